@@ -3,8 +3,8 @@
 Files below `experiments/` and `reports/` join the site under the same name, so that a link from `docs/` works in the
 repository and in the site; they are not searched.
 
-`<!-- leaves: codesign.hardware -->` stands for a table of every class of that menu: its numbers with shape, unit, legal
-range and meaning, read from the classes themselves.
+`<!-- leaves: codesign.model.hardware -->` stands for a table of every class of that menu: its numbers with shape, unit,
+legal range and meaning, read from the classes themselves.
 """
 
 import dataclasses
@@ -76,8 +76,8 @@ def on_post_template(output_content: str, **_: Any) -> str:
 
 def leaves_of(name: str) -> str:
     """Tables of the numbers of all classes in a menu."""
-    from codesign.fields import as_leaf, as_leaves
-    from codesign.units import unit_of
+    from codesign.core.fields import as_leaf, as_leaves
+    from codesign.core.units import unit_of
 
     menu = importlib.import_module(name)
     found = []

@@ -16,8 +16,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads of the linear algebra only wait
 
 from codesign import prepare_jax, study_from_config
-from codesign.amortising import FAMILIES, regrets, summary
 from codesign.search.amortised import FOLDER, Guesser
+from codesign.search.amortised.training import FAMILIES, regrets, summary
 
 
 def main() -> None:

@@ -23,10 +23,10 @@ from rich.progress import track
 from scipy import optimize
 
 from codesign import Study, prepare_jax, study_from_config
-from codesign.errors import ConfigError
-from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
-from codesign.workloads import AnySchedule
+from codesign.core.errors import ConfigError
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.metrics import evaluate
+from codesign.model.workloads import AnySchedule
 
 NAMES = ("device_count", "tp", "pp")
 HALVINGS = 5  # of the way from the least hardware to the most

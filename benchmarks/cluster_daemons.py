@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from codesign.distributing import AbstractRunner, RayCluster, Slurm
+from codesign.executors import AbstractRunner, RayCluster, Slurm
 
 PATIENCE_S = 60.0  # for daemons to find each other
 CONFIGURATION = """

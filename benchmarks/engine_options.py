@@ -1,7 +1,7 @@
 """Options and choices that an engine's own parser accepts, read from its unpacked package without importing it.
 
     pip download --no-deps --only-binary=:all: vllm==0.33.0 && unzip vllm-*.whl -d unpacked
-    python benchmarks/engine_options.py vllm 0.33.0 unpacked codesign/run/engine_options/vllm.csv
+    python benchmarks/engine_options.py vllm 0.33.0 unpacked codesign/commands/engine_options/vllm.csv
 
 One row an option: version, option, choices (divided by |, empty where any value goes) and file:line where it stands.
 `codesign export` writes nothing that is not in these files; `tests/test_export.py` holds that.

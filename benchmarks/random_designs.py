@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from codesign import Problem, evaluate, prepare_jax, study_from_config
-from codesign.compiling import quick_jit
 from codesign.config import available
-from codesign.errors import CodesignError
+from codesign.core.errors import CodesignError
+from codesign.evidence.validation.many import at_many
+from codesign.jaxprs.jit import quick_jit
 from codesign.search import Mix
-from codesign.validation.many import at_many
 
 PART = 4096  # designs at once
 SAME = 1e-9  # relative difference that rounding may make

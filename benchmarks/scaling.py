@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from codesign import prepare_jax, study_from_config
-from codesign.distributing import Local
-from codesign.search.exhaustive import (
+from codesign.executors import Local
+from codesign.search.exhaustive import (  # fmt: skip
     ChunkWork,
     Gathering,
     Portion,
@@ -30,7 +30,7 @@ from codesign.search.exhaustive import (
     load_portion,
     merged,
     save_portion,
-)  # fmt: skip
+)
 
 LEVELS = [f"space.hardware.{name}.grid=40" for name in ("scale_up_bandwidth", "scale_out_bandwidth")]
 BLOCK, KEEP = 262_144, 64

@@ -13,6 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from codesign.model.workloads.open_loop import Demand, OpenLoop, RooflineTimes, open_loop
+from codesign.model.workloads.pools_apart import pools_apart
+from codesign.model.workloads.steady_state import FULLEST, steady_state
 from codesign.simulation.serving import (
     Engine,
     Requests,
@@ -23,9 +26,6 @@ from codesign.simulation.serving import (
     simulate_closed,
     simulate_open,
 )
-from codesign.workloads.open_loop import Demand, OpenLoop, RooflineTimes, open_loop
-from codesign.workloads.pools_apart import pools_apart
-from codesign.workloads.steady_state import FULLEST, steady_state
 
 jax.config.update("jax_enable_x64", True)
 REQUESTS = 10_000

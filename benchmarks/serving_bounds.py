@@ -19,6 +19,8 @@ import serving
 from rich.console import Console
 from rich.progress import track
 
+from codesign.model.workloads.least_step import least_times, most_requests_s
+from codesign.model.workloads.open_loop import Demand, RooflineTimes
 from codesign.simulation.serving import (
     TIMELINE,
     Engine,
@@ -32,8 +34,6 @@ from codesign.simulation.serving import (
     simulate_closed,
     simulate_open,
 )
-from codesign.workloads.least_step import least_times, most_requests_s
-from codesign.workloads.open_loop import Demand, RooflineTimes
 
 jax.config.update("jax_enable_x64", True)
 MOST = 256  # sequences of an open loop

@@ -33,7 +33,7 @@ def chip(peak: str, low: float, high: float) -> str:
     """A smaller or larger chip: the other peaks, its power and price go with one peak."""
     along = ",".join(f"cluster.accelerator.{name}" for name in ALONG if not name.endswith(peak))
     return (
-        "+space.hardware.compute={_target_: codesign.space.Continuous,"
+        "+space.hardware.compute={_target_: codesign.study.design_space.Continuous,"
         f" path: cluster.accelerator.peak_flops_per_s.{peak}, along: [{along}], low: {low:g}, high: {high:g}}}"
     )
 

@@ -18,8 +18,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codesign.fabrics import seconds_per_byte
-from codesign.topology import Dragonfly, PcieBoxes, RailCluster, SwitchedTree, Torus, all_flows, load, route
+from codesign.model.networks.fabrics import seconds_per_byte
+from codesign.model.networks.topology import (
+    Dragonfly,
+    PcieBoxes,
+    RailCluster,
+    SwitchedTree,
+    Torus,
+    all_flows,
+    load,
+    route,
+)
 
 VECTORS = 100_000
 SHAPE = PcieBoxes(domains=2, switches=2, split=True, name="two boxes, split flat")

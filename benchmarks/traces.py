@@ -26,7 +26,7 @@ def measured(overrides: list[str]) -> None:
 
     jax.config.update("jax_enable_x64", True)
     from codesign.config import scenario_from_config
-    from codesign.metrics import evaluate
+    from codesign.model.metrics import evaluate
     from codesign.staging import flatten
 
     scenario, told = scenario_from_config(*overrides), []

@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 from serving import LOADS, MOST, REQUESTS, STEP, drawn, errors, steps_of
 
-from codesign.run.simulate_forms import demand_of, with_contexts
+from codesign.commands.simulate_forms import demand_of, with_contexts
+from codesign.model.workloads.goodput import Agreement, goodput
+from codesign.model.workloads.kinds import COUNT
+from codesign.model.workloads.open_loop import Demand, RooflineTimes, Times, open_loop
 from codesign.simulation.serving import Engine, Requests, arrivals, lengths, simulate_open
-from codesign.workloads.goodput import Agreement, goodput
-from codesign.workloads.kinds import COUNT
-from codesign.workloads.open_loop import Demand, RooflineTimes, Times, open_loop
 
 jax.config.update("jax_enable_x64", True)
 NAMES = ("ttft_s", "tpot_s")

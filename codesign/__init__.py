@@ -8,31 +8,27 @@ else may be relied on is in docs/api.md.
 
 from typing import TYPE_CHECKING
 
-from . import release
-from .menus import lazily
+from . import _version
+from .core.lazy import lazily
 
 if TYPE_CHECKING:  # names are imported when they are first asked for: the command line starts without JAX
+    from .commands.comparing import compare as compare
+    from .commands.setup import prepare_jax as prepare_jax
     from .config import Study as Study
     from .config import scenario_from_config as scenario_from_config
     from .config import study_from_config as study_from_config
-    from .errors import CodesignError as CodesignError
-    from .errors import ConfigError as ConfigError
-    from .fields import get_path as get_path
-    from .fields import replace as replace
-    from .metrics import Metrics as Metrics
-    from .metrics import evaluate as evaluate
-    from .objective import Objective as Objective
+    from .core.errors import CodesignError as CodesignError
+    from .core.errors import ConfigError as ConfigError
+    from .core.fields import get_path as get_path
+    from .core.fields import replace as replace
+    from .model.metrics import Metrics as Metrics
+    from .model.metrics import evaluate as evaluate
+    from .model.scenario import Cluster as Cluster
+    from .model.scenario import Facility as Facility
+    from .model.scenario import Host as Host
+    from .model.scenario import Scenario as Scenario
+    from .model.workloads import Plan as Plan
     from .report.side_by_side import Comparison as Comparison
-    from .results import designs as designs
-    from .results import elasticities as elasticities
-    from .results import ops as ops
-    from .results import pareto as pareto
-    from .run.comparing import compare as compare
-    from .run.setup import prepare_jax as prepare_jax
-    from .scenario import Cluster as Cluster
-    from .scenario import Facility as Facility
-    from .scenario import Host as Host
-    from .scenario import Scenario as Scenario
     from .search import AbstractSearch as AbstractSearch
     from .search import Amortised as Amortised
     from .search import Blackbox as Blackbox
@@ -55,26 +51,30 @@ if TYPE_CHECKING:  # names are imported when they are first asked for: the comma
     from .search import Trace as Trace
     from .search import Uncertain as Uncertain
     from .search import Whole as Whole
-    from .solving import Solution as Solution
-    from .solving import solve as solve
-    from .space import Continuous as Continuous
-    from .space import DesignSpace as DesignSpace
-    from .space import Ratio as Ratio
-    from .workloads import Plan as Plan
+    from .search.results import designs as designs
+    from .search.results import elasticities as elasticities
+    from .search.results import ops as ops
+    from .search.results import pareto as pareto
+    from .search.solve import Solution as Solution
+    from .search.solve import solve as solve
+    from .study.design_space import Continuous as Continuous
+    from .study.design_space import DesignSpace as DesignSpace
+    from .study.design_space import Ratio as Ratio
+    from .study.objective import Objective as Objective
 else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
             "config": ("Study", "scenario_from_config", "study_from_config"),
-            "errors": ("CodesignError", "ConfigError"),
-            "fields": ("get_path", "replace"),
-            "metrics": ("Metrics", "evaluate"),
-            "objective": ("Objective",),
-            "results": ("designs", "elasticities", "ops", "pareto"),
+            "core.errors": ("CodesignError", "ConfigError"),
+            "core.fields": ("get_path", "replace"),
+            "model.metrics": ("Metrics", "evaluate"),
+            "study.objective": ("Objective",),
+            "search.results": ("designs", "elasticities", "ops", "pareto"),
             "report.side_by_side": ("Comparison",),
-            "run.comparing": ("compare",),
-            "run.setup": ("prepare_jax",),
-            "scenario": ("Cluster", "Facility", "Host", "Scenario"),
+            "commands.comparing": ("compare",),
+            "commands.setup": ("prepare_jax",),
+            "model.scenario": ("Cluster", "Facility", "Host", "Scenario"),
             "search": (
                 "AbstractSearch",
                 "Amortised",
@@ -99,9 +99,9 @@ else:
                 "Uncertain",
                 "Whole",
             ),
-            "solving": ("Solution", "solve"),
-            "space": ("Continuous", "DesignSpace", "Ratio"),
-            "workloads": ("Plan",),
+            "search.solve": ("Solution", "solve"),
+            "study.design_space": ("Continuous", "DesignSpace", "Ratio"),
+            "model.workloads": ("Plan",),
         },
     )
 
@@ -113,4 +113,4 @@ __all__ = [
     "compare", "designs", "elasticities", "evaluate", "get_path", "ops", "pareto", "prepare_jax", "replace",
     "scenario_from_config", "solve", "study_from_config",
 ]  # fmt: skip
-__version__ = release.__version__
+__version__ = _version.__version__

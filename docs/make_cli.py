@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from codesign.command_help import COMMANDS, GROUPS
-from codesign.command_line import parser
+from codesign.commands.help import COMMANDS, GROUPS
+from codesign.commands.parser import parser
 
 PAGE = Path(__file__).resolve().parent / "reference" / "cli.md"
 OPENING = """# Commands

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codesign import (
+from codesign import (  # fmt: skip
     Certified,
     Continuous,
     DesignSpace,
@@ -39,8 +39,8 @@ from codesign import (
     evaluate,
     prepare_jax,
     scenario_from_config,
-)  # fmt: skip
-from codesign.interpreting import interpreted
+)
+from codesign.jaxprs.evaluate import interpreted
 
 BELOW = 1e-8  # relative: bounds are claimed to this
 BAR = 0.95

@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 
 sys.path[:0] = [root] if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path else []
 
-from codesign.cli import main as codesign
+from codesign.commands.cli import main as codesign
+from codesign.commands.setup import prepare_jax
 from codesign.config.composition import compose
 from codesign.config.parts_built import plain
-from codesign.run.setup import prepare_jax
 
 LONGEST_S, LONGEST_LINE = 60, 2_000
 TOLERANCE = 1e-6  # of a used share
@@ -203,7 +203,7 @@ class Maker:
         """A file of one's own with a number that YAML reads in base 60, or a count that is none."""
         del base
         bad = self.rng.choice(("tp: 1:30", "tp: 8.5", "pp: 010", "micro_batch: 1.5", "zero: 1:30", "tp: 8\ntp: 4"))
-        text = f"# Mine\n_target_: codesign.workloads.Plan\n{bad}\n"
+        text = f"# Mine\n_target_: codesign.model.workloads.Plan\n{bad}\n"
         folder = self.file("plan/mine.yaml", text).parent.parent
         return Case(["--conf", str(folder), "plan=mine"], sound=False)
 

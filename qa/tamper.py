@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from codesign.cli import main
-from codesign.foreign import checksum
-from codesign.run import told_anew
-from codesign.run.optimize import optimize
+from codesign.commands import told_anew
+from codesign.commands.cli import main
+from codesign.commands.optimize import optimize
+from codesign.core.untrusted_io import checksum
 from codesign.verification import whole_check
 
 SMALL = (

@@ -1,10 +1,10 @@
 """Small scenarios from plain constructors, for tests that need no configuration."""
 
-from codesign.scenario import Scenario
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import DenseFeedForward, GroupedQueryAttention, Plan, Serving, Training, Transformer
 from codesign.testing.small import accelerator as accelerator
 from codesign.testing.small import cluster as cluster
 from codesign.testing.small import rings as rings
-from codesign.workloads import DenseFeedForward, GroupedQueryAttention, Plan, Serving, Training, Transformer
 
 
 def gpt3(**changes) -> Transformer:

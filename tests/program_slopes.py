@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jax import lax
 
-from codesign.elementary import doer
-from codesign.equations import Equation, Program, flatten, reduced, written_out
-from codesign.smooth import OPERATION
+from codesign.core.smooth import OPERATION
+from codesign.jaxprs.dispatch import doer
+from codesign.jaxprs.program import Equation, Program, flatten, reduced, written_out
 
 
 class Listing:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from codesign import study_from_config
-from codesign.results import designs
 from codesign.search import Certified
 from codesign.search.branch_and_bound.node_relaxation import oracle_for
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.exhaustive.grid import BLOCK, Sweep
+from codesign.search.results import designs
 from codesign.staging import at_points, base_of, chained, flatten
 from codesign.staging.again import Made, asked_of, made_again, with_numbers
 

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from test_mix import problem
 
-from codesign.amortising.families import FAMILIES, StudyFamily
-from codesign.amortising.network_training import losses
+from codesign.commands.evidence_files import read_evidence, write_evidence
 from codesign.config import study_from_config
-from codesign.errors import ConfigError
-from codesign.foreign import checksum
-from codesign.interpreting import interpreted
-from codesign.run.evidence_files import read_evidence, write_evidence
+from codesign.core.errors import ConfigError
+from codesign.core.untrusted_io import checksum
+from codesign.jaxprs.evaluate import interpreted
 from codesign.search import Amortised, Certified, Progress
 from codesign.search.amortised.amortised import regret_text
 from codesign.search.amortised.answer import Instant, InstantAnswer, with_plans
 from codesign.search.amortised.guesser import FOLDER, Guesser, NetworkShape, shipped
 from codesign.search.amortised.network import Network
+from codesign.search.amortised.training.families import FAMILIES, StudyFamily
+from codesign.search.amortised.training.network_training import losses
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.programme import Programme

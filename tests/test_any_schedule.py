@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from codesign import Problem, study_from_config
+from codesign.core.errors import ConfigError
 from codesign.curvature import judge
-from codesign.errors import ConfigError
-from codesign.metrics.step_times import tabulated_steps
-from codesign.results import numbers_of
+from codesign.model.metrics.step_times import tabulated_steps
+from codesign.model.workloads import AnySchedule, ContinuousServing
 from codesign.search import Certificate
 from codesign.search.branch_and_bound import Oracle
+from codesign.search.results import numbers_of
 from codesign.simulation.serving import TIMELINE, Engine, Requests, arrivals, lengths, simulate_open
-from codesign.workloads import AnySchedule, ContinuousServing
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from any_schedule import Groups

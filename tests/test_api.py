@@ -11,7 +11,7 @@ from builders import training
 
 import codesign
 from codesign import Certified, Continuous, DesignSpace, Grid, Objective, Problem, Solution, solve
-from codesign.errors import ConfigError
+from codesign.core.errors import ConfigError
 
 SPACE = DesignSpace(
     plan={"tp": [4, 8], "pp": [4, 8]},

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from codesign import interpreting
-from codesign.objective import Objective
+from codesign.jaxprs import evaluate as interpreting
 from codesign.search import Problem
+from codesign.study.objective import Objective
 
 ROOT = Path(__file__).parent.parent
 

@@ -13,9 +13,9 @@ from slopes import values_and_slopes
 from test_models import CONF, model, shard
 
 from codesign.config import build
-from codesign.metrics import evaluate
-from codesign.scenario import Scenario
-from codesign.workloads import (
+from codesign.model.metrics import evaluate
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import (
     AlternatingAttention,
     GroupedQueryAttention,
     LatentAttention,
@@ -29,7 +29,7 @@ from codesign.workloads import (
     Training,
     Transformer,
 )
-from codesign.workloads.local_attention import mean_seen
+from codesign.model.workloads.local_attention import mean_seen
 
 HIDDEN = jnp.asarray(1024.0)
 PLAIN = GroupedQueryAttention(8.0, 2.0, 128.0)

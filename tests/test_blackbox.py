@@ -8,10 +8,8 @@ import pytest
 from builders import training
 
 from codesign.config import study_from_config
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.objective import Objective
-from codesign.results import designs
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
 from codesign.search import Blackbox, CmaEs, DifferentialEvolution, Nsga2, Problem, Random, Tpe
 from codesign.search.blackbox import blackbox, peers
 from codesign.search.blackbox.blackbox import rows_with
@@ -19,7 +17,9 @@ from codesign.search.blackbox.box import Box, Evaluator
 from codesign.search.blackbox.trial import Exhausted, Trial
 from codesign.search.branch_and_bound.oracle import GOAL
 from codesign.search.comparison import line
-from codesign.space import Continuous, DesignSpace
+from codesign.search.results import designs
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 HBM = "cluster.accelerator.hbm.capacity_bytes"

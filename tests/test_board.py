@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 
 from codesign.config import conf_dir, scenario_from_config
-from codesign.fields import replace
-from codesign.hardware import Board, CappedBoard
-from codesign.metrics import evaluate
-from codesign.plain_yaml import read_yaml
-from codesign.validation.power_fit import LIMITS, PowerRows, fit_boards, fit_times, left_out, predicted
-from codesign.validation.served_jobs import Job
-from codesign.validation.served_power import DrawnPower, Sampled
+from codesign.core.fields import replace
+from codesign.core.yaml_io import read_yaml
+from codesign.evidence.validation.power_fit import LIMITS, PowerRows, fit_boards, fit_times, left_out, predicted
+from codesign.evidence.validation.served_jobs import Job
+from codesign.evidence.validation.served_power import DrawnPower, Sampled
+from codesign.model.hardware import Board, CappedBoard
+from codesign.model.metrics import evaluate
 
 SERVED = ("experiment=serve_llama31_405b", "calibration=h100_sxm_roofline", "workload=continuous")
 DRAWN = ("+calibration/power=h100_sxm",)

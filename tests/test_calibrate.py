@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.calibration import board_power, calibrate
-from codesign.calibration.constants import load
-from codesign.calibration.publish import publish
-from codesign.errors import CodesignError, DataError
+from codesign.core.errors import CodesignError, DataError
+from codesign.evidence.calibration import board_power, calibrate
+from codesign.evidence.calibration.constants import load
+from codesign.evidence.calibration.publish import publish
 
 PEAK, BANDWIDTH, LIMIT = 989e12, 3.35e12, 700.0
 T0, COMPUTE, MEMORY = 6e-6, 0.7, 0.8
@@ -103,7 +103,9 @@ def test_an_interrupted_calibration_leaves_nothing(tables, tmp_path, monkeypatch
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("codesign.calibration.board_power.fit_loads", interrupted)  # kernels are fitted by then
+    monkeypatch.setattr(
+        "codesign.evidence.calibration.board_power.fit_loads", interrupted
+    )  # kernels are fitted by then
     with pytest.raises(KeyboardInterrupt):
         calibrate(tables, tmp_path / "conf" / "calibration", lambda text: None)
     assert not (tmp_path / "conf").exists()

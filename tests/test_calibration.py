@@ -7,19 +7,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.calibration import calibrate, score
-from codesign.calibration.collectives import CollectiveGroup, fit_collective, predict_collective, scale_up_groups
-from codesign.calibration.constants import build, load
-from codesign.calibration.gpus import Peaks, accelerator_of, device, nearest
-from codesign.calibration.kernel_tables import kernel_groups
-from codesign.calibration.kernels import TABLES
-from codesign.collectives import Collectives, Measured
 from codesign.config.groups import conf_dir
-from codesign.errors import DataError
-from codesign.fabrics import Group
-from codesign.hardware import AbstractKernel, Gemm, Link
-from codesign.validation import validate
-from codesign.validation.measured_kernels import COLLECTIVES, KERNELS, kernel_seconds, on_device
+from codesign.core.errors import DataError
+from codesign.evidence.calibration import calibrate, score
+from codesign.evidence.calibration.collectives import (
+    CollectiveGroup,
+    fit_collective,
+    predict_collective,
+    scale_up_groups,
+)
+from codesign.evidence.calibration.constants import build, load
+from codesign.evidence.calibration.gpus import Peaks, accelerator_of, device, nearest
+from codesign.evidence.calibration.kernel_tables import kernel_groups
+from codesign.evidence.calibration.kernels import TABLES
+from codesign.evidence.validation import validate
+from codesign.evidence.validation.measured_kernels import COLLECTIVES, KERNELS, kernel_seconds, on_device
+from codesign.model.hardware import AbstractKernel, Gemm, Link
+from codesign.model.networks.collectives import Collectives, Measured
+from codesign.model.networks.fabrics import Group
 
 TRUTH = Gemm(t0_s=3e-6, compute_ratio=0.75, memory_ratio=0.9)
 
@@ -37,7 +42,7 @@ def write_gemms(folder: Path, gpu: str = "H100-SXM", framework: str = "trtllm", 
 
 
 def on_device_truth(group):
-    node = {"_target_": "codesign.hardware.Gemm", "t0_s": 3e-6, "compute_ratio": 0.75, "memory_ratio": 0.9}
+    node = {"_target_": "codesign.model.hardware.Gemm", "t0_s": 3e-6, "compute_ratio": 0.75, "memory_ratio": 0.9}
     return on_device(node, group.device, group.peak_flops_per_s)
 
 

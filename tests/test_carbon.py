@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.carbon import Carbon, PowerGrid
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.metrics import evaluate
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.model.carbon import Carbon, PowerGrid
+from codesign.model.metrics import evaluate
 
 HOURS = {f"h{hour:02d}": 1 + 0.5 * np.cos(2 * np.pi * hour / 24) for hour in range(24)}
 

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from codesign.calibration.constants import load
 from codesign.config import available, compose, conf_dir, scenario_from_config
 from codesign.config.groups import read_yaml
 from codesign.config.parts_built import plain
-from codesign.errors import ConfigError
-from codesign.fabrics import Group
+from codesign.core.errors import ConfigError
+from codesign.evidence.calibration.constants import load
+from codesign.model.networks.fabrics import Group
 from codesign.uncertainty.draws import among, named_so, regime
 from codesign.uncertainty.spreads import ANY, MEASURED, NEW, PHYSICS, RELATIVE, find
 

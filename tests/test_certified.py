@@ -11,9 +11,7 @@ from conftest import ROOT
 from posynomial_oracles import scaled
 from scipy.optimize import linprog
 
-from codesign.errors import ConfigError
-from codesign.objective import Objective
-from codesign.results import designs
+from codesign.core.errors import ConfigError
 from codesign.search import Certified, Inverse, Problem
 from codesign.search.branch_and_bound import interior_point as interior
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
@@ -27,7 +25,9 @@ from codesign.search.branch_and_bound.oracle import GOAL, AbstractRelay, Tangent
 from codesign.search.branch_and_bound.programme import Programme
 from codesign.search.branch_and_bound.sensitivity import Resource, polish, resources
 from codesign.search.certificate import Wanted
-from codesign.space import Continuous, DesignSpace
+from codesign.search.results import designs
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 OUT = "cluster.network.scale_out.fabric.bandwidth_bytes_per_s"

@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.collectives import Chosen, Fastest, RadixAllReduce, RingAllReduce, SipacAllReduce
 from codesign.config import scenario_from_config, study_from_config
-from codesign.errors import ConfigError
-from codesign.fabrics import ALGORITHMS, Group
-from codesign.fields import replace
-from codesign.hardware import Link
-from codesign.metrics import evaluate
-from codesign.space import shown
-from codesign.workloads import Layout, Plan
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.model.hardware import Link
+from codesign.model.metrics import evaluate
+from codesign.model.networks.collectives import Chosen, Fastest, RadixAllReduce, RingAllReduce, SipacAllReduce
+from codesign.model.networks.fabrics import ALGORITHMS, Group
+from codesign.model.workloads import Layout, Plan
+from codesign.study.design_space import shown
 
 OPTIONS = {"ring": RingAllReduce(), "sipac": SipacAllReduce(radix=4.0), "radix_2": RadixAllReduce()}
 LINK = Link(7e-7, 1 / 300e9, 2e-11, 3.7e-6, lanes=16.0)

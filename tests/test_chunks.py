@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from contracts.problems import PLAN, TIGHT, made
 
-from codesign.distributing import Alone, Local
-from codesign.errors import ConfigError
-from codesign.objective import Objective
+from codesign.core.errors import ConfigError
+from codesign.executors import Alone, Local
 from codesign.search import Gradient, Grid, GridThenGradient, GridThenProof, Problem, silent
 from codesign.search.exhaustive.chunk_files import FOLDER, Stored, load_portion, save_portion
 from codesign.search.exhaustive.chunk_work import ChunkWork
@@ -22,6 +21,7 @@ from codesign.search.exhaustive.chunks import Chunk, Gathering, Portion, cut, ed
 from codesign.search.exhaustive.distributed import ChunkFolders, screen_in_chunks
 from codesign.search.exhaustive.grid import Sweep, screen
 from codesign.search.exhaustive.stream import Kept
+from codesign.study.objective import Objective
 
 BLOCK, KEEP = 8, 5
 HARDWARE = {name: dataclasses.replace(one, grid=5 - (name == "up")) for name, one in TIGHT.items()}
@@ -248,7 +248,7 @@ def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path)
     """Killed when some chunks are there; `benchmarks/killed.py` kills at random instants."""
     (tmp_path / "work").write_bytes(pickle.dumps(ChunkWork(sweep, edges_of(sweep))))
     code = (
-        "import pickle, time\nfrom codesign.distributing import Alone\n"
+        "import pickle, time\nfrom codesign.executors import Alone\n"
         "from codesign.search.exhaustive import axes\n"
         "from codesign.search.exhaustive.distributed import ChunkFolders, screen_in_chunks\n"
         "axes.distinct_plans = lambda scenarios, space, plans: plans\n"

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from codesign import __version__
-from codesign.cli import FUNCTIONS, main
+from codesign.commands.cli import FUNCTIONS, main
+from codesign.commands.explanations import COLUMNS
+from codesign.commands.optimize import run_name
 from codesign.config import composition, study_from_config
-from codesign.run.explanations import COLUMNS
-from codesign.run.optimize import run_name
 
 QUICK = ["search=grid", "calibration=h100_sxm_roofline", "space.plan.tp=[4,8]", "space.plan.pp=[4,8]"]
 QUICK += ["space.plan.virtual_stages=[1,3]", "space.plan.micro_batch=[1]", "space.plan.recompute=[selective]"]
@@ -111,7 +111,7 @@ def test_interrupt_is_quiet(capsys, monkeypatch):
 
 
 def test_an_unwritable_cache_is_no_obstacle(monkeypatch, elsewhere):
-    from codesign.run.setup import cache_folder
+    from codesign.commands.setup import cache_folder
 
     (elsewhere / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(elsewhere / "file"))

@@ -7,7 +7,9 @@ import pytest
 import tree_schedules as executed
 from builders import rings
 
-from codesign.collectives import (
+from codesign.core.errors import ConfigError
+from codesign.model.hardware import Link
+from codesign.model.networks.collectives import (
     BinomialTree,
     ChainAllReduce,
     DirectAllGather,
@@ -27,11 +29,9 @@ from codesign.collectives import (
     hierarchical,
     stages,
 )
-from codesign.collectives.quantised import log_perplexity_penalty, requantisation
-from codesign.collectives.quantised_sums import in_network_sum, normalised_error, quantised, ring_sum
-from codesign.errors import ConfigError
-from codesign.fabrics import Group, SwitchDomain
-from codesign.hardware import Link
+from codesign.model.networks.collectives.quantised import log_perplexity_penalty, requantisation
+from codesign.model.networks.collectives.quantised_sums import in_network_sum, normalised_error, quantised, ring_sum
+from codesign.model.networks.fabrics import Group, SwitchDomain
 
 ALPHA, BETA, JOULES = 3e-6, 1 / 50e9, 2e-11
 LINK = Link(ALPHA, BETA, JOULES)

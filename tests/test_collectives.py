@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import schedules
 
-from codesign.collectives import (
+from codesign.core.errors import ConfigError
+from codesign.model.hardware import Link
+from codesign.model.networks.collectives import (
     Collectives,
     DoubleBinaryTreeAllReduce,
     InNetworkAllReduce,
@@ -26,9 +28,7 @@ from codesign.collectives import (
     hierarchical,
     stages,
 )
-from codesign.errors import ConfigError
-from codesign.fabrics import FatTree, Group, OpticalCircuit, SwitchDomain
-from codesign.hardware import Link
+from codesign.model.networks.fabrics import FatTree, Group, OpticalCircuit, SwitchDomain
 
 ALPHA, BETA = 3e-6, 1 / 50e9
 LINK = Link(ALPHA, BETA, 2e-11)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from codesign.cli import FUNCTIONS, main
-from codesign.command_help import COMMANDS, EXAMPLES_IN_HELP, GROUPS, START, start_text
-from codesign.command_line import parser
+from codesign.commands.cli import FUNCTIONS, main
+from codesign.commands.help import COMMANDS, EXAMPLES_IN_HELP, GROUPS, START, start_text
+from codesign.commands.parser import parser
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = 79  # characters of a line of prose

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 
 from codesign import compare
-from codesign.cli import main
+from codesign.commands.cli import main
 from codesign.config import study_from_config
 from codesign.config.as_sold import device_name, differences
-from codesign.errors import ConfigError
+from codesign.core.errors import ConfigError
 from codesign.report import build_report
 from codesign.report.candidates_page import read, write
 from codesign.report.side_by_side import sentences
-from codesign.results import placed
+from codesign.search.results import placed
 
 JOB = (
     "model=llama31_405b", "workload=serving_fp8", "cluster.device_count=64", "space.plan.tp=[8]", "space.plan.pp=[1]",

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from codesign.reproduce import available, load
+from codesign.evidence.reproduction import available, load
 
 FOLDER = available()["compositions"]
 SAMPLE = [  # every memory, job and goal, and the fabrics that are least alike

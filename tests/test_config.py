@@ -26,11 +26,11 @@ from codesign.config.checks import shortage, smallest_change
 from codesign.config.construct import targets
 from codesign.config.groups import conf_dir, groups, search_path
 from codesign.config.parts_built import plain
-from codesign.errors import ConfigError
-from codesign.fields import get_path
-from codesign.results import Results
-from codesign.scenario import Scenario
-from codesign.space import Continuous, Ratio
+from codesign.core.errors import ConfigError
+from codesign.core.fields import get_path
+from codesign.model.scenario import Scenario
+from codesign.search.results import Results
+from codesign.study.design_space import Continuous, Ratio
 
 FABRIC = "cluster.network.scale_up.fabric"
 
@@ -115,13 +115,13 @@ def test_a_study_is_solved_with_a_goal_of_ones_own(monkeypatch):
 
 
 def test_a_null_takes_an_argument_away():
-    tier = {"_target_": "codesign.hardware.MemoryTier", "capacity_bytes": 8e9, "bandwidth_bytes_per_s": 1e12}
+    tier = {"_target_": "codesign.model.hardware.MemoryTier", "capacity_bytes": 8e9, "bandwidth_bytes_per_s": 1e12}
     made = build({"tier": tier | {"reserved_bytes": None, "no_such_key": None}}).objects["tier"]
     assert float(made.reserved_bytes) == 0
 
 
 def test_provenance_is_lifted_out_with_its_full_path():
-    link = {"_target_": "codesign.hardware.Link", "alpha_s": 1e-6, "beta_s_per_byte": 1e-11}
+    link = {"_target_": "codesign.model.hardware.Link", "alpha_s": 1e-6, "beta_s_per_byte": 1e-11}
     entry = {"source": "somewhere2020", "kind": "published"}
     built = build({"network": {"link": link | {"provenance": {"alpha_s": entry}}}})
     assert built.provenance == {"network.link.alpha_s": entry}
@@ -170,7 +170,7 @@ def test_every_group_has_described_options():
     ],
 )
 def test_a_misspelt_key_gets_a_suggestion(override, parts):
-    from codesign.run.optimize import check_study
+    from codesign.commands.optimize import check_study
 
     text = message(lambda: check_study(study_from_config(override)))
     assert all(part in text for part in parts), text
@@ -185,7 +185,7 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
         ("fabric.latency_s=fast", ["'fast'", "plain number of seconds"]),
         ("fabric.latency_s=[1, 2]", ["a list", "plain number of seconds"]),
         ("accelerator.peak_flops_per_s=1e15", ["peak_flops_per_s", "mapping of names to numbers"]),
-        ("accelerator.hbm=3", ["cluster.accelerator.hbm must be", "codesign.hardware.MemoryTier"]),
+        ("accelerator.hbm=3", ["cluster.accelerator.hbm must be", "codesign.model.hardware.MemoryTier"]),
         ("search.grid.block=many", ["search.grid.block must be a whole number", "'many'"]),
         ("seed=x", ["seed = 'x' is not a whole number"]),
         ("seed=-3", ["seed = -3 is not a whole number from 0 on"]),
@@ -240,17 +240,17 @@ def test_a_refused_target_is_never_called(tmp_path):
 
 @pytest.mark.parametrize("key", ["_partial_", "_args_", "_convert_", "_recursive_"])
 def test_hydras_other_directives_are_refused(key):
-    node = {"_target_": "codesign.hardware.Link", "alpha_s": 0.0, "beta_s_per_byte": 0.0, key: True}
+    node = {"_target_": "codesign.model.hardware.Link", "alpha_s": 0.0, "beta_s_per_byte": 0.0, key: True}
     assert f"link.{key}" in message(build, {"link": node})
 
 
 def test_abstract_classes_cannot_be_named():
-    assert "codesign.fabrics.SwitchDomain" in targets()
-    assert "codesign.fabrics.AbstractFabric" not in targets()
+    assert "codesign.model.networks.fabrics.SwitchDomain" in targets()
+    assert "codesign.model.networks.fabrics.AbstractFabric" not in targets()
 
 
 def test_a_missing_argument_is_named():
-    node = {"_target_": "codesign.hardware.Link", "alpha_s": 1e-6}
+    node = {"_target_": "codesign.model.hardware.Link", "alpha_s": 1e-6}
     assert message(build, {"link": node}) == "link.beta_s_per_byte is missing: Link needs it"
 
 

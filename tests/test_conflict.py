@@ -5,15 +5,15 @@ import pandas as pd
 import pytest
 from posynomial_oracles import Posynomials, scaled
 
+from codesign.commands.infeasible import refuse_infeasible
 from codesign.config import study_from_config
-from codesign.errors import ConfigError
+from codesign.core.errors import ConfigError
 from codesign.report.proof import explained
-from codesign.results import Results
-from codesign.run.infeasible import refuse_infeasible
 from codesign.search import Certificate
 from codesign.search.branch_and_bound.conflict import Conflict
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.oracle import GOAL
+from codesign.search.results import Results
 
 
 def conflicting() -> Posynomials:

@@ -10,13 +10,13 @@ import pytest
 from builders import cluster, gpt3
 
 from codesign.config import check_plan
-from codesign.errors import ConfigError
-from codesign.metrics import evaluate
-from codesign.metrics.step_times import tabulated_steps
-from codesign.rules import Rules
-from codesign.scenario import Scenario
-from codesign.workloads import ContinuousServing, LatentAttention, MixtureOfExperts, Plan
-from codesign.workloads.steady_state import chunks, length_nodes, steady_state
+from codesign.core.errors import ConfigError
+from codesign.model.metrics import evaluate
+from codesign.model.metrics.step_times import tabulated_steps
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import ContinuousServing, LatentAttention, MixtureOfExperts, Plan
+from codesign.model.workloads.steady_state import chunks, length_nodes, steady_state
+from codesign.study.feasible_plans import Rules
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import serving as benchmark

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from random_programs import random_model, sampled, values_of, walked
 
+from codesign.core.smooth import OPERATION, ceil, largest, maximum, ratio
 from codesign.curvature import AFFINE, CONCAVE, CONVEX
 from codesign.curvature.operations import RULES
-from codesign.smooth import OPERATION, ceil, largest, maximum, ratio
 from codesign.staging import flatten
 from codesign.staging.rows import _run
 

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from codesign.cli import main
+from codesign.commands.cli import main
+from codesign.commands.day import day, hours
+from codesign.commands.day_sizes import Size, replica_devices, served, sizes
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.run.day import day, hours
-from codesign.run.day_sizes import Size, replica_devices, served, sizes
+from codesign.core.errors import ConfigError
 
 DESIGN = (
     "calibration=h100_sxm_roofline", "model=llama31_8b", "plan=serving_node", "prefill=same", "cluster.device_count=4",

@@ -7,9 +7,9 @@ import pytest
 from example_run import example_designs, write_run
 from rich.console import Console
 
+from codesign.commands.designs_table import ShownColumn, designs_table, fitting
 from codesign.report import read_run
 from codesign.report.found import SENTENCES, found
-from codesign.run.designs_table import ShownColumn, designs_table, fitting
 from codesign.search.certificate import Certificate
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from builders import training
 
-from codesign.errors import ConfigError
-from codesign.fields import replace, walk
-from codesign.hardware import Die, Shoreline
-from codesign.metrics import device_capex_usd, device_provisioned_w, evaluate
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace, walk
+from codesign.model.hardware import Die, Shoreline
+from codesign.model.metrics import device_capex_usd, device_provisioned_w, evaluate
 
 H100 = dict(
     engines_mm2=400.0, clock_hz=1.8e9, nominal_engines_mm2=400.0, nominal_clock_hz=1.8e9, other_mm2=414.0,

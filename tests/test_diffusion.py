@@ -3,8 +3,8 @@
 import pytest
 
 from codesign import Certified, evaluate, scenario_from_config, solve, study_from_config
-from codesign.cli import main
-from codesign.workloads.diffusion import DiffusionTransformer
+from codesign.commands.cli import main
+from codesign.model.workloads.diffusion import DiffusionTransformer
 
 DIT_XL_4 = DiffusionTransformer(1152.0, 28.0, 16.0, 64.0)  # 256 x 256: latents of 32 x 32 in patches of 4 x 4
 

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from codesign.commands.simulate import engine_of
+from codesign.commands.simulate_pools import pools_of
 from codesign.config import check_plan, scenario_from_config, study_from_config
-from codesign.errors import ConfigError
-from codesign.metrics import evaluate
-from codesign.run.simulate import engine_of
-from codesign.run.simulate_pools import pools_of
-from codesign.scenario import Scenario
+from codesign.core.errors import ConfigError
+from codesign.model.metrics import evaluate
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import ContinuousServing
 from codesign.simulation.serving import Requests, arrivals, lengths
 from codesign.staging import distinct_plans
-from codesign.workloads import ContinuousServing
 
 SMALL = ("calibration=h100_sxm_roofline", "workload=disaggregated", "prefill=same", "plan=serving_node")
 APART = ("plan.prefill_devices=16", "plan.prefill_tp=8", "plan.prefill_load=0.7", "plan.micro_batch=256",
@@ -140,7 +140,7 @@ def test_an_engine_serves_no_more_sequences_than_its_plan_says(capsys):
 
     An engine that takes all who come decodes more than the plan's batch at times, in longer steps.
     """
-    from codesign.cli import main
+    from codesign.commands.cli import main
 
     arguments = ["simulate", "model=llama31_8b", "workload=disaggregated", "accelerator=h100_sxm", "prefill=same"]
     arguments += ["cluster.device_count=2", "plan.tp=1", "plan.pp=1", "plan.micro_batch=64", "plan.prefill_devices=4"]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from codesign.config import available as options
-from codesign.reproduce import KINDS, available, experiments_folder, load
+from codesign.evidence.reproduction import KINDS, available, experiments_folder, load
 
 CLAIMS = {  # prefix -> (digits, how many)
     "PFA-": (3, 72),  # [ding2025pfa]

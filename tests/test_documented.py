@@ -14,13 +14,13 @@ import pytest
 from documented import PAGES, ROOT, Block, blocks, filled, is_pattern
 from example_run import write_run
 
-from codesign.cli import main, parser
+from codesign.commands.cli import main, parser
+from codesign.commands.comparing import without_along
+from codesign.commands.listing import ASKED
+from codesign.commands.skeletons import new, new_file
 from codesign.config import own_files, scenario_from_config
 from codesign.config.composition import admit, combinations
 from codesign.config.starting import started
-from codesign.run.comparing import without_along
-from codesign.run.listing import ASKED
-from codesign.run.skeletons import new, new_file
 
 SHOWN = {page.relative_to(ROOT).as_posix(): blocks(page) for page in PAGES}
 
@@ -78,7 +78,7 @@ QUICK = ("list", "new", "query", "report", "check", "validate --schema")
 OF_CHUNKS = (" from chunks ", " from kept ")  # tables of a grid that was computed in chunks
 EACH = """
 import sys
-from codesign.cli import main
+from codesign.commands.cli import main
 for words in {commands!r}:
     if main(words):
         sys.exit(" ".join(words))

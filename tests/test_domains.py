@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from builders import training
 
-from codesign.errors import ConfigError
-from codesign.fields import check_ranges, get_path, replace
-from codesign.hardware import CachedPool, Link, MemoryTier, TieredMemory
-from codesign.hardware.memory_hits import WorkingSet, ZipfLru
-from codesign.hardware.memory_tiers import Placement
-from codesign.metrics import evaluate
-from codesign.objective import TOLERANCE, Objective, feasible, feasible_logs, share_text
-from codesign.results import designs
-from codesign.run.evaluation_tables import _marked
+from codesign.commands.evaluation_tables import _marked
+from codesign.core.errors import ConfigError
+from codesign.core.fields import check_ranges, get_path, replace
+from codesign.core.json_io import dumps
+from codesign.core.smooth import used_share
+from codesign.model.hardware import CachedPool, Link, MemoryTier, TieredMemory
+from codesign.model.hardware.memory_hits import WorkingSet, ZipfLru
+from codesign.model.hardware.memory_tiers import Placement
+from codesign.model.metrics import evaluate
 from codesign.search import Grid, Problem
-from codesign.smooth import used_share
-from codesign.space import Continuous, DesignSpace, Ratio
+from codesign.search.results import designs
 from codesign.staging.reserves import reserve_rows, reserve_shares, tight_tiers
-from codesign.strict_json import dumps
+from codesign.study.design_space import Continuous, DesignSpace, Ratio
+from codesign.study.objective import TOLERANCE, Objective, feasible, feasible_logs, share_text
 
 PACKAGE = Path(__file__).resolve().parent.parent / "codesign"
 HBM, DDR = "cluster.accelerator.hbm.capacity_bytes", "cluster.host.memory.capacity_bytes"

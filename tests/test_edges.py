@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from example_run import write_run
 
-from codesign.cli import main
-from codesign.errors import ConfigError
-from codesign.run import left_files
-from codesign.run.left_files import new_folder
-from codesign.run.setup import cache_folder
+from codesign.commands import left_files
+from codesign.commands.cli import main
+from codesign.commands.left_files import new_folder
+from codesign.commands.setup import cache_folder
+from codesign.core.errors import ConfigError
 
 PLAIN = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codesign.validation.page import COLUMNS, file_of, fitted_on
+from codesign.evidence.validation.page import COLUMNS, file_of, fitted_on
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "reports" / "validation"

@@ -12,11 +12,11 @@ from conftest import ROOT
 from contracts.problems import made
 
 from codesign import DesignSpace, Objective, Problem, evaluate, study_from_config
-from codesign.rules import Rules
 from codesign.search import Certified
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.staging import distinct_plans
+from codesign.study.feasible_plans import Rules
 from codesign.verification import Asked, CheckedModel, Refuted, derivation_of, verify
 from codesign.verification.coverage import cover
 from codesign.verification.legal_plans import LegalPlans

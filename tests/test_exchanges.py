@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from codesign.calibration.exchange_constants import fit_exchange, table_of
 from codesign.config.composition import compose
 from codesign.config.engines import with_engine
 from codesign.config.exchanges import Exchange, known, reached
+from codesign.evidence.calibration.exchange_constants import fit_exchange, table_of
 
 FABRIC = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 SENT = "cluster.network.scale_up.collectives.all_to_all"

@@ -3,15 +3,15 @@
 import pytest
 from example_run import example_designs
 
-from codesign.cli import main
+from codesign.commands import compare as comparing
+from codesign.commands.cli import main
+from codesign.commands.designs_table import shown_columns
+from codesign.commands.evaluation_tables import sections
+from codesign.commands.explanations import COLUMNS, metric_meaning, metric_unit, of_hardware, of_plan, of_table
+from codesign.commands.terminal import SHORT
 from codesign.config import scenario_from_config, study_from_config
 from codesign.report.side_by_side import columns
-from codesign.results import numbers_in, ops, priced
-from codesign.run import compare as comparing
-from codesign.run.designs_table import shown_columns
-from codesign.run.evaluation_tables import sections
-from codesign.run.explanations import COLUMNS, metric_meaning, metric_unit, of_hardware, of_plan, of_table
-from codesign.run.terminal import SHORT
+from codesign.search.results import numbers_in, ops, priced
 
 JOBS = (
     ("experiment=train_gpt3_175b",),

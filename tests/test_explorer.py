@@ -9,9 +9,9 @@ import pytest
 from bokeh.document import Document
 from example_run import write_run
 
-from codesign.cli import main
+from codesign.commands.cli import main
 from codesign.config import study_from_config
-from codesign.errors import ConfigError
+from codesign.core.errors import ConfigError
 from codesign.explorer import fragments, proving
 from codesign.explorer.answers import Answerer
 from codesign.explorer.beginning import given
@@ -19,9 +19,9 @@ from codesign.explorer.knobs import overrides_of
 from codesign.explorer.proving import searched
 from codesign.explorer.reader_page import Page
 from codesign.explorer.server import moved, server_of
-from codesign.objective import feasible
-from codesign.results import designs
 from codesign.search import Trace
+from codesign.search.results import designs
+from codesign.study.objective import feasible
 
 SMALL = (
     "space.plan.tp=[4,8]", "space.plan.pp=[4,8,16]", "space.plan.micro_batch=[1,2]", "space.plan.virtual_stages=[1,3]",

@@ -13,14 +13,14 @@ import pytest
 import yaml
 from example_run import write_run
 
-from codesign.cli import main
-from codesign.errors import ConfigError
-from codesign.run.export import TARGETS, exported
-from codesign.run.export_command import known_options
-from codesign.run.export_plan import SERVERS, TRAINERS, deployment, published, unsaid
-from codesign.run.export_torchtitan import RECIPES
-from codesign.run.launch_command import read_launch, with_launch
-from codesign.shipped import conf_dir
+from codesign.commands.cli import main
+from codesign.commands.export import TARGETS, exported
+from codesign.commands.export_command import known_options
+from codesign.commands.export_plan import SERVERS, TRAINERS, deployment, published, unsaid
+from codesign.commands.export_torchtitan import RECIPES
+from codesign.commands.launch_command import read_launch, with_launch
+from codesign.core.errors import ConfigError
+from codesign.core.resources import conf_dir
 
 CHECKED = ("vllm", "sglang", "megatron", "torchtitan")
 DENSE = {"name": "llama31_405b", "hidden": 16384, "layers": 126, "vocab": 128256, "tied_embeddings": 0,
@@ -32,8 +32,8 @@ SPARSE = {"name": "deepseek_v3", "hidden": 7168, "layers": 61, "vocab": 129280,
           "feed_forward": {"experts": 256, "top_k": 8, "expert_width": 2048, "shared_experts": 1, "dense_layers": 3,
                            "dense_width": 18432}}  # fmt: skip
 FP8 = {"compute": "fp8", "weights": "fp8", "kv_cache": "fp8"}
-SERVING = {"_target_": "codesign.workloads.ContinuousServing", "input_tokens": 2048, "output_tokens": 512}
-TRAINING = {"_target_": "codesign.workloads.Training", "sequence": 2048, "global_batch": 1024}
+SERVING = {"_target_": "codesign.model.workloads.ContinuousServing", "input_tokens": 2048, "output_tokens": 512}
+TRAINING = {"_target_": "codesign.model.workloads.Training", "sequence": 2048, "global_batch": 1024}
 
 
 def run_of(folder: Path, workload: dict, model: dict, plan: dict, **row: float) -> Path:
@@ -120,7 +120,7 @@ def trained(tmp_path_factory):
         plan |= {"offload_optimizer": 0.5 * (at % 3), "offload_activations": 0.25 * (at % 2), "tp_overlap": 0.5}
         plan |= {"offload_weights": 0.5 * (at % 3 == 2), "offload_gradients": 0.5 * (at % 3 == 2)}
         work = TRAINING | {"precision": [{}, FP8, {"gradients": "bf16"}][at % 3]}
-        work |= {"tokens": 3e11, "_target_": "codesign.workloads.TrainingRun"} if at % 4 == 0 else {}
+        work |= {"tokens": 3e11, "_target_": "codesign.model.workloads.TrainingRun"} if at % 4 == 0 else {}
         found.append(run_of(folder / str(at), work, model, plan))
     return found
 
@@ -245,7 +245,7 @@ def test_a_training_plan_by_hand(tmp_path):
         ("sglang", SERVING, DENSE, {"cp": 2}, "--to vllm"),
         ("trtllm", SERVING, SPARSE, {"attention_dp": 2}, "over all ranks of an engine or over none"),
         ("torchtitan", TRAINING, SPARSE, {"ep": 2}, "ep without zero"),
-        ("vllm", {"_target_": "codesign.workloads.Recommendation"}, {"name": "dlrm"}, {}, "no target runs it"),
+        ("vllm", {"_target_": "codesign.model.workloads.Recommendation"}, {"name": "dlrm"}, {}, "no target runs it"),
     ],
 )
 def test_a_plan_that_the_target_cannot_run_is_one_line(tmp_path, capsys, target, work, model, plan, said):

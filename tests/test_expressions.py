@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from builders import serving, training
 
-from codesign.errors import ConfigError
-from codesign.expressions import Expression
-from codesign.fields import replace
-from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
-from codesign.objective import POSITIVE, Objective
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.metrics import evaluate
 from codesign.search import Blackbox, Certified, Grid, Inverse, Problem
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.logarithms import refuse_without_logarithm
-from codesign.space import Continuous, DesignSpace
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.expressions import Expression
+from codesign.study.objective import POSITIVE, Objective
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 VALUES = {"time_s": 2.0, "joules_per_token": 9.0, "usage.hbm": 0.5, "capex_usd": 4.0, "tokens_per_s": 3.0}

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax.test_util import check_grads
 
-from codesign.fabrics import Contended, FatTree, Group, OpticalCircuit, PcieTree, SwitchDomain
-from codesign.fields import replace
+from codesign.core.fields import replace
+from codesign.model.networks.fabrics import Contended, FatTree, Group, OpticalCircuit, PcieTree, SwitchDomain
 
 
 def pcie(transfers_per_s: float = 16e9, **changes) -> PcieTree:

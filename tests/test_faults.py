@@ -21,22 +21,23 @@ import pytest
 from example_run import write_run
 from omegaconf import OmegaConf
 
-from codesign import atomic_files, kept_on_disk
-from codesign.atomic_files import is_replaceable, write_bytes, write_files, write_text, writing
-from codesign.cli import main
+from codesign.commands.cli import main
+from codesign.commands.compiled_on_disk import CheckedEntries
+from codesign.commands.folder_lock import alone_in
+from codesign.commands.left_files import discard_run
 from codesign.config import study_from_config
 from codesign.config.kept_files import Composition, kept
 from codesign.config.study import documented_scenario
-from codesign.errors import ConfigError, WriteError
+from codesign.core import atomic_files
+from codesign.core import disk_cache as kept_on_disk
+from codesign.core.atomic_files import is_replaceable, write_bytes, write_files, write_text, writing
+from codesign.core.errors import ConfigError, WriteError
+from codesign.core.terminal_encoding import lenient_output, nearest
+from codesign.evidence.validation import validate
 from codesign.report import charts, interactive
 from codesign.report.run_folder import read_run
-from codesign.run.compiled_on_disk import CheckedEntries
-from codesign.run.folder_lock import alone_in
-from codesign.run.left_files import discard_run
 from codesign.search.exhaustive.grid import CHECKPOINT
 from codesign.staging.made_once import made_once
-from codesign.terminal_encoding import lenient_output, nearest
-from codesign.validation import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = ["experiment=train_dlrm", "calibration=h100_sxm_roofline"]
@@ -153,7 +154,7 @@ def test_a_damaged_cache_is_made_anew_in_silence(cache, damage, tmp_path, monkey
 
 # --- files that a user asked for
 
-OWN_FOLDERS = {"run/setup.py", "run/left_files.py", "run/compare.py", "run/compiled_on_disk.py",
+OWN_FOLDERS = {"commands/setup.py", "commands/left_files.py", "commands/compare.py", "commands/compiled_on_disk.py",
                "search/exhaustive/distributed.py"}  # fmt: skip
 """Modules that make folders of their own: of a run, of its chunks, of caches."""
 
@@ -181,9 +182,9 @@ def test_files_are_written_by_one_module():
         name = str(path.relative_to(ROOT / "codesign"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             folder = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".mkdir") and name in OWN_FOLDERS
-            if isinstance(node, ast.Call) and name != "atomic_files.py" and writes(node) and not folder:
+            if isinstance(node, ast.Call) and name != "core/atomic_files.py" and writes(node) and not folder:
                 wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
-    assert not wrong, "write by codesign/atomic_files.py:\n" + "\n".join(wrong)
+    assert not wrong, "write by codesign/core/atomic_files.py:\n" + "\n".join(wrong)
 
 
 def test_a_link_stays_a_link_and_keeps_its_rights(tmp_path):
@@ -444,7 +445,7 @@ def test_what_a_killed_process_left_goes(tmp_path, monkeypatch):
 def test_files_of_a_killed_process_are_old_or_new(tmp_path):
     """`kill -9` at any instant, as of `codesign calibrate`: no file is half of anything."""
     script = (
-        "import itertools, sys; from pathlib import Path; from codesign.atomic_files import write_files\n"
+        "import itertools, sys; from pathlib import Path; from codesign.core.atomic_files import write_files\n"
         "for n in itertools.count():\n"
         "    write_files({Path(sys.argv[1]) / f'{k}.yaml': f'{n} ' * 20_000 for k in range(5)})\n"
         "    print(n, flush=True)\n"

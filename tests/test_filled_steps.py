@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codesign.commands.simulate import engine_of
+from codesign.commands.simulate_pools import pools_of
 from codesign.config import scenario_from_config
-from codesign.metrics import evaluate
-from codesign.run.simulate import engine_of
-from codesign.run.simulate_pools import pools_of
+from codesign.model.metrics import evaluate
+from codesign.model.workloads.arriving_load import Demand, RooflineTimes
+from codesign.model.workloads.filled_steps import Filling, Waits, waits_of
+from codesign.model.workloads.pools_apart import pools_apart
 from codesign.simulation.serving import (
     Engine,
     Requests,
@@ -23,9 +26,6 @@ from codesign.simulation.serving import (
     simulate_apart,
     simulate_open,
 )
-from codesign.workloads.arriving_load import Demand, RooflineTimes
-from codesign.workloads.filled_steps import Filling, Waits, waits_of
-from codesign.workloads.pools_apart import pools_apart
 
 STEPS = {"fixed_s": 0.004, "weights_s": 0.006, "token_s": 4e-5, "read_s": 3e-8, "pair_s": 4e-10}
 

@@ -12,11 +12,11 @@ from builders import serving
 from contracts.menus import built as built_file
 
 from codesign.config import check_memory
-from codesign.errors import ConfigError
-from codesign.fabrics import Contended, FoldedClos, Group
-from codesign.fields import check_ranges, replace
-from codesign.metrics import evaluate
-from codesign.topology import SwitchedTree
+from codesign.core.errors import ConfigError
+from codesign.core.fields import check_ranges, replace
+from codesign.model.metrics import evaluate
+from codesign.model.networks.fabrics import Contended, FoldedClos, Group
+from codesign.model.networks.topology import SwitchedTree
 
 
 def ndr() -> FoldedClos:

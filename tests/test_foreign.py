@@ -12,9 +12,9 @@ from fuzz import harness
 from fuzz.asked_kinds import ASKED
 from fuzz.kinds import KINDS
 
-from codesign import foreign
 from codesign.config import study_from_config
-from codesign.errors import LONGEST, LONGEST_WORD, ConfigError, one_line
+from codesign.core import untrusted_io as foreign
+from codesign.core.errors import LONGEST, LONGEST_WORD, ConfigError, one_line
 
 COUNTS = {"configurations": 4, "own": 6, "components": 25, "tables": 40}  # the others: 50
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import jax
 import pytest
 
-from codesign.frames import roomy
-from codesign.typed_jax import make_jaxpr
+from codesign.core.deep_stack import roomy
+from codesign.core.jax_typed import make_jaxpr
 
 TURNS = 300
 

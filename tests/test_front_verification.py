@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from builders import training
 
-from codesign.cli import main
-from codesign.foreign import written
-from codesign.objective import Objective
+from codesign.commands.cli import main
+from codesign.commands.evidence_files import FOLDER, HEADER, read_evidence, write_evidence
+from codesign.core.untrusted_io import written
 from codesign.report.run_folder import MANIFEST, noted_names
-from codesign.run.evidence_files import FOLDER, HEADER, read_evidence, write_evidence
 from codesign.search import Pareto, Problem, Trace
 from codesign.search.front.dual_pool import Statement
 from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.remembered_cuts import Remembering
-from codesign.space import Continuous, DesignSpace
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 from codesign.verification import Answer, Asked, Refuted, verify_front
 from codesign.verification.envelope import envelope, volume
 from codesign.verification.front_claims import Statements, front_of

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from test_open_loop import ASK, STEP, traced
 
-from codesign.errors import ConfigError
-from codesign.interpreting import interpreted
+from codesign.core.errors import ConfigError
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.workloads.daily_load import read_load, replicas_by_hour
+from codesign.model.workloads.goodput import Agreement, check_kept, goodput, shares_at
+from codesign.model.workloads.least_step import least_times, most_requests_s
+from codesign.model.workloads.open_loop import Demand, RooflineTimes
 from codesign.simulation.serving import TabulatedSteps, least_token_s, most_rate
 from codesign.simulation.serving.no_scheduler import MeanRequest
-from codesign.workloads.daily_load import read_load, replicas_by_hour
-from codesign.workloads.goodput import Agreement, check_kept, goodput, shares_at
-from codesign.workloads.least_step import least_times, most_requests_s
-from codesign.workloads.open_loop import Demand, RooflineTimes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import serving_bounds

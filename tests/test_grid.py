@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from builders import training
 
-from codesign.errors import ConfigError
-from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
-from codesign.non_dominated import non_dominated_rows
-from codesign.objective import TOLERANCE, Objective, feasible
-from codesign.results import designs
+from codesign.core.errors import ConfigError
+from codesign.core.pareto_tools import non_dominated_rows
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.metrics import evaluate
 from codesign.search import Grid, Problem
 from codesign.search.exhaustive.grid import CHECKPOINT, Saving, Sweep, screen
 from codesign.search.exhaustive.stream import Kept
-from codesign.space import Continuous, DesignSpace
+from codesign.search.results import designs
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import TOLERANCE, Objective, feasible
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 OUT = "cluster.network.scale_out.fabric.bandwidth_bytes_per_s"

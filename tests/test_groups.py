@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from builders import training
 
-from codesign.objective import Objective
 from codesign.search import Certified, Problem
 from codesign.search.branch_and_bound import node_relaxation as groups
 from codesign.search.branch_and_bound.bounds_table import passed_down
@@ -20,7 +19,8 @@ from codesign.search.certificate import Wanted
 from codesign.search.front.epsilon_constraint import FrontWalk
 from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.remembered_cuts import Remembering
-from codesign.space import Continuous, DesignSpace
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 LISTS = {"a": np.array([1.0, 2.0, 4.0]), "x": np.linspace(0, 1, 7), "b": np.array([0.0, 1.0]), "y": np.arange(5.0)}
 LEGAL = np.array([[1.0, 0.0], [1.0, 1.0], [4.0, 1.0]])

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesign.config import build
-from codesign.errors import ConfigError
-from codesign.fields import check_ranges
-from codesign.workloads import (
+from codesign.core.errors import ConfigError
+from codesign.core.fields import check_ranges
+from codesign.model.workloads import (
     GroupedQueryAttention,
     LatentAttention,
     LocalAttention,
@@ -22,7 +22,7 @@ from codesign.workloads import (
     from_config_json,
     transformer_from_dict,
 )
-from codesign.workloads.hub import ARCHITECTURES
+from codesign.model.workloads.hub import ARCHITECTURES
 
 HUB = Path(__file__).parent / "data" / "hub"
 CONF = Path(__file__).parent.parent / "conf" / "model"
@@ -247,7 +247,7 @@ def test_a_folder_gives_its_name(tmp_path):
 
 
 def test_as_configuration():
-    node = {"_target_": "codesign.workloads.from_config_json", "path": str(HUB / "llama31_8b.json")}
+    node = {"_target_": "codesign.model.workloads.from_config_json", "path": str(HUB / "llama31_8b.json")}
     model = build({"model": node}).objects["model"]
     assert jax.tree.structure(model) == jax.tree.structure(read("llama31_8b"))
     hub = yaml.safe_load((CONF / "hub.yaml").read_text(encoding="utf-8"))

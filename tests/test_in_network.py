@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tree_schedules as executed
 
-from codesign.collectives import InNetworkAllReduce, MulticastAllReduce, Quantised, RingAllReduce, Tuned
-from codesign.fabrics import Group, SwitchDomain
-from codesign.hardware import Link
-from codesign.validation.in_switch import SwitchedAccelerator, simulate
+from codesign.evidence.validation.in_switch import SwitchedAccelerator, simulate
+from codesign.model.hardware import Link
+from codesign.model.networks.collectives import InNetworkAllReduce, MulticastAllReduce, Quantised, RingAllReduce, Tuned
+from codesign.model.networks.fabrics import Group, SwitchDomain
 
 LINK = SwitchDomain(8.0, 450e9, 500e-9, 2e-11).link(Group(8.0))
 SCIN = InNetworkAllReduce()

@@ -6,11 +6,11 @@ import pytest
 from builders import serving
 from slopes import values_and_slopes
 
-from codesign.fields import replace
-from codesign.metrics import arithmetic_intensity
-from codesign.metrics.intensity import streamed_again_bytes
-from codesign.scenario import Scenario
-from codesign.workloads import ComputeOp, Plan
+from codesign.core.fields import replace
+from codesign.model.metrics import arithmetic_intensity
+from codesign.model.metrics.intensity import streamed_again_bytes
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import ComputeOp, Plan
 
 
 def core(job: Scenario, phase: str) -> ComputeOp:

@@ -9,9 +9,11 @@ import pytest
 from contracts.probing import all_finite, midpoint_excess
 
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.fabrics import Beside, Contended, Group, SwitchDomain
-from codesign.fabrics.interference import (
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.model.network_traffic import sent_per_step
+from codesign.model.networks.fabrics import Beside, Contended, Group, SwitchDomain
+from codesign.model.networks.fabrics.interference import (
     CoupledNode,
     RealLifeFatTree,
     carried_load,
@@ -23,10 +25,8 @@ from codesign.fabrics.interference import (
     throughput,
     wait_s,
 )
-from codesign.fields import replace
-from codesign.scenario import Scenario
+from codesign.model.scenario import Scenario
 from codesign.simulation import NodeNetwork, simulate_events, simulate_queues
-from codesign.traffic import sent_per_step
 
 GB = 1e9
 

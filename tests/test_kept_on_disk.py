@@ -5,12 +5,12 @@ from bokeh.embed import json_item
 from example_run import write_run
 from omegaconf import OmegaConf
 
-from codesign import kept_on_disk
 from codesign.config import composition, kept_files
 from codesign.config.kept_files import Composition, kept
+from codesign.core import disk_cache as kept_on_disk
+from codesign.core.json_io import dumps
 from codesign.report import charts, interactive
 from codesign.report.run_folder import read_run
-from codesign.strict_json import dumps
 
 
 @pytest.fixture

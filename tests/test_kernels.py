@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesign.hardware import (
+from codesign.model.hardware import (
     Chip,
     DecodeAttention,
     Elementwise,
@@ -17,7 +17,7 @@ from codesign.hardware import (
     Roofline,
     Work,
 )
-from codesign.hardware.kernels_base import missed, p_norm, waves
+from codesign.model.hardware.kernels_base import missed, p_norm, waves
 
 PEAK, RATE = 989e12, 3.35e12
 CASES = {

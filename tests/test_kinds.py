@@ -8,19 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.cli import main
+from codesign.commands.cli import main
+from codesign.commands.simulate_forms import demand_of, with_contexts
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.interpreting import interpreted
-from codesign.results import numbers_of
-from codesign.run.simulate_forms import demand_of, with_contexts
+from codesign.core.errors import ConfigError
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.workloads.continuous import AbstractContinuousServing
+from codesign.model.workloads.crowds import beside_by_kinds, binned, carried_by_kinds
+from codesign.model.workloads.kinds import COUNT, TAIL, checked, drawn_from, kinds_of, table_of
+from codesign.model.workloads.open_loop import Demand, RooflineTimes, open_loop
+from codesign.model.workloads.pools_apart import pools_apart
+from codesign.model.workloads.steady_state import chunks, chunks_lost, steady_state, whole_chunks
+from codesign.search.results import numbers_of
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals, lengths, simulate_open
-from codesign.workloads.continuous import AbstractContinuousServing
-from codesign.workloads.crowds import beside_by_kinds, binned, carried_by_kinds
-from codesign.workloads.kinds import COUNT, TAIL, checked, drawn_from, kinds_of, table_of
-from codesign.workloads.open_loop import Demand, RooflineTimes, open_loop
-from codesign.workloads.pools_apart import pools_apart
-from codesign.workloads.steady_state import chunks, chunks_lost, steady_state, whole_chunks
 
 STEP = {"fixed_s": 2e-3, "weights_s": 5e-3, "token_s": 3e-5, "read_s": 1e-8, "pair_s": 1e-9}
 KINDS = ((0.5, 0.8, 0.02), (3.0, 0.2, 0.3))  # 500 and 3,000 tokens in the mean of 1,000

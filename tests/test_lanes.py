@@ -113,7 +113,7 @@ def test_choices_are_written_over_what_nobody_reads():
 
 def test_norms_of_two_take_half_the_powers():
     """Equal to the last bit, with no end and none at all too; what only looks like a norm is left alone."""
-    from codesign.hardware.kernels_base import p_norm
+    from codesign.model.hardware.kernels_base import p_norm
 
     def norms(p, a, b, c):
         other = jnp.maximum(a, b)

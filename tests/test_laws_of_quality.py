@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.interpreting import interpreted
-from codesign.quality import (
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.scaling_laws import (
     Bits,
     DenseLaw,
     FineGrainedLaw,

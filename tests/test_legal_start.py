@@ -3,8 +3,8 @@
 import numpy as np
 
 from codesign import scenario_from_config
+from codesign.commands.legal_start import legal_start, nearest
 from codesign.config import check_plan
-from codesign.run.legal_start import legal_start, nearest
 
 
 def test_fewest_fields_then_the_least_factor():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from codesign.cli import main
+from codesign.commands.cli import main
+from codesign.core.units import unit_of
 from codesign.report.meanings import meaning
-from codesign.units import unit_of
 
 SERVED = "experiment=serve_llama31_405b_static"
 

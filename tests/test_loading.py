@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "codesign"
 def asked() -> list[tuple[str, str]]:
     """(module, name) of every call of `later`."""
     found = set()
-    for path in sorted(PACKAGE.glob("*.py")):
+    for path in sorted((PACKAGE / "commands").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "later":
                 found.add(tuple(ast.literal_eval(word) for word in node.args))

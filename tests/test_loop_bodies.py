@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.loop_bodies import Body
+from codesign.jaxprs.control_flow import Body
 
 
 def halved(low: Any, high: Any, target: Any) -> Any:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign import loops
-from codesign.elementary import behind, doer
+from codesign.jaxprs import loops
+from codesign.jaxprs.dispatch import behind, doer
 
 
 def halvings(high: Any, target: Any, weights: Any) -> Any:

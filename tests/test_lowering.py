@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from contracts.problems import made
 
-from codesign.metrics import evaluate
+from codesign.model.metrics import evaluate
 
 
 @pytest.mark.parametrize("platform", ["cuda", "cpu"])

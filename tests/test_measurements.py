@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.cli import main
-from codesign.errors import DataError
-from codesign.measurements import SCHEMAS, Schema, survey, unread
-from codesign.measurements import reader as checked_reader
-from codesign.measurements.schema import Column, choose
-from codesign.validation import validate
-from codesign.validation.unfitted import UNFITTED
+from codesign.commands.cli import main
+from codesign.core.errors import DataError
+from codesign.evidence.measurements import SCHEMAS, Schema, survey, unread
+from codesign.evidence.measurements import reader as checked_reader
+from codesign.evidence.measurements.schema import Column, choose
+from codesign.evidence.validation import validate
+from codesign.evidence.validation.unfitted import UNFITTED
 
 TABLES = Path(__file__).parent / "data" / "tables"
 EACH = 300  # ways in which the tables of one suite are damaged together

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from codesign.config import build, scenario_from_config
-from codesign.errors import ConfigError
-from codesign.fields import replace, walk
-from codesign.hardware import (
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace, walk
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.hardware import (
     CachedPool,
     Link,
     MemoryTier,
@@ -21,8 +22,7 @@ from codesign.hardware import (
     WorkingSet,
     ZipfLru,
 )
-from codesign.interpreting import interpreted
-from codesign.metrics.footprint import memory_limits
+from codesign.model.metrics.footprint import memory_limits
 
 
 def executed_hit_ratio(items: int, exponent: float, room: int, accesses: int = 60_000) -> float:
@@ -262,8 +262,8 @@ def test_costs_are_log_convex_in_every_number_but_the_exceptions(name):
     assert np.all(middle <= 0.5 * (first + second) + 1e-9)
 
 
-TIER = {"_target_": "codesign.hardware.MemoryTier", "capacity_bytes": 8e10, "bandwidth_bytes_per_s": 3e12}
-PORT = {"_target_": "codesign.hardware.Link", "alpha_s": 0, "beta_s_per_byte": 1e-12}
+TIER = {"_target_": "codesign.model.hardware.MemoryTier", "capacity_bytes": 8e10, "bandwidth_bytes_per_s": 3e12}
+PORT = {"_target_": "codesign.model.hardware.Link", "alpha_s": 0, "beta_s_per_byte": 1e-12}
 
 
 def refusal(tree: dict) -> str:
@@ -274,10 +274,10 @@ def refusal(tree: dict) -> str:
 
 
 def test_bad_memories_are_refused_in_one_line():
-    pool = {"_target_": "codesign.hardware.SharedPool", "tier": TIER, "port": PORT, "ports": 0, "sharers": 8}
+    pool = {"_target_": "codesign.model.hardware.SharedPool", "tier": TIER, "port": PORT, "ports": 0, "sharers": 8}
     assert refusal(pool) == "memory.ports = 0 is outside [1, inf]"
-    shares = {"_target_": "codesign.hardware.Placement", "shares": {"hbm": 0.5, "pool": 0.4}}
-    tiers = {"_target_": "codesign.hardware.TieredMemory", "near": "hbm", "placement": {"kv_cache": shares}}
+    shares = {"_target_": "codesign.model.hardware.Placement", "shares": {"hbm": 0.5, "pool": 0.4}}
+    tiers = {"_target_": "codesign.model.hardware.TieredMemory", "near": "hbm", "placement": {"kv_cache": shares}}
     tiers["tiers"] = {"hbm": TIER, "pool": TIER}
     assert "memory.placement.kv_cache: shares sum to 0.9, not to 1" in refusal(tiers)
     whole = shares | {"shares": {"hbm": 0.5, "pol": 0.5}}

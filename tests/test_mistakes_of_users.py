@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from codesign.cli import main
+from codesign.commands.cli import main
 
 ARCHITECT = (
     "compare accelerator=h100,h200 model=llama31_405b workload=serving_fp8",

@@ -5,7 +5,7 @@ import shlex
 import pytest
 from example_run import write_run
 
-from codesign.cli import main
+from codesign.commands.cli import main
 
 STUDIES = (
     "compare accelerator=h200,b200 model=llama31_405b workload=continuous_fp8 space=training_plans",

@@ -11,9 +11,8 @@ from builders import training
 from posynomial_oracles import Posynomials
 
 from codesign.config import study_from_config
-from codesign.equations import likeness
-from codesign.errors import ConfigError
-from codesign.objective import Objective
+from codesign.core.errors import ConfigError
+from codesign.jaxprs.program import likeness
 from codesign.search import Cases, Certified, Mix, MixEntry, Problem, Robust, Uncertain
 from codesign.search.blend import HOW, Blend
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
@@ -24,7 +23,8 @@ from codesign.search.mix.alternating import Alternating
 from codesign.search.mix.joint import JointOracle, Member
 from codesign.search.mix.pricing import Proof
 from codesign.search.mix.workload_work import Searches
-from codesign.space import Continuous, DesignSpace
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 HBM = "cluster.accelerator.hbm.capacity_bytes"

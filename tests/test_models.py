@@ -12,9 +12,9 @@ import yaml
 from builders import cluster
 
 from codesign.config import build
-from codesign.metrics import evaluate, priced_ops
-from codesign.scenario import Scenario
-from codesign.workloads import (
+from codesign.model.metrics import evaluate, priced_ops
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import (
     CommOp,
     ComputeOp,
     DenseFeedForward,
@@ -28,14 +28,14 @@ from codesign.workloads import (
     Training,
     Transformer,
 )
-from codesign.workloads.layer_operations import BlockComm, BlockOp, Shard
+from codesign.model.workloads.layer_operations import BlockComm, BlockOp, Shard
 
 CONF = Path(__file__).parent.parent / "conf" / "model"
 BIBLIOGRAPHY = Path(__file__).parent.parent / "codesign" / "references.bib"
 FILES = sorted(  # of published transformers
     path
     for path in CONF.glob("*.yaml")
-    if "_target_: codesign.workloads.Transformer\n" in path.read_text(encoding="utf-8")
+    if "_target_: codesign.model.workloads.Transformer\n" in path.read_text(encoding="utf-8")
     and not path.stem.startswith(("hub", "calculon"))
 )
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from builders import cluster, training
 
-from codesign.calibration.board_power import PLATEAU, Loads, fit_loads, fit_power
 from codesign.config import scenario_from_config
-from codesign.fields import get_path, replace
-from codesign.metrics import evaluate
-from codesign.metrics.money import device_capex_usd, device_idle_w, device_provisioned_w, summed
+from codesign.core.fields import get_path, replace
+from codesign.evidence.calibration.board_power import PLATEAU, Loads, fit_loads, fit_power
+from codesign.model.metrics import evaluate
+from codesign.model.metrics.money import device_capex_usd, device_idle_w, device_provisioned_w, summed
 
 PUBLIC_USD_PER_GPU = {1024: 49248, 512: 46883, 32768: 51613}  # [cluster_cost_2024], InfiniBand included
 NODE_W = (8.4e3, 10.2e3)  # observed at most in training, and rated [latif2025]

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.cli import main
+from codesign.commands.cli import main
+from codesign.commands.comparing import _wins
+from codesign.commands.terminal import intervals_text
 from codesign.config import scenario_from_config
-from codesign.fields import as_leaf
-from codesign.no_end import (
+from codesign.core.fields import as_leaf
+from codesign.core.interval_text import (  # fmt: skip
     AGREED,
     NO_END,
     RATIO,
@@ -21,14 +23,12 @@ from codesign.no_end import (
     load_text,
     remarks_text,
     unsustained_text,
-)  # fmt: skip
-from codesign.objective import Objective
+)
+from codesign.core.json_io import dumps
 from codesign.report.comparison_figures import pictures
 from codesign.report.side_by_side import Comparison, sentences
-from codesign.results import numbers_of
-from codesign.run.comparing import _wins
-from codesign.run.terminal import intervals_text
-from codesign.strict_json import dumps
+from codesign.search.results import numbers_of
+from codesign.study.objective import Objective
 from codesign.uncertainty import metrics_under_draws, of_designs, uncertain, wins
 from codesign.uncertainty.draws import no_doubts
 from codesign.uncertainty.metrics import without_goals

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from builders import cluster, gpt3
 
+from codesign.commands.simulate import engine_of
 from codesign.config import scenario_from_config
 from codesign.config.checks import shortage, smallest_change
-from codesign.errors import ConfigError
-from codesign.fields import check_ranges, replace
-from codesign.metrics import evaluate
-from codesign.results import numbers_of
-from codesign.run.simulate import engine_of
-from codesign.scenario import Scenario
+from codesign.core.errors import ConfigError
+from codesign.core.fields import check_ranges, replace
+from codesign.core.units import GB
+from codesign.model.metrics import evaluate
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import ContinuousServing, GoodputServing, Plan, Serving
+from codesign.model.workloads.goodput import Agreement
+from codesign.search.results import numbers_of
 from codesign.simulation.serving import Requests, lengths, simulate_closed
-from codesign.units import GB
-from codesign.workloads import ContinuousServing, GoodputServing, Plan, Serving
-from codesign.workloads.goodput import Agreement
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import curvature

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.errors import ConfigError
-from codesign.interpreting import interpreted
-from codesign.workloads import quantiles
-from codesign.workloads.goodput import check_stable
-from codesign.workloads.open_loop import Demand, RooflineTimes, TableTimes, open_loop
+from codesign.core.errors import ConfigError
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.workloads import quantiles
+from codesign.model.workloads.goodput import check_stable
+from codesign.model.workloads.open_loop import Demand, RooflineTimes, TableTimes, open_loop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import serving as benchmark

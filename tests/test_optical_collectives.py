@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.collectives import (
+from codesign.core.errors import ConfigError
+from codesign.model.hardware import Link
+from codesign.model.networks.collectives import (
     CliqueAllToAll,
     Collectives,
     Fastest,
@@ -21,11 +23,15 @@ from codesign.collectives import (
     Stage,
     hierarchical,
 )
-from codesign.collectives.circuit_schedule import Rack, all_reduce, factorisations, ring_all_reduce, rotations
-from codesign.collectives.radix import divide
-from codesign.errors import ConfigError
-from codesign.fabrics import Group, OpticalCircuit
-from codesign.hardware import Link
+from codesign.model.networks.collectives.circuit_schedule import (
+    Rack,
+    all_reduce,
+    factorisations,
+    ring_all_reduce,
+    rotations,
+)
+from codesign.model.networks.collectives.radix import divide
+from codesign.model.networks.fabrics import Group, OpticalCircuit
 
 ALPHA, DELTA, RATE, NBYTES = 0.7e-6, 3.7e-6, 300e9, 8e6
 FACTORS = [(3, 2), (4, 3), (4, 4), (4, 4, 3), (4, 4, 4), (4, 4, 4, 2), (4, 4, 4, 4)]

@@ -13,7 +13,9 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 import codesign
-from codesign.cli import main
+from codesign.commands.cli import main
+from codesign.commands.optimize import run_study
+from codesign.commands.skeletons import WITHOUT_CODE
 from codesign.config import (
     available,
     catalogue,
@@ -23,13 +25,11 @@ from codesign.config import (
     study_from_resolved,
 )
 from codesign.config.own import texts
-from codesign.errors import ConfigError
+from codesign.core.errors import ConfigError
+from codesign.core.yaml_io import write_yaml
 from codesign.explorer.beginning import given, own_words
 from codesign.explorer.proving import PROCESS, searched
-from codesign.plain_yaml import write_yaml
 from codesign.report.run_folder import own_conf, read_run
-from codesign.run.optimize import run_study
-from codesign.run.skeletons import WITHOUT_CODE
 from codesign.search.exhaustive.chunk_work import ChunkWork
 from codesign.search.exhaustive.chunks import study_of
 from codesign.search.exhaustive.sweep import Sweep

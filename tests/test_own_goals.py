@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from builders import training
 
-from codesign.errors import ConfigError
-from codesign.objective import Objective
+from codesign.core.errors import ConfigError
 from codesign.search import Certified, Problem
-from codesign.space import Continuous, DesignSpace
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 SPACE = DesignSpace(
     {"pp": [4, 8]},

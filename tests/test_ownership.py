@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import pytest
 
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.ownership import Bought, Rented
-from codesign.scenario import Facility
+from codesign.core.errors import ConfigError
+from codesign.model.ownership import Bought, Rented
+from codesign.model.scenario import Facility
 
 YEAR = 365.25 * 86400.0
 

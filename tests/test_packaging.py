@@ -48,8 +48,8 @@ def test_the_version_stands_in_one_place():
     """The wheel, the page of a run and what chunks are named by say the same."""
     assert "version" not in PROJECT["project"]
     assert PROJECT["project"]["dynamic"] == ["version"]
-    assert PROJECT["tool"]["hatch"]["version"] == {"path": "codesign/release.py"}
-    said = re.findall(r'^__version__ = "(.*)"$', (ROOT / "codesign" / "release.py").read_text("utf-8"), re.MULTILINE)
+    assert PROJECT["tool"]["hatch"]["version"] == {"path": "codesign/_version.py"}
+    said = re.findall(r'^__version__ = "(.*)"$', (ROOT / "codesign" / "_version.py").read_text("utf-8"), re.MULTILINE)
     assert said == [codesign.__version__]
 
 
@@ -68,10 +68,10 @@ def test_a_hosted_service_runs_every_python_that_is_allowed():
 FLOW = """
 import contextlib, io, json, sys
 from pathlib import Path
-from codesign.cli import main
+from codesign.commands.cli import main
 from codesign.config import conf_dir, own_files
 from codesign.config.composition import compose
-from codesign.reproduce import available, experiments_folder
+from codesign.evidence.reproduction import available, experiments_folder
 said = []
 for command in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -12,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesign.config import study_from_config
-from codesign.errors import ConfigError
-from codesign.non_dominated import hypervolume, knee, non_dominated_rows, spread_rows
-from codesign.objective import Objective
+from codesign.core.errors import ConfigError
+from codesign.core.pareto_tools import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.report import build_report
 from codesign.report import front_on_page as front_page
 from codesign.report.run_folder import read_run
 from codesign.report.wording import degrees
-from codesign.results import designs
 from codesign.search import Pareto, Problem
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.model_oracle import affine
@@ -29,8 +27,10 @@ from codesign.search.front.epsilon_constraint import Cell, FrontWalk
 from codesign.search.front.parametric_sequence import ParametricSequence
 from codesign.search.front.refinement import Between
 from codesign.search.front.remembered_cuts import Memory, Remembering
+from codesign.search.results import designs
 from codesign.search.settings import FRONT
-from codesign.space import Continuous, DesignSpace
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=12)
 

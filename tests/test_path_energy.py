@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 
-from codesign.errors import ConfigError
-from codesign.fabrics import Group, PathEnergy
-from codesign.fields import replace
-from codesign.metrics import evaluate, ledger
-from codesign.scenario import Scenario
-from codesign.workloads import Plan
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.model.metrics import evaluate, ledger
+from codesign.model.networks.fabrics import Group, PathEnergy
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import Plan
 
 PATHS = PathEnergy(65.0, 35.0, 50.0, 200.0)
 CLASSES = ("tray", "rack", "inter_rack")

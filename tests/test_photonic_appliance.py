@@ -2,8 +2,8 @@
 
 import pytest
 
-from codesign.reproduce import available, load
-from codesign.validation.celestisim_inference import appliance_pool, at, compare, reference
+from codesign.evidence.reproduction import available, load
+from codesign.evidence.validation.celestisim_inference import appliance_pool, at, compare, reference
 
 
 def test_every_cell_of_the_energy_tables():

@@ -7,15 +7,15 @@ import pytest
 from contracts.menus import built
 from contracts.probing import all_finite
 
-from codesign.fields import get_path, replace, walk
-from codesign.hardware import (
+from codesign.core.fields import get_path, replace, walk
+from codesign.model.hardware import (
     ElectroAbsorptionModulator,
     MachZehnderModulator,
     PhotonicLink,
     PhotonicReceiver,
     RingModulator,
 )
-from codesign.hardware.photonic_receiver import bit_error_ratio_of, dbm, from_decibel, quality_of
+from codesign.model.hardware.photonic_receiver import bit_error_ratio_of, dbm, from_decibel, quality_of
 
 PORT = built("fabric", "lightpath_optics").port
 CONTINUOUS = [path for path, _, value in walk(PORT) if float(value) > 0]

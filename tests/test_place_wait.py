@@ -11,6 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codesign.model.workloads.arriving_load import Demand, RooflineTimes
+from codesign.model.workloads.mean_step import EngineStep
+from codesign.model.workloads.open_loop import open_loop
+from codesign.model.workloads.place_wait import PlaceWait, place_wait
+from codesign.model.workloads.pools_apart import pools_apart
 from codesign.simulation.serving import (
     Engine,
     Requests,
@@ -20,11 +25,6 @@ from codesign.simulation.serving import (
     simulate_apart,
     simulate_open,
 )
-from codesign.workloads.arriving_load import Demand, RooflineTimes
-from codesign.workloads.mean_step import EngineStep
-from codesign.workloads.open_loop import open_loop
-from codesign.workloads.place_wait import PlaceWait, place_wait
-from codesign.workloads.pools_apart import pools_apart
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from contracts.problems import PROBLEMS, exhaustive, made
 
-from codesign.distributing import AbstractRunner, Alone, Local
-from codesign.errors import CodesignError
+from codesign.core.errors import CodesignError
+from codesign.executors import AbstractRunner, Alone, Local
 from codesign.search import Certified, Pareto, Problem, Robust
 from codesign.search.branch_and_bound.part_work import PartWork, RowsOfProblem, number_of
 from codesign.search.branch_and_bound.plan_parts import PartProof, merged, plan_parts

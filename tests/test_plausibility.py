@@ -15,9 +15,9 @@ from codesign.config import conf_dir, study_from_config
 from codesign.config.construct import targets
 from codesign.config.plausibility import _judged, readable, unusual
 from codesign.config.study import documented_scenario
-from codesign.fields import Usual
+from codesign.core.fields import Usual
+from codesign.core.units import percent
 from codesign.report import build_report, read_run
-from codesign.units import percent
 
 FABRIC = "cluster.network.scale_up.fabric"
 HBM = "cluster.accelerator.hbm"

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from codesign.errors import ConfigError
-from codesign.run.skeleton_texts import CLASSES
-from codesign.run.skeletons import KINDS, new, told
+from codesign.commands.skeleton_texts import CLASSES
+from codesign.commands.skeletons import KINDS, new, told
+from codesign.core.errors import ConfigError
 
 SOURCE = Path(__file__).parent / "data" / "plugin" / "codesign_torus"
 NAMES = {
@@ -44,7 +44,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 MANY = """
 import contextlib, gc, io, json, sys
-from codesign.cli import main
+from codesign.commands.cli import main
 gc.disable()  # it does not live long
 for command in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
@@ -132,8 +132,8 @@ def test_a_plugin_that_breaks_is_told_in_one_line(installed: Path, tmp_path: Pat
     for text, said in (
         ("import nowhere_at_all\n", "plug-in 'torus' cannot be imported: ModuleNotFoundError: No module named"),
         (
-            "from codesign.fabrics import AbstractFabric\n\nclass Half(AbstractFabric):\n    def reach(self):\n"
-            "        return 1.0\n",
+            "from codesign.model.networks.fabrics import AbstractFabric\n\nclass Half(AbstractFabric):\n"
+            "    def reach(self):\n        return 1.0\n",
             "plug-in 'torus': Half lacks capex_usd, link, static_power_w, which its base asks for",
         ),
     ):

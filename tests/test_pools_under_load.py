@@ -9,20 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from codesign.commands.simulate import engine_of
+from codesign.commands.simulate_pools import pools_of
 from codesign.config import scenario_from_config
 from codesign.config.load_checks import check_load
-from codesign.errors import ConfigError
-from codesign.interpreting import interpreted
-from codesign.results import numbers_of
-from codesign.run.simulate import engine_of
-from codesign.run.simulate_pools import pools_of
-from codesign.scenario import Scenario
+from codesign.core.errors import ConfigError
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import GoodputServing, ServingAtRate
+from codesign.model.workloads.arriving_load import Demand
+from codesign.model.workloads.goodput import Agreement, most_kept
+from codesign.model.workloads.pools_under_load import PromptTimes, TwoQueues
+from codesign.model.workloads.under_load import AbstractOpenServing, NodeTimes
+from codesign.search.results import numbers_of
 from codesign.simulation.serving import Requests, arrivals, lengths
-from codesign.workloads import GoodputServing, ServingAtRate
-from codesign.workloads.arriving_load import Demand
-from codesign.workloads.goodput import Agreement, most_kept
-from codesign.workloads.pools_under_load import PromptTimes, TwoQueues
-from codesign.workloads.under_load import AbstractOpenServing, NodeTimes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import curvature

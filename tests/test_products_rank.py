@@ -9,7 +9,7 @@ of 2 and 10 submissions. Of an H200 neither has a row: it stands between, as its
 
 import pytest
 
-from codesign.run.comparing import compare
+from codesign.commands.comparing import compare
 
 MEASURED = {"h100_sxm": 1895.9 / 8, "b200": 2170.3 / 4}
 GB200_OVER_B200 = (852 / 4) / (1645 / 8)

@@ -8,7 +8,7 @@ from jax import lax
 from program_slopes import prepared, with_slopes
 from random_programs import random_model
 
-from codesign.smooth import at_least, ceil, largest, maximum, ratio, used_share
+from codesign.core.smooth import at_least, ceil, largest, maximum, ratio, used_share
 from codesign.staging import flatten
 
 POINTS = np.random.default_rng(0).uniform(-1, 3, (40, 2))

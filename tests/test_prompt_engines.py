@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from codesign.validation.hardware import engine_cluster
-from codesign.validation.prompt_engines import Clients, PromptEngine, closed_network, prompt_engines
-from codesign.validation.served_jobs import Job
-from codesign.validation.served_models import option_of
-from codesign.validation.served_rows import parts_of
-from codesign.validation.two_pools import pools
+from codesign.evidence.validation.hardware import engine_cluster
+from codesign.evidence.validation.prompt_engines import Clients, PromptEngine, closed_network, prompt_engines
+from codesign.evidence.validation.served_jobs import Job
+from codesign.evidence.validation.served_models import option_of
+from codesign.evidence.validation.served_rows import parts_of
+from codesign.evidence.validation.two_pools import pools
 
 ANSWER_S = 10.0
 

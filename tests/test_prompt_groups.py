@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from codesign.commands.simulate import engine_of
+from codesign.commands.simulate_pools import pools_of
+from codesign.commands.simulate_told import doubt
 from codesign.config import check_plan, scenario_from_config
-from codesign.errors import ConfigError
-from codesign.metrics import evaluate
-from codesign.run.simulate import engine_of
-from codesign.run.simulate_pools import pools_of
-from codesign.run.simulate_told import doubt
-from codesign.scenario import Scenario
+from codesign.core.errors import ConfigError
+from codesign.model.metrics import evaluate
+from codesign.model.scenario import Scenario
 from codesign.simulation.serving import Requests, arrivals, lengths
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))

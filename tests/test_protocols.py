@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from contracts.probing import midpoint_excess
 
-from codesign.fields import check_ranges, replace, walk
-from codesign.hardware import (
+from codesign.core.fields import check_ranges, replace, walk
+from codesign.model.hardware import (
     INFINIBAND,
     LOAD_STORE,
     Channel,

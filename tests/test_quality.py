@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from codesign.collectives import PERPLEXITY_FACTOR, Quantised, RingAllReduce
-from codesign.collectives.quantised import log_perplexity_penalty
 from codesign.config import study_from_config
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.metrics import evaluate
-from codesign.workloads import Plan, Precision
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.model.metrics import evaluate
+from codesign.model.networks.collectives import PERPLEXITY_FACTOR, Quantised, RingAllReduce
+from codesign.model.networks.collectives.quantised import log_perplexity_penalty
+from codesign.model.workloads import Plan, Precision
 
 METRIC = "log_perplexity_penalty"
 BITS = "cluster.network.scale_up.collectives.all_reduce.bits"

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from contracts.problems import made
 
-from codesign.cli import main
-from codesign.distributing import Alone
+from codesign.commands.cli import main
+from codesign.executors import Alone
 from codesign.search import Grid
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from contracts.probing import all_finite
 
-from codesign.collectives import RingAllReduce
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.fabrics import Beside, Group, QueuedNode, SwitchDomain
-from codesign.fabrics.queued import LATER_OF_TWO
-from codesign.fields import replace
-from codesign.metrics import evaluate
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.model.metrics import evaluate
+from codesign.model.network_traffic import kind
+from codesign.model.networks.collectives import RingAllReduce
+from codesign.model.networks.fabrics import Beside, Group, QueuedNode, SwitchDomain
+from codesign.model.networks.fabrics.queued import LATER_OF_TWO
 from codesign.simulation.ring_beside import RingBeside, send_times, simulate_ring
-from codesign.traffic import kind
 
 RATE, ALPHA, BURST = 450e9, 1e-6, 1e6
 DOMAIN = SwitchDomain(8.0, RATE, ALPHA)

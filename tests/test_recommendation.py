@@ -9,14 +9,14 @@ from contracts.probing import midpoint_excess
 from executed_embedding import balanced_indices, execute
 from slopes import values_and_slopes
 
-from codesign.compiling import quick_jit
 from codesign.config.checks import check_memory, check_plan
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.interpreting import interpreted
-from codesign.metrics import evaluate, memory_by_class
-from codesign.scenario import Scenario
-from codesign.workloads import (
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.jit import quick_jit
+from codesign.model.metrics import evaluate, memory_by_class
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import (
     CommOp,
     ComputeOp,
     EmbeddingTables,
@@ -26,7 +26,7 @@ from codesign.workloads import (
     RecommendationModel,
     RecommendationTraining,
 )
-from codesign.workloads.popularity import hot_share
+from codesign.model.workloads.popularity import hot_share
 
 FP32 = Precision(compute="bf16", weights="fp32", activations="fp32")
 

@@ -9,19 +9,19 @@ import jax.numpy as jnp
 import networkx as nx
 import pytest
 
-from codesign.cli import main
+from codesign.commands.cli import main
 from codesign.config import scenario_from_config, study_from_config
 from codesign.config.consistency import check_boxes
 from codesign.config.outcome_checks import check_outcome
-from codesign.errors import ConfigError
-from codesign.fabrics import Group, QueuedNode, SwitchDomain
-from codesign.foreign import tree_of_yaml
-from codesign.plain_yaml import not_decimal, read_yaml, write_yaml
+from codesign.core.errors import ConfigError
+from codesign.core.untrusted_io import tree_of_yaml
+from codesign.core.yaml_io import not_decimal, read_yaml, write_yaml
+from codesign.model.networks.fabrics import Group, QueuedNode, SwitchDomain
+from codesign.model.networks.topology import from_networkx
+from codesign.model.networks.topology.files import read_topology
+from codesign.model.workloads import from_config_json
+from codesign.model.workloads.daily_load import read_load
 from codesign.simulation.serving import read_trace
-from codesign.topology import from_networkx
-from codesign.topology.files import read_topology
-from codesign.workloads import from_config_json
-from codesign.workloads.daily_load import read_load
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = "calibration=h100_sxm_roofline"
@@ -234,11 +234,13 @@ class TestFiles:
     @pytest.mark.parametrize("value", ["0", "abc"])
     def test_a_value_where_a_pool_stands(self, value, capsys):
         said = line(capsys, "evaluate", "experiment=disaggregation", f"cluster.prefill={value}")
-        assert "cluster.prefill must be codesign.scenario.PrefillPool or null, not" in said
+        assert "cluster.prefill must be codesign.model.scenario.PrefillPool or null, not" in said
 
     def test_an_own_file(self, tmp_path, capsys):
         (tmp_path / "plan").mkdir()
-        (tmp_path / "plan" / "mine.yaml").write_text("_target_: codesign.workloads.Plan\ntp: 1:30\n", encoding="utf-8")
+        (tmp_path / "plan" / "mine.yaml").write_text(
+            "_target_: codesign.model.workloads.Plan\ntp: 1:30\n", encoding="utf-8"
+        )
         said = line(capsys, "evaluate", "--conf", str(tmp_path), SMALL, "plan=mine")
         assert "mine.yaml, line 2: 1:30 is no decimal number" in said
 

@@ -7,13 +7,13 @@ import optax
 import pytest
 from builders import serving, training
 
-from codesign.errors import ConfigError
-from codesign.objective import Objective
-from codesign.results import designs
+from codesign.core.errors import ConfigError
 from codesign.search import Certified, Gradient, Optimizer, Problem, Transformation
 from codesign.search.descent.relaxation import KINDS, Relaxation
 from codesign.search.descent.transformations import OPTIMIZERS, TRANSFORMATIONS
-from codesign.space import Continuous, DesignSpace
+from codesign.search.results import designs
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 NEEDED = {"clip": {"max_delta": 1.0}, "clip_by_block_rms": {"threshold": 1.0}, "clip_by_global_norm": {"max_norm": 1.0},

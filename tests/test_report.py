@@ -15,7 +15,7 @@ from example_run import CONFIG, SHARES, example_elasticities, write_run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from codesign.config.construct import targets
-from codesign.errors import ConfigError
+from codesign.core.errors import ConfigError
 from codesign.report import (
     build_report,
     compare_runs,

@@ -8,13 +8,10 @@ import pandas as pd
 import pytest
 from example_run import write_run
 
-from codesign import reproduce as module
-from codesign.cli import main
-from codesign.errors import ConfigError
-from codesign.report import write_experiment_report
-from codesign.report.agreement_figure import agreement
-from codesign.report.committed import write_run_report
-from codesign.reproduce import (
+from codesign.commands.cli import main
+from codesign.core.errors import ConfigError
+from codesign.evidence import reproduction as module
+from codesign.evidence.reproduction import (
     Claim,
     available,
     experiments_folder,
@@ -23,10 +20,13 @@ from codesign.reproduce import (
     summary_rows,
     write_reports,
 )
+from codesign.report import write_experiment_report
+from codesign.report.agreement_figure import agreement
+from codesign.report.committed import write_run_report
 
 ROWS = {"experiment", "claim", "paper", "model", "error", "bar", "ok", "standing", "kind"}
 CLAIMS = """
-from codesign.reproduce import Claim
+from codesign.evidence.reproduction import Claim
 
 def claims():
     return [

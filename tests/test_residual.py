@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.calibration.fit import work_array
-from codesign.calibration.gpus import Device, Peaks
-from codesign.calibration.kernel_tables import TableGroup
-from codesign.calibration.kernels import TABLES, gemm_works
-from codesign.calibration.learned_factors import Launches, as_bytes, corrected, label_of, names_of, train
 from codesign.config import scenario_from_config, study_from_config
-from codesign.errors import DataError
-from codesign.hardware import Chip, Elementwise, Gemm, Residual, Work
-from codesign.hardware.residual import BOUND, UNKNOWN, FittedOn, ShapeNetwork, features, load
-from codesign.metrics import evaluate
+from codesign.core.errors import DataError
+from codesign.evidence.calibration.fit import work_array
+from codesign.evidence.calibration.gpus import Device, Peaks
+from codesign.evidence.calibration.kernel_tables import TableGroup
+from codesign.evidence.calibration.kernels import TABLES, gemm_works
+from codesign.evidence.calibration.learned_factors import Launches, as_bytes, corrected, label_of, names_of, train
+from codesign.model.hardware import Chip, Elementwise, Gemm, Residual, Work
+from codesign.model.hardware.residual import BOUND, UNKNOWN, FittedOn, ShapeNetwork, features, load
+from codesign.model.metrics import evaluate
 from codesign.search.branch_and_bound.node_relaxation import oracle_for
 from codesign.search.branch_and_bound.oracle import rows_of
 

@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from builders import serving, training
 
-from codesign.metrics import evaluate
-from codesign.results import _ranked, ops
-from codesign.workloads import Plan
+from codesign.model.metrics import evaluate
+from codesign.model.workloads import Plan
+from codesign.search.results import _ranked, ops
 
 BARE = Plan(tp=8.0, recompute="selective", zero=1.0, dp_overlap=0.0, tp_overlap=0.0, cp_overlap=0.0)
 

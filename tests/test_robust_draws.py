@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from builders import training
 
-from codesign.errors import ConfigError
-from codesign.metrics import evaluate
-from codesign.objective import Objective
-from codesign.run.cases import cases_of
-from codesign.run.evidence_files import read_evidence, write_evidence
+from codesign.commands.cases import cases_of
+from codesign.commands.evidence_files import read_evidence, write_evidence
+from codesign.core.errors import ConfigError
+from codesign.model.metrics import evaluate
 from codesign.search import Cases, Certified, Problem, Robust, Uncertain
 from codesign.search.blend import Blend
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.robust import robust_oracle
-from codesign.space import Continuous, DesignSpace
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 from codesign.uncertainty import metrics_under_draws, spreads
 from codesign.verification import Asked, derivation_of, verify
 

@@ -9,20 +9,20 @@ import pandas as pd
 import pytest
 from builders import training
 
+from codesign.commands.cases import cases_of, check_shown, check_told
+from codesign.commands.evidence_files import read_evidence, write_evidence
+from codesign.commands.verify import _check_frame
+from codesign.commands.verify import asked_of as asked_of_study
 from codesign.config import study_from_config
-from codesign.errors import ConfigError
-from codesign.fields import get_path, replace
-from codesign.metrics import evaluate
-from codesign.objective import Objective
+from codesign.core.errors import ConfigError
+from codesign.core.fields import get_path, replace
+from codesign.model.metrics import evaluate
 from codesign.report.run_folder import RunFolder
-from codesign.results import designs
-from codesign.run.cases import cases_of, check_shown, check_told
-from codesign.run.evidence_files import read_evidence, write_evidence
-from codesign.run.verify import _check_frame
-from codesign.run.verify import asked_of as asked_of_study
 from codesign.search import Cases, Certificate, Certified, Problem, Robust, Trace, Uncertain
 from codesign.search.blend import Blend
-from codesign.space import Continuous, DesignSpace
+from codesign.search.results import designs
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 from codesign.verification import Answer, Asked, Refuted, derivation_of, verify
 from codesign.verification.attack import Attack, aims_of
 from codesign.verification.model_answers import CheckedModel

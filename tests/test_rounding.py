@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from random_programs import BINARY, PLANS, UNARY, walked
 
-from codesign.by_numpy import doer, several
+from codesign.core.smooth import largest, maximum, used_share
 from codesign.curvature import operations, rounding_rules
-from codesign.fabrics.contended import slowdown
-from codesign.hardware.kernels_base import p_norm
-from codesign.reliability.renewal import growth, least_growth
-from codesign.smooth import largest, maximum, used_share
+from codesign.jaxprs.numpy_primitives import doer, several
+from codesign.model.hardware.kernels_base import p_norm
+from codesign.model.networks.fabrics.contended import slowdown
+from codesign.model.reliability.renewal import growth, least_growth
 from codesign.staging import flatten, written_out
 
 TRAPS = [

@@ -12,8 +12,8 @@ from typing import ClassVar
 import pytest
 from unlucky import Dying
 
-from codesign.distributing import Alone, Local, RayCluster, Slurm
-from codesign.errors import CodesignError, ConfigError
+from codesign.core.errors import CodesignError, ConfigError
+from codesign.executors import Alone, Local, RayCluster, Slurm
 from codesign.testing import broken
 
 
@@ -46,7 +46,7 @@ class Jobs:
 
 def test_what_lost_jobs_left_undone_goes_into_another_array(tmp_path, monkeypatch):
     monkeypatch.setattr(Slurm, "_executor", lambda self, box: Jobs())
-    monkeypatch.setattr("codesign.distributing.slurm.TICK_S", 0.01)
+    monkeypatch.setattr("codesign.executors.slurm.TICK_S", 0.01)
     runner = Slurm(workers=2, folder=str(tmp_path), cluster="local")
     found = [one for one in runner.results(operator.neg, range(6)) if one is not None]
     assert sorted(found) == [-5, -4, -3, -2, -1, 0]
@@ -80,7 +80,7 @@ def alive(pid: int) -> bool:
 def test_no_worker_outlives_who_started_it(tmp_path):
     """Killed at once, while its workers are at tasks that would take an hour."""
     code = (
-        "import os, time, pathlib\nfrom codesign.distributing import Local\n"
+        "import os, time, pathlib\nfrom codesign.executors import Local\n"
         "from unlucky import Waiting\nprint(list(Local(2).results(Waiting(), [1, 2])))\n"
     )
     settings = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
@@ -124,8 +124,8 @@ def test_a_package_that_is_missing_is_one_line(monkeypatch, runner, package):
 def test_a_cluster_that_is_not_there_is_one_line(monkeypatch):
     """Known before a run folder is made."""
     for name in ("slurm", "ray_cluster"):
-        monkeypatch.setattr(f"codesign.distributing.{name}.find_spec", lambda package: package)
-    monkeypatch.setattr("codesign.distributing.slurm.which", lambda name: None)
+        monkeypatch.setattr(f"codesign.executors.{name}.find_spec", lambda package: package)
+    monkeypatch.setattr("codesign.executors.slurm.which", lambda name: None)
     with pytest.raises(ConfigError, match="there is no sbatch here"):
         Slurm().refuse()
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):

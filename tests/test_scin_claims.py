@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from codesign.reproduce import experiments_folder, reproduce
+from codesign.evidence.reproduction import experiments_folder, reproduce
 
 EXPERIMENTS = ("scin_allreduce", "scin_waves", "scin_inference", "scin_quantisation")
 

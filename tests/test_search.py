@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from builders import serving, training
 
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.metrics import account, evaluate
-from codesign.non_dominated import non_dominated_rows
-from codesign.objective import Objective
-from codesign.results import collect, designs, pareto
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.core.pareto_tools import non_dominated_rows
+from codesign.evidence.validation.many import at_many
+from codesign.model.metrics import account, evaluate
 from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimizer, Problem
 from codesign.search.descent import gradient
 from codesign.search.exhaustive.grid import screen
-from codesign.space import Continuous, DesignSpace, Ratio
-from codesign.validation.many import at_many
+from codesign.search.results import collect, designs, pareto
+from codesign.study.design_space import Continuous, DesignSpace, Ratio
+from codesign.study.objective import Objective
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 HBM = "cluster.accelerator.hbm.capacity_bytes"
@@ -107,7 +107,7 @@ def test_traced_once_whatever_is_asked(problem: Problem, monkeypatch):
     monkeypatch.setattr("codesign.staging.model.account", counting)
     monkeypatch.setattr("codesign.staging.model._bases", OrderedDict())
     monkeypatch.setattr("codesign.staging.model._models", OrderedDict())
-    monkeypatch.setattr("codesign.kept_on_disk._place", [])
+    monkeypatch.setattr("codesign.core.disk_cache._place", [])
     assert screen(problem, block=16).evaluated > 32
     trace = Certified(pairs=16, explain=False).run(problem, 0)
     collect(problem, trace, 0, {})
@@ -136,8 +136,8 @@ def test_elasticities_agree_with_reevaluation(problem: Problem, trace):
     results = collect(problem, trace, 3, {})
     row = results.elasticities.set_index("path").loc["cluster.accelerator.price_usd"]
     assert row["time_s"] == 0
-    from codesign.fields import replace
-    from codesign.results import placed
+    from codesign.core.fields import replace
+    from codesign.search.results import placed
 
     scenario = placed(problem, results.best)
     up = evaluate(replace(scenario, {"cluster.accelerator.price_usd": row["value"] * 1.001}))

@@ -8,8 +8,8 @@ import pytest
 from contracts.problems import PROBLEMS, made
 from test_plan_parts import Losing, Shuffled
 
-from codesign.distributing import Alone, Local
-from codesign.errors import CodesignError
+from codesign.core.errors import CodesignError
+from codesign.executors import Alone, Local
 from codesign.search import Certified, Inverse, Mix, Problem, Whole
 from codesign.search.branch_and_bound.held_work import HeldPart, HeldWork
 

@@ -6,10 +6,10 @@ import pytest
 from builders import cluster
 
 from codesign import scenario_from_config
-from codesign.metrics import evaluate
-from codesign.quality import Bits, PrecisionLaw
-from codesign.scenario import Scenario
-from codesign.workloads import ContinuousServing, Plan, Precision, ServedRun, ShapedPlan, Transformer
+from codesign.model.metrics import evaluate
+from codesign.model.scaling_laws import Bits, PrecisionLaw
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import ContinuousServing, Plan, Precision, ServedRun, ShapedPlan, Transformer
 
 ASKED = (4096.0, 256.0)
 

@@ -14,17 +14,17 @@ from codesign.config.composition import compose
 from codesign.config.construct import resolve
 from codesign.config.engines import with_engine
 from codesign.config.exchanges import known
-from codesign.errors import ConfigError
-from codesign.plain_yaml import read_yaml
-from codesign.validation import closed_loop_rows, served_open_loop, serving_fit
-from codesign.validation.closed_loop import repeats
-from codesign.validation.near import slowdown_of
-from codesign.validation.page import tables_of
-from codesign.validation.served_jobs import continuous
-from codesign.validation.served_rows import SteadyTimes, Waiters, waiting
-from codesign.validation.two_pools import pools
-from codesign.workloads import ContinuousServing, MixtureOfExperts
-from codesign.workloads.served import AbstractServing
+from codesign.core.errors import ConfigError
+from codesign.core.yaml_io import read_yaml
+from codesign.evidence.validation import closed_loop_rows, served_open_loop, serving_fit
+from codesign.evidence.validation.closed_loop import repeats
+from codesign.evidence.validation.near import slowdown_of
+from codesign.evidence.validation.page import tables_of
+from codesign.evidence.validation.served_jobs import continuous
+from codesign.evidence.validation.served_rows import SteadyTimes, Waiters, waiting
+from codesign.evidence.validation.two_pools import pools
+from codesign.model.workloads import ContinuousServing, MixtureOfExperts
+from codesign.model.workloads.served import AbstractServing
 
 SERVED = "experiment=serve_llama31_405b"
 
@@ -80,7 +80,7 @@ def test_an_engine_sends_tokens_to_experts_by_a_library():
 
 def test_what_a_user_sets_stays_and_other_wires_are_left_alone():
     ring = plain("framework=vllm", "collective=ring")
-    assert part(ring, f"{WIRES}.all_reduce._target_") == "codesign.collectives.RingAllReduce"
+    assert part(ring, f"{WIRES}.all_reduce._target_") == "codesign.model.networks.collectives.RingAllReduce"
     kept = plain("framework=vllm", f"{KERNELS}.gemm.bf16.t0_s=1e-6", "workload.step_overhead_s=0")
     assert part(kept, f"{KERNELS}.gemm.bf16.t0_s") == 1e-6
     assert part(kept, "workload.step_overhead_s") == 0
@@ -126,7 +126,9 @@ def test_every_workload_that_serves_runs_on_an_engine(workload: str) -> None:
 def test_an_engine_is_refused_where_nothing_is_served():
     with pytest.raises(ConfigError, match="a serving engine runs no Training"):
         compose(["framework=vllm"])
-    config = OmegaConf.create({"workload": {"_target_": "codesign.workloads.Serving", "engine": {"kernel": "vllm"}}})
+    config = OmegaConf.create(
+        {"workload": {"_target_": "codesign.model.workloads.Serving", "engine": {"kernel": "vllm"}}}
+    )
     with pytest.raises(ConfigError, match="no key 'kernel'"):
         with_engine(config)
 

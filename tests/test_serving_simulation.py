@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plain_engine import PlainEngine
 
-from codesign.errors import ConfigError
+from codesign.core.errors import ConfigError
 from codesign.simulation.serving import (
     Engine,
     Replica,

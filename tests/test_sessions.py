@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.cli import main
+from codesign.commands.cli import main
 from codesign.config import scenario_from_config
 from codesign.config.room import does_not_fit, fewer_kept, shortage
-from codesign.fields import as_leaf, replace
-from codesign.results import numbers_of
+from codesign.core.fields import as_leaf, replace
+from codesign.model.workloads.continuous import ContinuousServing
+from codesign.model.workloads.sessions import computed_cv, kept_by, keys_before
+from codesign.model.workloads.transformer import Transformer
+from codesign.search.results import numbers_of
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals, simulate_open
-from codesign.workloads.continuous import ContinuousServing
-from codesign.workloads.sessions import computed_cv, kept_by, keys_before
-from codesign.workloads.transformer import Transformer
 
 STEPS = RooflineSteps(fixed_s=1e-3, weights_s=4e-3, token_s=2e-5, read_s=1e-9, pair_s=1e-10)
 DESIGN = (

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 from builders import gpt3, training
 
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
-from codesign.objective import Objective
-from codesign.scenario import Scenario
-from codesign.search import Certified
-from codesign.search.base import Problem
-from codesign.space import Continuous, DesignSpace
-from codesign.workloads import (
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.metrics import evaluate
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import (
     AlternatingAttention,
     GroupedQueryAttention,
     LatentAttention,
@@ -29,6 +25,10 @@ from codesign.workloads import (
     ShapedPlan,
     TrainingRun,
 )
+from codesign.search import Certified
+from codesign.search.base import Problem
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 OTHER = {"hidden": 6144.0, "layers": 48.0}
 

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from codesign.collectives import RadixAllReduce
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.fabrics import Group, OpticalCircuit, on_slice
-from codesign.slices import (
+from codesign.core.errors import ConfigError
+from codesign.model.networks.collectives import RadixAllReduce
+from codesign.model.networks.fabrics import Group, OpticalCircuit, on_slice
+from codesign.model.slices import (
     MIXES,
     CircuitRack,
     EffectiveRatios,

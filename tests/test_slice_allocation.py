@@ -8,10 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.errors import ConfigError
-from codesign.scenario import Facility
-from codesign.slices import MIXES, CircuitRack, DemandMix, FixedServers, SharedRack, SubCubes, TorusCuboids, simulate
-from codesign.slices.blocking import blocking
+from codesign.core.errors import ConfigError
+from codesign.model.scenario import Facility
+from codesign.model.slices import (
+    MIXES,
+    CircuitRack,
+    DemandMix,
+    FixedServers,
+    SharedRack,
+    SubCubes,
+    TorusCuboids,
+    simulate,
+)
+from codesign.model.slices.blocking import blocking
 
 RACKS = {
     "circuits": CircuitRack, "servers": FixedServers, "torus": TorusCuboids, "cube_2": lambda: SubCubes(2, 6),

@@ -10,16 +10,16 @@ from builders import training
 from contracts.menus import built
 from slopes import values_and_slopes
 
-from codesign.collectives import NetworkLevel
 from codesign.config.groups import PACKAGES
-from codesign.fields import get_path, replace, walk
-from codesign.hardware import CachedPool, Link, MemoryTier
-from codesign.metrics import evaluate
-from codesign.objective import Objective
-from codesign.scenario import Scenario
+from codesign.core.fields import get_path, replace, walk
+from codesign.model.hardware import CachedPool, Link, MemoryTier
+from codesign.model.metrics import evaluate
+from codesign.model.networks.collectives import NetworkLevel
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import Plan
 from codesign.search import Grid, Problem
-from codesign.space import Continuous, DesignSpace
-from codesign.workloads import Plan
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 UP, OUT = "cluster.network.scale_up", "cluster.network.scale_out"
 

@@ -11,19 +11,19 @@ from builders import training
 
 from codesign.config import scenario_from_config
 from codesign.config.groups import conf_dir
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.metrics import evaluate
-from codesign.objective import Objective
-from codesign.plain_yaml import read_yaml
-from codesign.scenario import Scenario
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.core.yaml_io import read_yaml
+from codesign.evidence.validation import published_training
+from codesign.evidence.validation.batches import batches, grouped, sized, vectorised
+from codesign.evidence.validation.framework import OF_CLASSES, SCALES, adjustment, parts_of, stored
+from codesign.evidence.validation.hardware import measured_cluster
+from codesign.model.metrics import evaluate
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import Plan, Slowdowns
 from codesign.search import Certified, Problem
-from codesign.space import Continuous, DesignSpace
-from codesign.validation import published_training
-from codesign.validation.batches import batches, grouped, sized, vectorised
-from codesign.validation.framework import OF_CLASSES, SCALES, adjustment, parts_of, stored
-from codesign.validation.hardware import measured_cluster
-from codesign.workloads import Plan, Slowdowns
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 SHARDED = Plan(tp=1.0, pp=1.0, micro_batch=1.0, zero=3.0, recompute="full", dp_overlap=0.0)
 OPTIONS = {

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from codesign.commands.simulate import engine_of, simulate_design
+from codesign.commands.simulate_forms import open_form
+from codesign.commands.simulate_pools import pools_of
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.metrics import evaluate
+from codesign.core.errors import ConfigError
+from codesign.model.metrics import evaluate
 from codesign.report.simulation import pools_figure, timeline_figure, under_way
-from codesign.run.simulate import engine_of, simulate_design
-from codesign.run.simulate_forms import open_form
-from codesign.run.simulate_pools import pools_of
 from codesign.simulation.serving import (
     Engine,
     Replica,

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from random_programs import PLANS, random_model
 
-from codesign import elementary, study_from_config
+from codesign import study_from_config
 from codesign.config import available
-from codesign.metrics import evaluate
+from codesign.jaxprs import dispatch as elementary
+from codesign.model.metrics import evaluate
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.exhaustive.grid import BLOCK, Sweep
@@ -36,7 +37,7 @@ def test_a_grid_is_priced_as_the_model_is(name):
     model = model_of(problem.scenario, problem.space, tuple(sweep.axes.plans))
     told = written_out(model.program).equations
     strangers = sorted({equation.name for equation in told if not elementary.knows(equation.primitive)})
-    assert not strangers, f"primitives that codesign/by_numpy.py does not know: {strangers}"
+    assert not strangers, f"primitives that codesign/jaxprs/numpy_primitives.py does not know: {strangers}"
     for at in rng.integers(len(blocks), size=DESIGNS):
         block = sweep.evaluated(*blocks[at])
         row, column = rng.integers(len(block.plan)), rng.integers(len(block.level))

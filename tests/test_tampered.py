@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.cli import main
-from codesign.run.optimize import optimize
+from codesign.commands.cli import main
+from codesign.commands.optimize import optimize
 from qa.tamper import AS_IS, CHANGES, EVERY, LISTED, STUDIES, once, sums_anew, unchecked, verified
 
 

@@ -8,12 +8,12 @@ from example_run import example_ops
 from rich.console import Console
 
 import codesign.search
+from codesign.commands.unusual import devices_taken
+from codesign.commands.watching import STAGES, Watch, stage_of
 from codesign.config import scenario_from_config
 from codesign.report.series import roofline_ends, roofs
-from codesign.results import ops
-from codesign.run.unusual import devices_taken
-from codesign.run.watching import STAGES, Watch, stage_of
 from codesign.search import Progress
+from codesign.search.results import ops
 
 TOLD = ("Progress", "_note", "note", "told")  # calls whose first words name a stage
 

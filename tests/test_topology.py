@@ -14,12 +14,12 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import maximum_flow
 
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.fabrics import Group, RoutedTopology, seconds_per_byte, topology_from_file
-from codesign.fields import check_ranges, get_path, replace, walk
-from codesign.hardware import Channel, Pcie
-from codesign.smooth import PNorm, reading
-from codesign.topology import (
+from codesign.core.errors import ConfigError
+from codesign.core.fields import check_ranges, get_path, replace, walk
+from codesign.core.smooth import PNorm, reading
+from codesign.model.hardware import Channel, Pcie
+from codesign.model.networks.fabrics import Group, RoutedTopology, seconds_per_byte, topology_from_file
+from codesign.model.networks.topology import (
     Cable,
     CircuitSwitch,
     Crossbar,
@@ -42,7 +42,7 @@ from codesign.topology import (
     ring_orders,
     route,
 )
-from codesign.topology.rings import exchange_flows, hub_cycles, tree_flows, zigzag_paths
+from codesign.model.networks.topology.rings import exchange_flows, hub_cycles, tree_flows, zigzag_paths
 
 B = 26.28e9
 FABREX = {

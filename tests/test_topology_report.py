@@ -10,17 +10,17 @@ import pytest
 from builders import rings, training
 from example_run import write_run
 
-from codesign.collectives import NetworkLevel
-from codesign.errors import ConfigError
-from codesign.fabrics import Contended, RoutedTopology
-from codesign.hardware import Channel, Packets, measured_path
+from codesign.core.errors import ConfigError
+from codesign.evidence.reproduction import available, experiments_folder, load
+from codesign.model.hardware import Channel, Packets, measured_path
+from codesign.model.networks.collectives import NetworkLevel
+from codesign.model.networks.fabrics import Contended, RoutedTopology
+from codesign.model.networks.topology import Crossbar, RailCluster, Torus, all_flows, link_columns, route
+from codesign.model.networks.topology import load as load_of
+from codesign.model.workloads import Plan
 from codesign.report import build_report
 from codesign.report.topology import links_frame, topology_figure
-from codesign.reproduce import available, experiments_folder, load
-from codesign.results import busy_links
-from codesign.topology import Crossbar, RailCluster, Torus, all_flows, link_columns, route
-from codesign.topology import load as load_of
-from codesign.workloads import Plan
+from codesign.search.results import busy_links
 
 OPS = pd.DataFrame({"axis": ["tp", "data", None], "total_s": [1.0, 3.0, 9.0], "repeats": [2.0, 1.0, 1.0]})
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codesign import study_from_config
-from codesign.kept_on_disk import keep_in
+from codesign.core.disk_cache import keep_in
 from codesign.search.branch_and_bound.node_relaxation import oracle_for
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.staging import base_of, made_once, model, points, traced_once
@@ -79,7 +79,7 @@ def test_another_process_reads_it(disk, tmp_path):
     asks = f"""
 import jax; jax.config.update("jax_enable_x64", True)
 from pathlib import Path
-from codesign.kept_on_disk import keep_in; keep_in(Path({str(tmp_path)!r}))
+from codesign.core.disk_cache import keep_in; keep_in(Path({str(tmp_path)!r}))
 from codesign import study_from_config
 from codesign.staging import base_of, model
 model.account = None
@@ -160,8 +160,8 @@ def test_somebody_elses_class_is_not_kept():
     with pytest.raises(CannotBeKept):
         structure_as_plain(jax.tree.structure(Foreign(1.0)))
     for hostile in (
-        ["object", "subprocess", "Popen", ["args", "true"]], ["object", "codesign.errors", "CodesignError"],
-        ["object", "codesign.kept_on_disk", "os.system"], ["object", "codesign.nothing", "X"],
+        ["object", "subprocess", "Popen", ["args", "true"]], ["object", "codesign.core.errors", "CodesignError"],
+        ["object", "codesign.core.disk_cache", "os.system"], ["object", "codesign.nothing", "X"],
         ["named", "builtins", "int"], ["leaf", 1], ["what"], [], ["tuple", ["leaf", 1], ["leaf", 0]],
         ["tuple", ["leaf", 0], ["leaf", 0]],
     ):  # fmt: skip

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from codesign.cli import main
+from codesign.commands.cli import main
 from codesign.config import scenario_from_config, study_from_config, study_from_resolved
 from codesign.config.traced_requests import moments
-from codesign.errors import ConfigError
-from codesign.foreign import read_yaml_file
-from codesign.plain_yaml import write_yaml
-from codesign.results import numbers_of
+from codesign.core.errors import ConfigError
+from codesign.core.untrusted_io import read_yaml_file
+from codesign.core.yaml_io import write_yaml
+from codesign.search.results import numbers_of
 from codesign.simulation.serving import read_trace
 
 SHIPPED = Path(__file__).resolve().parent.parent / "experiments/serve_goodput/requests.csv"

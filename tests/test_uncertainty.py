@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign import kept_on_disk
 from codesign.config import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.fields import as_leaf, with_numpy
-from codesign.metrics import account
-from codesign.results import numbers_of
+from codesign.core import disk_cache as kept_on_disk
+from codesign.core.errors import ConfigError
+from codesign.core.fields import as_leaf, with_numpy
+from codesign.model.metrics import account
+from codesign.search.results import numbers_of
 from codesign.staging import at_points, base_of, model
-from codesign.uncertainty import (
+from codesign.uncertainty import (  # fmt: skip
     fitting,
     intervals,
     metrics_under_draws,
@@ -25,7 +25,7 @@ from codesign.uncertainty import (
     trace_with_draws,
     wins,
     with_room,
-)  # fmt: skip
+)
 from codesign.uncertainty.draws import beyond, draw_doubts, factors, no_doubts, regime, source_names
 from codesign.uncertainty.spreads import LEARNED, LEVELS, MEASURED, NEW, PHYSICS, RELATIVE, find
 
@@ -148,7 +148,7 @@ def test_no_errors_no_factors():
 
 
 def test_regret_of_the_best_of_two(scenario):
-    from codesign.objective import Objective
+    from codesign.study.objective import Objective
 
     slower = dataclasses.replace(scenario, workload=dataclasses.replace(scenario.workload, step_overhead_s=0.05))
     found = of_designs(Objective(minimise="time_s"), [scenario, slower])
@@ -161,8 +161,8 @@ def test_regret_of_the_best_of_two(scenario):
 
 
 def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
-    from codesign.validation.intervals import SuiteErrors, card_of, text_of
-    from codesign.validation.scores import Errors
+    from codesign.evidence.validation.intervals import SuiteErrors, card_of, text_of
+    from codesign.evidence.validation.scores import Errors
 
     rng = np.random.default_rng(0)
     regimes, gpus = np.repeat([MEASURED, RELATIVE, NEW], 40), np.tile(["H100-SXM", "B200"], 60)

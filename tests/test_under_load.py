@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from builders import cluster, gpt3
 
+from codesign.commands.day import day, hours
 from codesign.config import check_plan
 from codesign.config.load_checks import check_load
 from codesign.config.study import scenario_from_config
-from codesign.errors import ConfigError
-from codesign.results import numbers_of
-from codesign.run.day import day, hours
-from codesign.scenario import Scenario
-from codesign.workloads import Agreement, ContinuousServing, GoodputServing, Plan, ServingAtRate
-from codesign.workloads.clumps import alone, others
-from codesign.workloads.under_load import NodeTimes
+from codesign.core.errors import ConfigError
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import Agreement, ContinuousServing, GoodputServing, Plan, ServingAtRate
+from codesign.model.workloads.clumps import alone, others
+from codesign.model.workloads.under_load import NodeTimes
+from codesign.search.results import numbers_of
 
 LENGTHS = {"input_tokens": 1024.0, "output_tokens": 257.0}
 PLAN = Plan(tp=16.0, micro_batch=64.0, chunk=512.0)

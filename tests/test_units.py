@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from codesign.core.units import PREFIXES, engineering
 from codesign.report.labels import money, number
-from codesign.units import PREFIXES, engineering
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from codesign import study_from_config
 from codesign.config import compose, plain
 from codesign.config.written import in_unit
-from codesign.errors import ConfigError
+from codesign.core.errors import ConfigError
 from codesign.report.labels import number
 
 WRITTEN = (

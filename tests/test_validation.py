@@ -8,15 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.calibration.constants import build, load
-from codesign.calibration.gpus import Device, accelerators, stand_ins, wired_alike
-from codesign.calibration.kernel_tables import TableGroup
-from codesign.calibration.kernels import TABLES
 from codesign.config.groups import conf_dir
-from codesign.errors import ConfigError, DataError
-from codesign.fabrics import Group
-from codesign.hardware import Link
-from codesign.validation import (
+from codesign.core.errors import ConfigError, DataError
+from codesign.evidence.calibration.constants import build, load
+from codesign.evidence.calibration.gpus import Device, accelerators, stand_ins, wired_alike
+from codesign.evidence.calibration.kernel_tables import TableGroup
+from codesign.evidence.calibration.kernels import TABLES
+from codesign.evidence.validation import (
     across_nodes,
     calibrate_frameworks,
     end_to_end,
@@ -25,11 +23,13 @@ from codesign.validation import (
     unfitted,
     validate,
 )
-from codesign.validation.batches import PARTS, anonymous
-from codesign.validation.end_to_end import INFERENCE, TRAINING
-from codesign.validation.hardware import accelerator_option, left_out_cluster, measured_cluster
-from codesign.validation.measured_kernels import kernel_node, left_out
-from codesign.workloads import Precision
+from codesign.evidence.validation.batches import PARTS, anonymous
+from codesign.evidence.validation.end_to_end import INFERENCE, TRAINING
+from codesign.evidence.validation.hardware import accelerator_option, left_out_cluster, measured_cluster
+from codesign.evidence.validation.measured_kernels import kernel_node, left_out
+from codesign.model.hardware import Link
+from codesign.model.networks.fabrics import Group
+from codesign.model.workloads import Precision
 
 SLOWDOWN = 1.25
 TABLE = "korthikanti2022_recompute.csv"

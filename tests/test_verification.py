@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from builders import gpt3, training
 
-from codesign.cli import main
-from codesign.objective import Objective
-from codesign.run.evidence_files import read_evidence, write_evidence
+from codesign.commands.cli import main
+from codesign.commands.evidence_files import read_evidence, write_evidence
 from codesign.search import Certified, Problem, Trace
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.certificate import Wanted
-from codesign.space import Continuous, DesignSpace
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 from codesign.verification import Asked, Derivation, Refuted, derivation_of, verify
 from codesign.verification.inequality import derive, lower_of
 from codesign.verification.model_answers import CheckedModel

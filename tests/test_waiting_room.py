@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from codesign.evidence.validation.closed_loop_rows import shared_out
+from codesign.evidence.validation.hardware import engine_cluster
+from codesign.evidence.validation.served_jobs import Job
+from codesign.evidence.validation.served_models import model_of
+from codesign.evidence.validation.served_room import MEMORY_SHARE, in_room, room_of
+from codesign.evidence.validation.served_rows import SteadyTimes, Waiters, service, waiting
+from codesign.model.workloads.waiting_room import RoomTaken, fitting, room_wait_s
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, simulate_closed
-from codesign.validation.closed_loop_rows import shared_out
-from codesign.validation.hardware import engine_cluster
-from codesign.validation.served_jobs import Job
-from codesign.validation.served_models import model_of
-from codesign.validation.served_room import MEMORY_SHARE, in_room, room_of
-from codesign.validation.served_rows import SteadyTimes, Waiters, service, waiting
-from codesign.workloads.waiting_room import RoomTaken, fitting, room_wait_s
 
 PROMPT, ANSWER, BLOCK = 400, 200, 16
 STEPS = RooflineSteps(fixed_s=2e-3, weights_s=8e-3, token_s=2e-5, read_s=1e-7, pair_s=1e-10)

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from builders import serving
 
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
-from codesign.objective import Objective
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.metrics import evaluate
 from codesign.search import Certified, Problem, Whole
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.held import Held
 from codesign.search.branch_and_bound.oracle import AbstractOracle, Tangents
 from codesign.search.branch_and_bound.programme import Programme
-from codesign.space import Continuous, DesignSpace
+from codesign.study.design_space import Continuous, DesignSpace
+from codesign.study.objective import Objective
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 DEVICES = "cluster.device_count"

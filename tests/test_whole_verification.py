@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from builders import training
 
-from codesign.objective import Objective
+from codesign.commands.evidence_files import read_evidence, write_evidence
+from codesign.commands.verify import _check_frame
 from codesign.report.run_folder import RunFolder
-from codesign.run.evidence_files import read_evidence, write_evidence
-from codesign.run.verify import _check_frame
 from codesign.search import Certified, Problem, Trace, Whole
-from codesign.space import Continuous, DesignSpace, Ratio
+from codesign.study.design_space import Continuous, DesignSpace, Ratio
+from codesign.study.objective import Objective
 from codesign.verification import Asked, Refuted, coverage, derivation_of, verify
 from codesign.verification.model_answers import CheckedModel
 

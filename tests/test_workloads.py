@@ -10,14 +10,22 @@ import pandas as pd
 import pytest
 from builders import cluster, gpt3, training
 
-from codesign.compiling import quick_jit
-from codesign.fields import get_path, replace
-from codesign.hardware import Roofline
-from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
-from codesign.scenario import Scenario
-from codesign.units import GIB
-from codesign.workloads import DenseFeedForward, GroupedQueryAttention, Layout, Plan, Precision, Training, Transformer
+from codesign.core.fields import get_path, replace
+from codesign.core.units import GIB
+from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.jit import quick_jit
+from codesign.model.hardware import Roofline
+from codesign.model.metrics import evaluate
+from codesign.model.scenario import Scenario
+from codesign.model.workloads import (
+    DenseFeedForward,
+    GroupedQueryAttention,
+    Layout,
+    Plan,
+    Precision,
+    Training,
+    Transformer,
+)
 
 SLOWEST_LINKS = {
     "cluster.network.scale_up.fabric.bandwidth_bytes_per_s": 1e30,

@@ -7,12 +7,12 @@ import shutil
 import pytest
 from example_run import write_run
 
-from codesign.cli import main
+from codesign.commands.cli import main
+from codesign.commands.watching import gap_text
 from codesign.config import composition, conf_dir, groups, study_from_config
 from codesign.config.written import plain_number
-from codesign.errors import ConfigError, suggestion
-from codesign.metrics import evaluate
-from codesign.run.watching import gap_text
+from codesign.core.errors import ConfigError, suggestion
+from codesign.model.metrics import evaluate
 from codesign.search import Progress
 from codesign.search.base import proving
 

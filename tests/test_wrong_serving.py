@@ -2,17 +2,17 @@
 
 import pytest
 
-from codesign.cli import main
+from codesign.commands.cli import main
 from codesign.config import check_plan
 from codesign.config.load_checks import check_load
 from codesign.config.room import changes_that_fit, does_not_fit, narrower, shortage, smallest_change
 from codesign.config.space_checks import not_held
 from codesign.config.study import scenario_from_config, study_from_config
-from codesign.errors import ConfigError
-from codesign.fields import replace
-from codesign.results import numbers_of
+from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.model.workloads.served import OF_TRAINING
+from codesign.search.results import numbers_of
 from codesign.staging import distinct_plans
-from codesign.workloads.served import OF_TRAINING
 
 DESIGN = ("model=llama31_405b", "plan=serving_node", "plan.tp=8", "plan.pp=2", "cluster.device_count=64")
 HEADER = "arrival_s,input_tokens,output_tokens\n"

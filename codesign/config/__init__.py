@@ -5,7 +5,7 @@ Only this package, `run` and `cli` know Hydra. The menu is lazy: `codesign list`
 
 from typing import TYPE_CHECKING
 
-from ..menus import lazily
+from ..core.lazy import lazily
 
 if TYPE_CHECKING:
     from .checks import check_formats as check_formats

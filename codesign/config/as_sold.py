@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..fields import with_numpy
-from ..movers import ordered
+from ..core.fields import with_numpy
+from ..core.units import unit_of
+from ..model.scenario import Scenario
 from ..report.labels import variable
-from ..scenario import Scenario
-from ..units import unit_of
+from ..study.variables import ordered
 from .catalogue import hardware_numbers
 from .plausibility import readable
 from .study import Study

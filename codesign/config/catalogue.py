@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..fields import walk, with_numpy
-from ..scenario import Cluster
+from ..core.fields import walk, with_numpy
+from ..model.scenario import Cluster
 from .composition import chosen_options, compose
 from .construct import build
 from .groups import edition

@@ -6,17 +6,17 @@ import re
 
 from jaxtyping import Array
 
-from ..errors import ConfigError, suggestion
-from ..fields import as_leaf
-from ..interpreting import interpreted
-from ..metrics import memory_by_class
-from ..metrics.footprint import memory_limits
-from ..metrics.lifetime import lifetime_limits
-from ..objective import Objective, feasible, share_text
-from ..scenario import Scenario
-from ..units import BYTES
-from ..workloads import AbstractServing
-from ..workloads.under_load import AbstractOpenServing
+from ..core.errors import ConfigError, suggestion
+from ..core.fields import as_leaf
+from ..core.units import BYTES
+from ..jaxprs.evaluate import interpreted
+from ..model.metrics import memory_by_class
+from ..model.metrics.footprint import memory_limits
+from ..model.metrics.lifetime import lifetime_limits
+from ..model.scenario import Scenario
+from ..model.workloads import AbstractServing
+from ..model.workloads.under_load import AbstractOpenServing
+from ..study.objective import Objective, feasible, share_text
 from .outcome_checks import check_prefill_room
 from .room import TIERS, capacity_of
 from .room import does_not_fit as does_not_fit

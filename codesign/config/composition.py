@@ -24,9 +24,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError, either, is_text, suggestion
-from ..plain_yaml import is_list, is_mapping
-from ..shipped import conf_dir
+from ..core.errors import ConfigError, either, is_text, suggestion
+from ..core.resources import conf_dir
+from ..core.yaml_io import is_list, is_mapping
 from .construct import parameters, resolve
 from .engines import with_engine
 from .groups import PACKAGES, Edition, aliases, available, check_part, edition, expand, groups, plain_name, search_path

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from ..errors import ConfigError
-from ..fabrics import AbstractFabric, FatTree, FoldedClos
-from ..scenario import Cluster, Scenario
+from ..core.errors import ConfigError
+from ..model.networks.fabrics import AbstractFabric, FatTree, FoldedClos
+from ..model.scenario import Cluster, Scenario
 
 __all__ = ["check_boxes", "check_experts", "check_levels"]
 

@@ -21,14 +21,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ..errors import ConfigError, suggestion
-from ..plain_yaml import is_mapping
+from ..core.errors import ConfigError, suggestion
+from ..core.yaml_io import is_mapping
 from . import exchanges
 from .construct import parameters, resolve
 from .groups import conf_dir, read_yaml
 
 KEYS = ("kernels", "all_reduce", "exchange", "fused_floor")
-MEASURED = "codesign.collectives.Measured"
+MEASURED = "codesign.model.networks.collectives.Measured"
 LINK = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 MODEL = "workload.model"
 SENT = {"experts": "feed_forward.experts", "top_k": "feed_forward.top_k", "hidden": "hidden"}

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..shipped import conf_dir
+from ..core.resources import conf_dir
 
 __all__ = [
     "BYTES",

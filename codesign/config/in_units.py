@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ..plain_yaml import is_list, is_mapping
+from ..core.units import unit_of
+from ..core.yaml_io import is_list, is_mapping
 from ..report.labels import metric
-from ..units import unit_of
 from .written import in_unit
 
 LEFT = ("provenance", "_target_", "name")

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-from ..kept_on_disk import keeps, kept_text, key_of
-from ..plain_yaml import is_mapping
-from ..strict_json import dumps
+from ..core.disk_cache import keeps, kept_text, key_of
+from ..core.json_io import dumps
+from ..core.yaml_io import is_mapping
 
 
 class Composition(NamedTuple):

@@ -4,14 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConfigError
-from ..fields import as_leaf
-from ..objective import feasible
-from ..results import numbers_of
-from ..scenario import Scenario
-from ..workloads.goodput import FOREVER_S, HELPS, Agreement, below_the_floor, over_the_rate
-from ..workloads.pools_under_load import AbstractPoolsUnderLoad, DisaggregatedAtRate, DisaggregatedGoodput
-from ..workloads.under_load import (
+from ..core.errors import ConfigError
+from ..core.fields import as_leaf
+from ..model.scenario import Scenario
+from ..model.workloads.goodput import FOREVER_S, HELPS, Agreement, below_the_floor, over_the_rate
+from ..model.workloads.pools_under_load import AbstractPoolsUnderLoad, DisaggregatedAtRate, DisaggregatedGoodput
+from ..model.workloads.under_load import (
     ENGINE,
     AbstractGoodputServing,
     AbstractOpenServing,
@@ -19,6 +17,8 @@ from ..workloads.under_load import (
     GoodputServing,
     ServingAtRate,
 )
+from ..search.results import numbers_of
+from ..study.objective import feasible
 
 __all__ = ["check_load"]
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 
 from jaxtyping import Array
 
-from ..errors import ConfigError
-from ..fabrics.contended import CALM_RATIO
-from ..fields import get_path, replace
-from ..interpreting import interpreted
-from ..metrics.money import prefill_pool
-from ..objective import POSITIVE, feasible, share_text
-from ..scenario import OTHERS, Scenario
-from ..smooth import used_share
-from ..units import GB
+from ..core.errors import ConfigError
+from ..core.fields import get_path, replace
+from ..core.smooth import used_share
+from ..core.units import GB
+from ..jaxprs.evaluate import interpreted
+from ..model.metrics.money import prefill_pool
+from ..model.networks.fabrics.contended import CALM_RATIO
+from ..model.scenario import OTHERS, Scenario
+from ..study.objective import POSITIVE, feasible, share_text
 
 __all__ = ["check_outcome", "check_prefill_room"]
 

@@ -16,10 +16,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, suggestion
-from ..foreign import read_text, refuse_irregular, tree_of_yaml
-from ..plain_yaml import is_list, is_mapping
-from ..shipped import conf_dir
+from ..core.errors import ConfigError, suggestion
+from ..core.resources import conf_dir
+from ..core.untrusted_io import read_text, refuse_irregular, tree_of_yaml
+from ..core.yaml_io import is_list, is_mapping
 from .plugins import REFUSED, plugins
 
 HIDDEN = {"hydra"}  # settings of the launcher, not of a design

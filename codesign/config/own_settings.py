@@ -5,8 +5,8 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError
-from ..plain_yaml import is_mapping
+from ..core.errors import ConfigError
+from ..core.yaml_io import is_mapping
 from .composition import chosen_options
 from .own import HEADER, entries_of, own_folders, read, shown
 

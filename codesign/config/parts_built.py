@@ -8,12 +8,12 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError, suggestion
-from ..fields import flattened
-from ..plain_yaml import is_mapping
-from ..scenario import Cluster, Scenario
+from ..core.errors import ConfigError, suggestion
+from ..core.fields import flattened
+from ..core.yaml_io import is_mapping
+from ..model.scenario import Cluster, Scenario
+from ..model.workloads import AbstractPlan, AbstractWorkload
 from ..search import Problem
-from ..workloads import AbstractPlan, AbstractWorkload
 from .checks import check_asked, check_formats, check_reach
 from .consistency import check_experts, check_levels
 from .construct import Built
@@ -42,7 +42,7 @@ def complete(resolved: dict[str, Any]) -> dict[str, Any]:
                 known = [one for one in variables if one != name]
                 hint = suggestion(str(name), known)
                 raise ConfigError(f"space.hardware.{name}: no such variable here{hint}; one of your own needs a path")
-            variable["_target_"] = f"codesign.space.{'Ratio' if 'numerator' in variable else 'Continuous'}"
+            variable["_target_"] = f"codesign.study.design_space.{'Ratio' if 'numerator' in variable else 'Continuous'}"
     return resolved
 
 

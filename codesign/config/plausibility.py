@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from ..fields import Usual, replace, walk, with_numpy
+from ..core.fields import Usual, replace, walk, with_numpy
+from ..core.units import KWH, YEAR_S, unit_of
+from ..model.scenario import Scenario
 from ..report.labels import THIN, money, number
-from ..scenario import Scenario
-from ..space import Continuous, DesignSpace, Variable
-from ..units import KWH, YEAR_S, unit_of
+from ..study.design_space import Continuous, DesignSpace, Variable
 
 SLACK = 10.0
 ORIGIN = "parts in conf/"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 
 GROUPS = ("codesign.plugins", "codesign")  # of entry points, as they are called and as they were
 REFUSED = "only classes of codesign and of packages that declare an entry point 'codesign.plugins' may be named"

@@ -15,8 +15,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ..errors import ConfigError, suggestion
-from ..plain_yaml import is_mapping
+from ..core.errors import ConfigError, suggestion
+from ..core.yaml_io import is_mapping
 from .written import in_unit
 
 GROUP = "prices"

@@ -10,20 +10,20 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from ..compiling import quick_jit
-from ..fields import as_leaf, get_path, replace
-from ..interpreting import interpreted
-from ..metrics import memory_by_class
-from ..metrics.footprint import per_tier
-from ..objective import feasible
-from ..scenario import Cluster, Scenario
-from ..smooth import used_share
-from ..typed_jax import asarray
-from ..units import BYTES, GB
-from ..workloads import AbstractServing
-from ..workloads.continuous import AbstractContinuousServing
-from ..workloads.plan_fields import words_of
-from ..workloads.sessions import kept_by
+from ..core.fields import as_leaf, get_path, replace
+from ..core.jax_typed import asarray
+from ..core.smooth import used_share
+from ..core.units import BYTES, GB
+from ..jaxprs.evaluate import interpreted
+from ..jaxprs.jit import quick_jit
+from ..model.metrics import memory_by_class
+from ..model.metrics.footprint import per_tier
+from ..model.scenario import Cluster, Scenario
+from ..model.workloads import AbstractServing
+from ..model.workloads.continuous import AbstractContinuousServing
+from ..model.workloads.plan_fields import words_of
+from ..model.workloads.sessions import kept_by
+from ..study.objective import feasible
 
 __all__ = [
     "TIERS",

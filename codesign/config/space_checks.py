@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ..collectives import OPERATIONS, Chosen
-from ..errors import ConfigError
-from ..fields import check_integer, get_path
-from ..scenario import Scenario
-from ..space import DesignSpace
-from ..workloads.plan_fields import plan_field, plan_numbers, plan_value, words_of
+from ..core.errors import ConfigError
+from ..core.fields import check_integer, get_path
+from ..model.networks.collectives import OPERATIONS, Chosen
+from ..model.scenario import Scenario
+from ..model.workloads.plan_fields import plan_field, plan_numbers, plan_value, words_of
+from ..study.design_space import DesignSpace
 from .checks import check_reach
 from .groups import PACKAGES, available, expand
 

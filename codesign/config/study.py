@@ -8,15 +8,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from ..compiling import traced_alone
-from ..distributing import AbstractRunner
-from ..errors import ConfigError, suggestion
-from ..fields import check_ranges
-from ..metrics import evaluate
-from ..objective import Objective
-from ..plain_yaml import is_list, is_mapping
-from ..results import Results, check_float64, collect
-from ..scenario import Scenario
+from ..core.errors import ConfigError, suggestion
+from ..core.fields import check_ranges
+from ..core.yaml_io import is_list, is_mapping
+from ..executors import AbstractRunner
+from ..jaxprs.jit import traced_alone
+from ..model.metrics import evaluate
+from ..model.scenario import Scenario
 from ..search import (
     AbstractSearch,
     Amortised,
@@ -34,7 +32,9 @@ from ..search import (
     silent,
     under_assumption,
 )
-from ..space import DesignSpace
+from ..search.results import Results, check_float64, collect
+from ..study.design_space import DesignSpace
+from ..study.objective import Objective
 from .catalogue import catalogue_numbers
 from .checks import check_asked
 from .composition import compose

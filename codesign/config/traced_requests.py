@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ConfigError
-from ..plain_yaml import is_mapping
+from ..core.errors import ConfigError
+from ..core.yaml_io import is_mapping
 from .construct import parameters, resolve
 from .groups import expand
 
@@ -34,7 +34,7 @@ KINDS = {"prompt_kinds": "prompts", "answer_kinds": "outputs"}
 
 def kinds(asked: "Requests") -> dict[str, list[list[float]]]:
     """Lengths over their mean with shares and deviations, as `workloads.kinds` has them."""
-    from ..workloads.kinds import kinds_of
+    from ..model.workloads.kinds import kinds_of
 
     return {name: [list(row) for row in kinds_of(getattr(asked, whose))] for name, whose in KINDS.items()}
 

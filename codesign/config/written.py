@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from ..errors import ConfigError
-from ..units import HOUR_S, KIB, YEAR_S
+from ..core.errors import ConfigError
+from ..core.units import HOUR_S, KIB, YEAR_S
 
 PREFIXES = {
     "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import jax
 import numpy as np
 
-from ..scenario import Scenario
-from ..smooth import OPERATION
+from ..core.smooth import OPERATION
+from ..model.scenario import Scenario
 from ..staging import PlanTable, RowProgram, Table, literal
 from .rounding import Rounding
 from .values import CONVEX, Value

@@ -7,9 +7,9 @@ arguments of that kind must keep it, and slopes must be those of the function.
 import math
 from collections.abc import Callable
 
-from ..fabrics.contended import CALM_RATIO
-from ..reliability.renewal import HOPELESS, LEAST, best_growth
-from ..smooth import TINY
+from ..core.smooth import TINY
+from ..model.networks.fabrics.contended import CALM_RATIO
+from ..model.reliability.renewal import HOPELESS, LEAST, best_growth
 from .arithmetic import divide, is_zero
 from .choices import maximum, minimum
 from .values import CONCAVE, CONVEX, UNKNOWN, Value, made, unknown

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..smooth import OPERATION
+from ..core.smooth import OPERATION
 from ..staging import Equation
 from . import arithmetic, choices, structure
 from .arithmetic import add, divide, exponential, logarithm, multiply, power

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..reliability.renewal import HOPELESS, LEAST
-from ..smooth import OPERATION, TINY
+from ..core.smooth import OPERATION, TINY
+from ..model.reliability.renewal import HOPELESS, LEAST
 from ..staging import Equation
 from . import rounding, structure
 from .choices import decided_number

@@ -6,7 +6,7 @@ what is worth waiting for (`details`, `proving`), how it looks (`fragments`, `re
 
 from typing import TYPE_CHECKING
 
-from ..menus import lazily
+from ..core.lazy import lazily
 
 if TYPE_CHECKING:
     from .answers import Answerer as Answerer

@@ -14,17 +14,17 @@ import jax
 import numpy as np
 import pandas as pd
 
-from ..fields import with_numpy
-from ..non_dominated import non_dominated_rows
-from ..objective import feasible
+from ..core.fields import with_numpy
+from ..core.jax_typed import structure, unflatten
+from ..core.pareto_tools import non_dominated_rows
+from ..core.smooth import used_share
+from ..model.workloads.plan_fields import plan_value
 from ..report.run_folder import PLAN_PREFIX, RunFolder
-from ..results import binding, row_of
-from ..smooth import used_share
-from ..space import DesignSpace
+from ..search.results import binding, row_of
 from ..staging import Answers, at_points, model_of, running
 from ..staging.every_plan import EveryPlan
-from ..typed_jax import structure, unflatten
-from ..workloads.plan_fields import plan_value
+from ..study.design_space import DesignSpace
+from ..study.objective import feasible
 from .beginning import Given
 from .knobs import FLOORS, HARDWARE, LIMITS, limits_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import Study, own_files, study_from_config
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from ..report.run_folder import PLAN_PREFIX, RunFolder, read_run
 from ..search import Certified, GridThenProof, Mix, Whole
 from .knobs import Knob, knobs_of

@@ -3,9 +3,9 @@
 import sys
 import webbrowser
 
-from ..errors import ConfigError
-from ..run.setup import prepare_jax
-from ..run.unusual import say_default, warn
+from ..commands.setup import prepare_jax
+from ..commands.unusual import say_default, warn
+from ..core.errors import ConfigError
 from .beginning import given
 
 PORTS = (1024, 65535)

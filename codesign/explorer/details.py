@@ -3,7 +3,7 @@
 import dataclasses
 
 from ..report.run_folder import RunFolder
-from ..results import elasticities, ops, placed
+from ..search.results import elasticities, ops, placed
 from ..uncertainty import uncertain
 from .beginning import Given
 

@@ -8,11 +8,11 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from ..config.as_sold import device_name, differences_of_rows
-from ..no_end import remarks_text
-from ..objective import feasible
+from ..core.interval_text import remarks_text
 from ..report import bars, text_tables, wording
 from ..report.labels import number
 from ..report.run_folder import PLAN_PREFIX, MissingPart, RunFolder
+from ..study.objective import feasible
 from .answers import Explored
 from .beginning import Given, own_words
 from .knobs import HARDWARE, overrides_of

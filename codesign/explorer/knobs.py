@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import Study
-from ..fields import get_path, with_numpy
-from ..movers import moved_by
+from ..core.fields import get_path, with_numpy
+from ..core.units import unit_of
 from ..report.labels import Metric, metric, number, variable
-from ..space import Ratio
-from ..units import unit_of
+from ..study.design_space import Ratio
+from ..study.variables import moved_by
 
 HARDWARE, LIMITS, FLOORS = "hardware", "limits", "floors"
 REACH = 4.0  # a limit's slider goes from a quarter of what it is to four times that

@@ -3,10 +3,10 @@
 import os
 import sys
 
+from ..commands.optimize import optimize
 from ..config import own_files
-from ..errors import CodesignError
-from ..run.optimize import optimize
-from ..terminal_encoding import lenient_output
+from ..core.errors import CodesignError
+from ..core.terminal_encoding import lenient_output
 
 
 def main(words: list[str]) -> int:

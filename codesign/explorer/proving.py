@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from ..report.run_folder import RunFolder, read_run
 from .beginning import PROVING, Given, own_words
 from .knobs import HARDWARE

@@ -20,7 +20,7 @@ from bokeh.util.token import get_session_id, get_token_payload
 from tornado.routing import Matcher, Rule
 from tornado.web import RequestHandler
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from .answers import Answerer
 from .beginning import Given
 from .knobs import Knob

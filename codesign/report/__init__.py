@@ -6,7 +6,7 @@ alone draws nothing.
 
 from typing import TYPE_CHECKING
 
-from ..menus import lazily
+from ..core.lazy import lazily
 
 if TYPE_CHECKING:
     from .build import build_report as build_report

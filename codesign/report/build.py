@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from ..atomic_files import make_folder, write_files
-from ..objective import feasible
+from ..core.atomic_files import make_folder, write_files
+from ..study.objective import feasible
 from . import bars, candidates_page, charts, how_sure, interactive, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
 from .pages import rendered

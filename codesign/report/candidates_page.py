@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..atomic_files import frame_bytes, write_files
-from ..errors import ConfigError
-from ..strict_json import dumps
-from ..units import percent
-from ..workloads.words import Words
+from ..core.atomic_files import frame_bytes, write_files
+from ..core.errors import ConfigError
+from ..core.json_io import dumps
+from ..core.units import percent
+from ..model.workloads.words import Words
 from .labels import DASH, number, unit_of
 from .pages import rendered
 from .side_by_side import Comparison, columns, sentences, winners, without

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..no_end import NO_END
-from ..units import unit_of
+from ..core.interval_text import NO_END
+from ..core.units import unit_of
 from .drawing import INK, SOFT, canvas, render, style
 from .findings import headline
 from .labels import COLOURS, DASH, metric, number

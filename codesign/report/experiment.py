@@ -8,12 +8,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..atomic_files import write_files
+from ..core.atomic_files import write_files
 from . import drawing
 from .labels import is_number, number
 
 CLAIMS = ("claim", "paper", "model", "error", "bar", "standing")
-KINDS = ("input", "transcription", "note", "fitted", "predicted")  # `codesign.reproduce.KINDS` says what they are
+KINDS = (
+    "input",
+    "transcription",
+    "note",
+    "fitted",
+    "predicted",
+)  # `codesign.evidence.reproduction.KINDS` says what they are
 LONGEST_TABLE = 40  # rows a page carries; longer ones are linked
 
 

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from ..units import percent
+from ..core.units import percent
 from . import series
 from .findings import headline
 from .labels import MEMORY_CLASSES, PARTS, TIERS, component, number, signed

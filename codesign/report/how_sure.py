@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..no_end import between_text, has_ends, remarks_text
+from ..core.interval_text import between_text, has_ends, remarks_text
 from ..search.certificate import Binding
 from . import proof
 from .labels import DASH, is_number, number, signed

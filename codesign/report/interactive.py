@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from ..kept_on_disk import kept_text, key_of
-from ..strict_json import dumps
+from ..core.disk_cache import kept_text, key_of
+from ..core.json_io import dumps
 
 if TYPE_CHECKING:
     from bokeh.model import Model

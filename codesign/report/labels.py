@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..no_end import NO_END
-from ..units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
-from ..workloads.words import OTHERS, Words
+from ..core.interval_text import NO_END
+from ..core.units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
+from ..model.workloads.words import OTHERS, Words
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
 DASH, MINUS, TIMES, HYPHEN = "\u2013", "\u2212", "\u00d7", "\u2011"  # the hyphen does not break a line

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
+from ..model.workloads.plan_fields import plan_fields
 from ..search.certificate import Certificate, Shared
-from ..workloads.plan_fields import plan_fields
 from .drawing import INK, SOFT, canvas
 from .labels import DASH, TIMES, Metric, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder

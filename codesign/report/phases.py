@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..workloads.plan_fields import words_of
-from ..workloads.words import OTHERS, Words
+from ..model.workloads.plan_fields import words_of
+from ..model.workloads.words import OTHERS, Words
 from .findings import headline
 from .labels import metric, number, unit_of
 

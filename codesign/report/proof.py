@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
+from ..model.workloads.words import OTHERS, Words
 from ..search.certificate import Binding, Certificate, MustGive
-from ..workloads.words import OTHERS, Words
 from . import charts, interactive
 from .labels import DASH, Metric, axis_prefix, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder

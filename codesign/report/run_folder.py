@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from ..atomic_files import write_text
-from ..errors import ConfigError
-from ..foreign import read_frame, read_json, read_text, read_yaml_file, refuse_changed, written
+from ..core.atomic_files import write_text
+from ..core.errors import ConfigError
+from ..core.json_io import dumps
+from ..core.untrusted_io import read_frame, read_json, read_text, read_yaml_file, refuse_changed, written
+from ..model.workloads.words import SERVING, TRAINING, Words
 from ..search.certificate import Certificate
-from ..strict_json import dumps
-from ..workloads.words import SERVING, TRAINING, Words
 from .labels import COLOURS, Metric, counted, metric, unit_of, variable
 
 CHECKPOINT, CHUNKS = "grid_checkpoint.npz", "chunks"  # of a grid that was cut off: in one pass, or by a runner

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..no_end import between_text, load_text
-from ..workloads.words import OTHERS, Words
+from ..core.interval_text import between_text, load_text
+from ..model.workloads.words import OTHERS, Words
 from .labels import DASH, THIN, metric
 
 METRICS = (

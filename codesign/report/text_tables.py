@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from ..no_end import between_text
-from ..objective import share_text
-from ..workloads.words import Words
+from ..core.interval_text import between_text
+from ..model.workloads.words import Words
+from ..study.objective import share_text
 from . import series
 from .labels import DASH, KINDS, TIERS, number, signed, sold, unit_of, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder

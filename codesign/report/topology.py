@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from ..topology import Topology, link_columns
+from ..model.networks.topology import Topology, link_columns
 from .drawing import INK, SOFT, canvas, constrained
 from .findings import CLEAR, headline
 from .run_folder import RunFolder

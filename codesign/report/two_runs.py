@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..atomic_files import write_text
-from ..no_end import has_ends
-from ..units import unit_of
+from ..core.atomic_files import write_text
+from ..core.interval_text import has_ends
+from ..core.units import unit_of
 from . import interactive, wording
 from .labels import DASH, is_number, number, signed
 from .pages import rendered

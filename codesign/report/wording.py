@@ -3,25 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..no_end import between_text
+from ..core.interval_text import between_text
+from ..model.workloads.plan_fields import plan_fields
+from ..model.workloads.words import OTHERS, Words
 from ..search.certificate import Certificate, Shared
-from ..space import shown
-from ..workloads.plan_fields import plan_fields
-from ..workloads.words import OTHERS, Words
-from .labels import (
-    COMPONENTS,
-    HYPHEN,
-    METRICS,
-    PARTS,
-    THIN,
-    TIERS,
-    TIMES,
-    Metric,
-    metric,
-    number,
-    per_bit,
-    variable,
-)
+from ..study.design_space import shown
+from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, Metric, metric, number, per_bit, variable
 from .run_folder import PLAN_PREFIX, RunFolder
 
 RECOMPUTE = ("no", "selective", "full")

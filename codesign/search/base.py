@@ -7,12 +7,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ..distributing import AbstractRunner
-from ..errors import ConfigError
-from ..examples import by_default
-from ..objective import Objective
-from ..scenario import Scenario
-from ..space import DesignSpace
+from ..core.errors import ConfigError
+from ..core.examples import by_default
+from ..executors import AbstractRunner
+from ..model.scenario import Scenario
+from ..study.design_space import DesignSpace
+from ..study.objective import Objective
 from .certificate import Certificate, Wanted
 
 Same = TypeVar("Same", bound="AbstractSearch")

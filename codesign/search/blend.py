@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import ConfigError, suggestion
+from ..core.errors import ConfigError, suggestion
 
 HOW = {"log_sum": "geometric mean", "sum": "mean", "worst": "worst case", "cvar": "mean of the worst"}
 

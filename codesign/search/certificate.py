@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin, 
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 
 __all__ = [
     "Binding", "Certificate", "Convexity", "Edge", "MustGive", "OnFront", "ProvenFront", "Robustness", "Shared",

@@ -2,7 +2,7 @@
 
 import math
 
-from ..units import percent
+from ..core.units import percent
 from .certificate import Certificate
 
 CERTIFIED = "certified: "

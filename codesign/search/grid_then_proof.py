@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..distributing import AbstractRunner
+from ..executors import AbstractRunner
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .branch_and_bound.certified import Certified
 from .exhaustive.grid import Grid

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from ..staging import Answers, at_points, model_of
 from .base import AbstractSearch, Problem
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.errors import ConfigError
+from ..core.jax_typed import asarray
 from ..curvature import Judgement
-from ..distributing import AbstractRunner
-from ..errors import ConfigError
-from ..scenario import Scenario
-from ..typed_jax import asarray
+from ..executors import AbstractRunner
+from ..model.scenario import Scenario
 from ..uncertainty import Cases, Uncertain
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .blend import Blend

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..typed_jax import asarray, configure
+from ..core.jax_typed import asarray, configure
 from .base import Problem
 
 Sent = tuple[Any, Any, Any]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..distributing import AbstractRunner
+from ..executors import AbstractRunner
 from .base import AbstractSearch, Problem, Report, Trace, silent
 
 

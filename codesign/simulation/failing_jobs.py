@@ -3,7 +3,7 @@
 Times between failures of each kind are exponential. Work goes on for an interval, then a checkpoint stops it; what was
 done since the last complete checkpoint is lost with a failure. A restart takes its time, begins anew with each further
 failure, and waits for a repair where no spare is left. An error that is silent is noticed late: all since it struck,
-and the restart, is lost. What the closed form of `codesign.reliability` is held against.
+and the restart, is lost. What the closed form of `codesign.model.reliability` is held against.
 """
 
 import heapq

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 
 BURST, SEND, DELIVER = 0, 1, 2
 

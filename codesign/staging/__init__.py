@@ -1,11 +1,11 @@
 """The traced model: its equations, what reaches each of them, and those of the plan alone as tables."""
 
-from ..equations import Equation as Equation
-from ..equations import Program as Program
-from ..equations import chained as chained
-from ..equations import flatten as flatten
-from ..equations import kept as kept
-from ..equations import written_out as written_out
+from ..jaxprs.program import Equation as Equation
+from ..jaxprs.program import Program as Program
+from ..jaxprs.program import chained as chained
+from ..jaxprs.program import flatten as flatten
+from ..jaxprs.program import kept as kept
+from ..jaxprs.program import written_out as written_out
 from .again import apart as apart
 from .again import asked_of as asked_of
 from .blocks import Blocks as Blocks

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..equations import Program, kept, likeness, written_out
+from ..jaxprs.program import Program, kept, likeness, written_out
 
 MOST_KEPT = 16  # programs
 _written: "OrderedDict[Any, Made]" = OrderedDict()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..equations import Equation
+from ..jaxprs.program import Equation
 from .distinct import Fields
 
 ONCE, ROW, NUMBER = (

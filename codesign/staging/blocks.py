@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..equations import Program
-from ..scenario import Scenario
+from ..jaxprs.program import Program
+from ..model.scenario import Scenario
 from .block_axes import BlockAxes, best_layout, reached
 from .distinct import Fields, PlanTable
 from .identities import largest

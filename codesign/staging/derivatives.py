@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..equations import Equation, Program, flatten, key_of
-from ..typed_jax import asarray, jvp, make_jaxpr, zeros
+from ..core.jax_typed import asarray, jvp, make_jaxpr, zeros
+from ..jaxprs.program import Equation, Program, flatten, key_of
 from .draft import AbstractDraft
 from .rows import has_kink, run_equation
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..equations import Equation, Program
+from ..jaxprs.program import Equation, Program
 
 
 class AbstractDraft:

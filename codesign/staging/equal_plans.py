@@ -14,9 +14,9 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ..equations import Equation, Program
-from ..scenario import Scenario
-from ..space import DesignSpace
+from ..jaxprs.program import Equation, Program
+from ..model.scenario import Scenario
+from ..study.design_space import DesignSpace
 from .distinct import Fields, PlanTable
 from .model import Answers, model_of
 from .staged import Staged, leaves_as_tables, stage

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..elementary import behind
-from ..equations import Program
-from ..scenario import Scenario
+from ..jaxprs.dispatch import behind
+from ..jaxprs.program import Program
+from ..model.scenario import Scenario
 from .distinct import Fields, PlanTable
 from .model import Model
 from .running import keep_memory

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 from jax import lax
 
-from ..by_numpy import ELEMENTWISE, FLOATING, SETTLED, several
-from ..elementary import doer
-from ..equations import Equation, Program, flatten
-from ..typed_jax import make_jaxpr
+from ..core.jax_typed import make_jaxpr
+from ..jaxprs.dispatch import doer
+from ..jaxprs.numpy_primitives import ELEMENTWISE, FLOATING, SETTLED, several
+from ..jaxprs.program import Equation, Program, flatten
 from .draft import AbstractDraft
 from .identities import without_identities
 from .norms import with_fewer_powers

@@ -13,9 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..kept_on_disk import keeps, kept_text, key_of
-from ..strict_json import dumps
-from ..typed_jax import configured
+from ..core.disk_cache import keeps, kept_text, key_of
+from ..core.jax_typed import configured
+from ..core.json_io import dumps
 from .trees_on_disk import CannotBeKept
 
 PACKAGE = Path(__file__).parent.parent

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..equations import Program, chained, flatten, kept, likeness
-from ..metrics import Account, Metrics, account
-from ..scenario import Scenario
-from ..space import DesignSpace
-from ..typed_jax import asarray, make_jaxpr, unflatten
-from ..typed_jax import flatten as leaves_of
-from ..typed_jax import structure as structure_of
+from ..core.jax_typed import asarray, make_jaxpr, unflatten
+from ..core.jax_typed import flatten as leaves_of
+from ..core.jax_typed import structure as structure_of
+from ..jaxprs.program import Program, chained, flatten, kept, likeness
+from ..model.metrics import Account, Metrics, account
+from ..model.scenario import Scenario
+from ..study.design_space import DesignSpace
 from .again import Made, made_again
 from .identities import without_ones
 from .reserves import reserve_shares, tight_tiers

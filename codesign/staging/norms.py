@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jax import lax
 
-from ..equations import Equation, Program, reduced
+from ..jaxprs.program import Equation, Program, reduced
 
 
 class _Pair(NamedTuple):

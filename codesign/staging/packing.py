@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..by_numpy import several
-from ..elementary import doer
-from ..equations import Equation, Program, key_of
+from ..jaxprs.dispatch import doer
+from ..jaxprs.numpy_primitives import several
+from ..jaxprs.program import Equation, Program, key_of
 from .identities import PASSED_ON
 from .lanes import EACH, MOVED, by_lanes
 

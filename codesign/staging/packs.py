@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..elementary import behind, doer
+from ..jaxprs.dispatch import behind, doer
 from .packing import PackedBatch, Packing, are_even
 
 ROOTS = {0.5: np.sqrt, 2.0: np.square, -1.0: np.reciprocal}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from ..equations import Program
+from ..jaxprs.program import Program
 from .identities import without_identities
 from .lanes import in_turn
 

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..equations import Equation, Program, kept
-from ..scenario import Scenario
+from ..jaxprs.program import Equation, Program, kept
+from ..model.scenario import Scenario
 from .again import apart, asked_of
 from .distinct import Fields, PlanTable
 from .rows import RowProgram

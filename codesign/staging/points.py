@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..equations import Program, kept, written_out
-from ..scenario import Scenario
+from ..jaxprs.program import Program, kept, written_out
+from ..model.scenario import Scenario
 from .again import likeness_of_equations
 from .derivatives import Slopes
 from .distinct import PlanTable

@@ -17,9 +17,9 @@ import jax.extend.core.primitives
 import numpy as np
 from jax import lax
 
-from ..equations import DERIVED, Equation, Program, flatten, key_of
-from ..smooth import NAMED
-from ..typed_jax import make_jaxpr
+from ..core.jax_typed import make_jaxpr
+from ..core.smooth import NAMED
+from ..jaxprs.program import DERIVED, Equation, Program, flatten, key_of
 from .again import told_apart
 from .trees_on_disk import PACKAGE, CannotBeKept
 

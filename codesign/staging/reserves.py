@@ -11,13 +11,13 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from ..errors import ConfigError
-from ..fields import get_path
-from ..hardware import MemoryTier
-from ..movers import ends_of
-from ..scenario import Scenario
-from ..smooth import at_least, used_share
-from ..space import DesignSpace
+from ..core.errors import ConfigError
+from ..core.fields import get_path
+from ..core.smooth import at_least, used_share
+from ..model.hardware import MemoryTier
+from ..model.scenario import Scenario
+from ..study.design_space import DesignSpace
+from ..study.variables import ends_of
 
 FILLED = ("cluster.accelerator.hbm", "cluster.accelerator.hbm.tier", "cluster.accelerator.hbm.pool")
 """The near memory itself, or what of it holds the data where it is a shared or a cached pool."""

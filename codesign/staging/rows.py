@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..equations import DERIVED, Equation, Program, chained, flatten, likeness, reduced
-from ..metrics import Metrics
-from ..scenario import Scenario
-from ..smooth import OPERATION, TINY
-from ..space import DesignSpace
-from ..typed_jax import as_function, asarray, jacfwd, make_jaxpr
+from ..core.jax_typed import as_function, asarray, jacfwd, make_jaxpr
+from ..core.smooth import OPERATION, TINY
+from ..jaxprs.program import DERIVED, Equation, Program, chained, flatten, likeness, reduced
+from ..model.metrics import Metrics
+from ..model.scenario import Scenario
+from ..study.design_space import DesignSpace
 from .again import Made, asked_of, made_again
 from .model import Answers, model_of
 from .reserves import reserve_rows

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..by_numpy import ELEMENTWISE
-from ..elementary import behind
-from ..equations import Equation, Program, kept
-from ..written_calls import written_calls
+from ..jaxprs.codegen import written_calls
+from ..jaxprs.dispatch import behind
+from ..jaxprs.numpy_primitives import ELEMENTWISE
+from ..jaxprs.program import Equation, Program, kept
 from .again import asked_of, written_once
 
 MOST_KEPT = 16  # programs that are kept ready to run

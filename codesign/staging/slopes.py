@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from ..equations import Program, kept, written_out
-from ..metrics import Account
-from ..scenario import Scenario
-from ..typed_jax import flatten_with_path, structure, unflatten
+from ..core.jax_typed import flatten_with_path, structure, unflatten
+from ..jaxprs.program import Program, kept, written_out
+from ..model.metrics import Account
+from ..model.scenario import Scenario
 from .again import asked_of, told_apart
 from .derivatives import Slopes
 from .made_once import made_once

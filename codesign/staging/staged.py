@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..equations import Equation, Program, kept
+from ..jaxprs.program import Equation, Program, kept
 from .again import apart, asked_of, written_once
 from .distinct import PlanTable
 from .tables import Table, literal, tabulate, told_apart

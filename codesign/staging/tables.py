@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..by_numpy import several
-from ..elementary import doer
-from ..equations import Equation, Program, inside
+from ..jaxprs.dispatch import doer
+from ..jaxprs.numpy_primitives import several
+from ..jaxprs.program import Equation, Program, inside
 from .distinct import Fields, PlanTable
 
 NOTHING: Fields = frozenset()

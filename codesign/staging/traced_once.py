@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..equations import Program
+from ..jaxprs.program import Program
 from .made_once import made_once
 from .programs_on_disk import program_as_plain, program_from_plain
 from .trees_on_disk import CannotBeKept, structure_as_plain, structure_from_plain

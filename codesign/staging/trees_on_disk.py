@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, cast
 
-from ..typed_jax import flatten, unflatten
+from ..core.jax_typed import flatten, unflatten
 
 PACKAGE = __name__.partition(".")[0]
 

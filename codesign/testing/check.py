@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..errors import ConfigError, suggestion
+from ..core.errors import ConfigError, suggestion
 from .component_families import FAMILIES, family_of, members
 from .keeping import Broken
 

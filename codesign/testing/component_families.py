@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from .. import collectives, distributing, fabrics, hardware, search, workloads
+from .. import executors as distributing
+from .. import search
 from ..config.plugins import plugin_classes
-from ..errors import ConfigError, suggestion
+from ..core.errors import ConfigError, suggestion
+from ..model import hardware, workloads
+from ..model.networks import collectives, fabrics
 from . import of_collectives, of_fabrics, of_kernels, of_memories, of_runners, of_searches, of_workloads
 
 Promise = Callable[[Any], None]

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
-from ..collectives import AbstractCollective, Quantised
-from ..fabrics import Group
-from ..hardware import Link
-from ..interpreting import interpreted
-from ..typed_jax import asarray, jacrev, jit, ones, zeros
+from ..core.jax_typed import asarray, jacrev, jit, ones, zeros
+from ..jaxprs.evaluate import interpreted
+from ..model.hardware import Link
+from ..model.networks.collectives import AbstractCollective, Quantised
+from ..model.networks.fabrics import Group
 from .keeping import all_finite, must
 
 SIZES = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 48.0, 64.0, 1024.0)

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..fabrics import AbstractFabric, Group
-from ..fields import check_ranges, replace, walk
-from ..interpreting import interpreted
-from ..typed_jax import arrays, asarray, jacrev, jit
+from ..core.fields import check_ranges, replace, walk
+from ..core.jax_typed import arrays, asarray, jacrev, jit
+from ..jaxprs.evaluate import interpreted
+from ..model.networks.fabrics import AbstractFabric, Group
 from .keeping import all_finite, must
 
 GROUPS = [Group(*arrays(n, s)) for n in (1, 2, 3, 8, 16, 300) for s in (1, 2, 8, 64)]

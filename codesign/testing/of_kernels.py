@@ -4,10 +4,10 @@ import dataclasses
 
 from jaxtyping import Array
 
-from ..fields import check_ranges
-from ..hardware import AbstractKernel, Work
-from ..interpreting import interpreted
-from ..typed_jax import arrays, asarray, grad
+from ..core.fields import check_ranges
+from ..core.jax_typed import arrays, asarray, grad
+from ..jaxprs.evaluate import interpreted
+from ..model.hardware import AbstractKernel, Work
 from .keeping import all_finite, must
 
 PEAK, BANDWIDTH = 1e15, 3e12

@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..fields import check_ranges
-from ..hardware import AbstractMemory
-from ..interpreting import interpreted
-from ..typed_jax import asarray, jacrev
+from ..core.fields import check_ranges
+from ..core.jax_typed import asarray, jacrev
+from ..jaxprs.evaluate import interpreted
+from ..model.hardware import AbstractMemory
 from .keeping import all_finite, must
 
 STORED = {"weights": 4e10, "kv_cache": 1e10}

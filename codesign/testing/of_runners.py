@@ -2,7 +2,7 @@
 
 import operator
 
-from ..distributing import AbstractRunner
+from ..executors import AbstractRunner
 from .keeping import must
 
 TASKS = tuple(range(7))

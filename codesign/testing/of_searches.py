@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError
-from ..metrics import evaluate
-from ..objective import Objective
+from ..core.errors import ConfigError
+from ..model.metrics import evaluate
 from ..search import AbstractSearch, Problem, Trace
-from ..space import Continuous, DesignSpace
+from ..study.design_space import Continuous, DesignSpace
+from ..study.objective import Objective
 from .keeping import must
 from .products import products
 

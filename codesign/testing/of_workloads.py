@@ -4,12 +4,12 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from ..fields import check_ranges, get_path, replace
-from ..interpreting import interpreted
-from ..metrics import Metrics, evaluate
-from ..scenario import Scenario
-from ..typed_jax import asarray, grad
-from ..workloads import AbstractWorkload, CommOp
+from ..core.fields import check_ranges, get_path, replace
+from ..core.jax_typed import asarray, grad
+from ..jaxprs.evaluate import interpreted
+from ..model.metrics import Metrics, evaluate
+from ..model.scenario import Scenario
+from ..model.workloads import AbstractWorkload, CommOp
 from .keeping import all_finite, must
 from .small import cluster
 

@@ -6,13 +6,13 @@ Traced and compiled in a tenth of the time of a transformer, so that every searc
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..fields import quantity, replace, static
-from ..hardware import Work
-from ..scenario import Cluster, Scenario
-from ..typed_jax import arrays, asarray, ones_like
-from ..workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan, Precision
-from ..workloads.lowering import indivisible
-from ..workloads.schedule import Priced, Timeline, total
+from ..core.fields import quantity, replace, static
+from ..core.jax_typed import arrays, asarray, ones_like
+from ..model.hardware import Work
+from ..model.scenario import Cluster, Scenario
+from ..model.workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan, Precision
+from ..model.workloads.lowering import indivisible
+from ..model.workloads.schedule import Priced, Timeline, total
 from .small import accelerator, cluster
 
 BYTES = 2.0  # of an element

@@ -1,11 +1,11 @@
 """Small clusters from plain constructors, on which contracts price what they are given."""
 
-from ..collectives import Collectives, NetworkLevel, PairwiseAllToAll, RingAllGather, RingAllReduce, Send
-from ..fabrics import FatTree, SwitchDomain
-from ..fields import as_leaf, as_leaves
-from ..hardware import AbstractKernel, Accelerator, Link, MemoryTier, Roofline
-from ..scenario import Cluster, Facility, Host
-from ..typed_jax import arrays, asarray
+from ..core.fields import as_leaf, as_leaves
+from ..core.jax_typed import arrays, asarray
+from ..model.hardware import AbstractKernel, Accelerator, Link, MemoryTier, Roofline
+from ..model.networks.collectives import Collectives, NetworkLevel, PairwiseAllToAll, RingAllGather, RingAllReduce, Send
+from ..model.networks.fabrics import FatTree, SwitchDomain
+from ..model.scenario import Cluster, Facility, Host
 
 KINDS = ("gemm", "moe_gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode")
 

@@ -13,14 +13,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..doubts import Doubts
-from ..fields import as_leaf
-from ..hardware import Accelerator
-from ..hardware.residual import FittedOn
-from ..scenario import Cluster, Scenario
-from ..typed_jax import asarray
-from ..workloads import AbstractServing
-from ..workloads.continuous import AbstractContinuousServing
+from ..core.fields import as_leaf
+from ..core.jax_typed import asarray
+from ..model.error_factors import Doubts
+from ..model.hardware import Accelerator
+from ..model.hardware.residual import FittedOn
+from ..model.scenario import Cluster, Scenario
+from ..model.workloads import AbstractServing
+from ..model.workloads.continuous import AbstractContinuousServing
 from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
 COUNT = 400  # draws: ends of an interval then move by a twentieth of its width from seed to seed

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..errors import ConfigError, suggestion
-from ..fields import with_numpy
-from ..metrics import Account, Metrics
-from ..no_end import RATIO
-from ..objective import Objective, feasible
-from ..scenario import Scenario
+from ..core.errors import ConfigError, suggestion
+from ..core.fields import with_numpy
+from ..core.interval_text import RATIO
+from ..core.jax_typed import flatten_with_path
+from ..model.metrics import Account, Metrics
+from ..model.scenario import Scenario
 from ..staging import base_of, keep_base_without, running
-from ..typed_jax import flatten_with_path
+from ..study.objective import Objective, feasible
 from .draws import COUNT, draw_doubts, no_doubts
 from .spreads import spreads
 from .unsustained import Interval, ends, over_the_load, quantile, without_ends

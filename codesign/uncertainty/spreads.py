@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..shipped import conf_dir
+from ..core.resources import conf_dir
 
 LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 SHARE = 0.9  # of what is measured lies inside an interval

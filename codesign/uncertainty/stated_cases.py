@@ -12,11 +12,11 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import ConfigError
-from ..fields import get_path, replace
-from ..plain_yaml import is_some
-from ..scenario import Scenario
-from ..space import DesignSpace
+from ..core.errors import ConfigError
+from ..core.fields import get_path, replace
+from ..core.yaml_io import is_some
+from ..model.scenario import Scenario
+from ..study.design_space import DesignSpace
 from .draws import draw_doubts, no_doubts, one_by_one, under
 from .spreads import spreads
 

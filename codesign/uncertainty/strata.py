@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..scenario import Scenario
+from ..model.scenario import Scenario
 from .draws import COLLECTIVES, KERNELS, among, regime, source_names
 from .spreads import LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 

@@ -6,8 +6,8 @@ says is no number: times, joules and dollars grow as long as one waits, and coun
 kept, so throughput is 0; at a rate it is what the engines still answer.
 
 An interval of 90 % ends at the 95th percentile. Where more than one draw in twenty is not sustained that is infinite:
-"no end" for readers, infinity in frames, null in JSON (`codesign.no_end`). Where more than 19 in twenty are not,
-neither end is a number.
+"no end" for readers, infinity in frames, null in JSON (`codesign.core.interval_text`). Where more than 19 in twenty are
+not, neither end is a number.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..metrics import Metrics
-from ..no_end import AGREED
-from ..objective import feasible
-from ..workloads.under_load import ENGINE
+from ..core.interval_text import AGREED
+from ..model.metrics import Metrics
+from ..model.workloads.under_load import ENGINE
+from ..study.objective import feasible
 from .spreads import SHARE
 
 __all__ = ["Interval", "ends", "over_the_load", "quantile", "without_ends", "without_numbers"]

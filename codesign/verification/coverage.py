@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ..scenario import Scenario
-from ..space import MOST_LISTED, DesignSpace
+from ..model.scenario import Scenario
+from ..study.design_space import MOST_LISTED, DesignSpace
 from .derivation import Derivation, Refuted
 from .legal_plans import legal_plans
 from .model_answers import Asked, CheckedModel

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..objective import feasible_logs
-from ..typed_jax import asarray
+from ..core.jax_typed import asarray
+from ..study.objective import feasible_logs
 from .attack import EXTREME, Aim, Attack, aims_of, sample
 from .attacked import Answer, AttackEffort, Told, alike, answered, attacked, quiet
 from .coverage import cover, covered_by

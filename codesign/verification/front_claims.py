@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..objective import feasible_logs
+from ..study.objective import feasible_logs
 from .derivation import Refuted
 from .inequality import SINGLE, UNIT, Sums, per_unit
 

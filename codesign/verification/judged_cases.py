@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from ..scenario import Scenario
+from ..model.scenario import Scenario
 from .goals_blended import CheckedBlend
 
 ALIKE = 1e-9  # log by which goals of cases differ that are the same but for rounding

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..fields import replace
-from ..rules import violations
-from ..scenario import Scenario
+from ..core.fields import replace
+from ..core.jax_typed import jit, make_jaxpr
+from ..model.scenario import Scenario
 from ..staging import Program, at_points, flatten
-from ..typed_jax import jit, make_jaxpr
+from ..study.feasible_plans import violations
 from .derivation import Refuted
 
 TESTED = (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..typed_jax import asarray
+from ..core.jax_typed import asarray
 from .attack import sample
 from .attacked import Answer, AttackEffort, Told, alike, answered, attacked, quiet
 from .coverage import cover

@@ -14,15 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..core.jax_typed import asarray, make_jaxpr, zeros
+from ..core.smooth import at_least
 from ..curvature import TOLERATED, Judgement, judge
-from ..loop_bodies import LOOPS
-from ..metrics import Metrics, evaluate
-from ..objective import Objective
-from ..scenario import Scenario
-from ..smooth import at_least
-from ..space import DesignSpace
+from ..jaxprs.control_flow import LOOPS
+from ..model.metrics import Metrics, evaluate
+from ..model.scenario import Scenario
 from ..staging import Points, Running, classes_of_plans, flatten, reserve_shares, row_program, running, tight_tiers
-from ..typed_jax import asarray, make_jaxpr, zeros
+from ..study.design_space import DesignSpace
+from ..study.objective import Objective
 from .derivation import GOAL
 from .judged_cases import StudyCases
 from .legal_plans import LegalPlans

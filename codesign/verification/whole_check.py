@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Int
 
-from ..movers import ordered
-from ..objective import feasible
-from ..space import shown
-from ..typed_jax import asarray
+from ..core.jax_typed import asarray
+from ..study.design_space import shown
+from ..study.objective import feasible
+from ..study.variables import ordered
 from .attack import Attack, aims_of, sample
 from .attacked import Answer, AttackEffort, Told, alike, answered, attacked, quiet
 from .coverage import Cover, cover

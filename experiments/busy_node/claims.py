@@ -10,9 +10,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign.config import scenario_from_config
-from codesign.fields import get_path, replace
-from codesign.interpreting import interpreted
-from codesign.metrics import evaluate
+from codesign.core.fields import get_path, replace
+from codesign.evidence.reproduction import Claim
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.metrics import evaluate
 from codesign.report.findings import (
     BLUE,
     GREEN,
@@ -26,7 +27,6 @@ from codesign.report.findings import (
     panels,
     plain_ticks,
 )
-from codesign.reproduce import Claim
 
 NAME = "busy_node"
 SCALE_UP, SCALE_OUT = "cluster.network.scale_up.fabric", "cluster.network.scale_out.fabric"

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, GREY, headline, panels, plain_ticks
-from codesign.reproduce import Claim
 
 sys.path.insert(0, str(Path(__file__).parent))
 from peer_search import execution, plan_text, priced

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Certificate, study_from_config
+from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, ORANGE, beside, headline, panels
-from codesign.reproduce import Claim
 from codesign.search.certificate import Shared
 
 NAME = "chip_mix"

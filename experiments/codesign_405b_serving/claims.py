@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import study_from_config
+from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, ORANGE, beside, headline, panels, plain_ticks
-from codesign.reproduce import Claim
 from codesign.search.branch_and_bound import (
     BranchAndBound,
     Effort,

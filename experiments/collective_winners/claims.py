@@ -17,11 +17,11 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from codesign import replace, scenario_from_config
-from codesign.collectives import NetworkLevel
-from codesign.fabrics import Group
+from codesign.evidence.reproduction import Claim
+from codesign.model.networks.collectives import NetworkLevel
+from codesign.model.networks.fabrics import Group
+from codesign.model.workloads import CommOp
 from codesign.report.findings import headline, panels, plain_ticks
-from codesign.reproduce import Claim
-from codesign.workloads import CommOp
 
 NAME = "collective_winners"
 CANDIDATES = {  # name: (fabric, collectives, colour)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from codesign.reproduce import Claim
+from codesign.evidence.reproduction import Claim
 
 NAME = "compositions"
 MATRIX = Path(__file__).parent / "matrix.csv"

@@ -10,10 +10,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Certified, Solution, Study, solve, study_from_config
-from codesign.quality import Bits, DenseLaw, Trained
+from codesign.evidence.reproduction import Claim
+from codesign.model.scaling_laws import Bits, DenseLaw, Trained
+from codesign.model.workloads import TrainingRun
 from codesign.report.findings import BLUE, GREY, ORANGE, Named, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
-from codesign.workloads import TrainingRun
 
 NAME = "compute_optimal_machine"
 BUDGETS = (1e3, 3e3, 1e4)  # USD

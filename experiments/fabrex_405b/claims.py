@@ -14,9 +14,9 @@ from jaxtyping import Array
 from scipy.optimize import linprog
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
-from codesign.fabrics import Group
-from codesign.interpreting import interpreted
-from codesign.reproduce import Claim, experiments_folder, load
+from codesign.evidence.reproduction import Claim, experiments_folder, load
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.networks.fabrics import Group
 
 NAME = "fabrex_405b"
 KINDS = {  # of claims whose standing alone does not say it

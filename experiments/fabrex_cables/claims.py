@@ -7,19 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import evaluate, scenario_from_config
-from codesign.report.findings import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    Named,
-    beside,
-    headline,
-    name_ends,
-    panels,
-    plain_ticks,
-)
-from codesign.reproduce import Claim
+from codesign.evidence.reproduction import Claim
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 
 NAME = "fabrex_cables"
 LINKS = "cluster.network.scale_up.fabric.links"

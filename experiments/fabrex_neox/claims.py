@@ -16,8 +16,8 @@ from jaxtyping import Array
 from scipy.optimize import least_squares
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
-from codesign.interpreting import interpreted
-from codesign.reproduce import Claim, experiments_folder, load
+from codesign.evidence.reproduction import Claim, experiments_folder, load
+from codesign.jaxprs.evaluate import interpreted
 
 NAME = "fabrex_neox"
 KINDS = {  # of claims whose standing alone does not say it

@@ -5,9 +5,9 @@ from types import ModuleType
 import numpy as np
 from matplotlib.figure import Figure
 
-from codesign.fabrics import RoutedTopology
+from codesign.evidence.reproduction import Claim, experiments_folder, load
+from codesign.model.networks.fabrics import RoutedTopology
 from codesign.report import links_frame, topology_figure
-from codesign.reproduce import Claim, experiments_folder, load
 
 NAME = "fabrex_rings"
 KINDS = {  # of claims whose standing alone does not say it

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 
 from codesign import replace
 from codesign.config import build, compose, plain
-from codesign.fabrics import Group, RoutedTopology
-from codesign.hardware import pcie
+from codesign.evidence.reproduction import Claim
+from codesign.model.hardware import pcie
+from codesign.model.networks.fabrics import Group, RoutedTopology
+from codesign.model.networks.topology import PcieBoxes, crossings, limit
 from codesign.report import links_frame, topology_figure
-from codesign.reproduce import Claim
-from codesign.topology import PcieBoxes, crossings, limit
 
 NAME = "fabrex_topologies"
 KINDS = {  # of claims whose standing alone does not say it

@@ -14,11 +14,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
-from codesign.fabrics.interference import CoupledNode, equal_switch_tree, network_s
-from codesign.interpreting import interpreted
+from codesign.evidence.reproduction import Claim
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.network_traffic import sent_per_step
+from codesign.model.networks.fabrics.interference import CoupledNode, equal_switch_tree, network_s
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
-from codesign.traffic import sent_per_step
 
 NAME = "intranode_codesign"
 INSIDE = "cluster.network.scale_up.fabric.inner.bandwidth_bytes_per_s"

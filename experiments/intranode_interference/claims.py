@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign.fabrics.interference import (
+from codesign.evidence.reproduction import Claim
+from codesign.model.networks.fabrics.interference import (
     CoupledNode,
     RealLifeFatTree,
     carried_load,
@@ -26,7 +27,6 @@ from codesign.fabrics.interference import (
     throughput,
 )
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, YELLOW, Named, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
 from codesign.simulation import Links, NodeNetwork, simulate_events, simulate_queues
 
 KINDS = {  # of claims whose standing alone does not say it

@@ -12,9 +12,9 @@ from scipy.optimize import least_squares
 
 from codesign import replace
 from codesign.config import compose, plain
-from codesign.hardware import Copied, ThreeStagePath, Windowed, infiniband, load_store, pcie
+from codesign.evidence.reproduction import Claim
+from codesign.model.hardware import Copied, ThreeStagePath, Windowed, infiniband, load_store, pcie
 from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, Named, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
 
 NAME = "intranode_pcie"
 KINDS = {  # of claims whose standing alone does not say it

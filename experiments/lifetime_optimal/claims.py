@@ -9,7 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import solve, study_from_config
-from codesign.quality import DenseLaw, least_flops, tokens_for
+from codesign.evidence.reproduction import Claim
+from codesign.model.scaling_laws import DenseLaw, least_flops, tokens_for
+from codesign.model.workloads import TrainingRun
 from codesign.report.findings import (
     BLUE,
     GREEN,
@@ -23,8 +25,6 @@ from codesign.report.findings import (
     panels,
     plain_ticks,
 )
-from codesign.reproduce import Claim
-from codesign.workloads import TrainingRun
 
 NAME = "lifetime_optimal"
 FLOPS = 5e21  # whose compute-optimal model is as good as is asked for
@@ -100,8 +100,8 @@ def trained(hidden: int, layers: int, machine: str = USUAL) -> tuple[float, floa
         "workload.global_batch=512", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1", "plan.device_count=128",
         "space.plan={tp: [1, 2, 4, 8], pp: [1, 2], micro_batch: [1, 2, 4], recompute: [none, selective],"
         " zero: [0, 1, 2], device_count: [64, 128, 256, 512]}",
-        "+space.hardware.trained_tokens={_target_: codesign.space.Continuous, path: workload.tokens, low: 5.0e9,"
-        " high: 500.0e9}",
+        "+space.hardware.trained_tokens={_target_: codesign.study.design_space.Continuous, path: workload.tokens,"
+        " low: 5.0e9, high: 500.0e9}",
         "objective.minimise=usd_to_train", f"objective.limits={{loss: {wanted()}, time_to_train_s: {14 * DAY_S}}}",
     )  # fmt: skip
     solution = solve(study)

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from codesign.collectives import (
+from codesign.evidence.reproduction import Claim
+from codesign.model.hardware import Link
+from codesign.model.networks.collectives import (
     AbstractCollective,
     CliqueAllReduce,
     DoubleBinaryTreeAllReduce,
@@ -17,9 +19,8 @@ from codesign.collectives import (
     SipacAllReduce,
     TreeAllReduce,
 )
-from codesign.collectives.circuit_schedule import Rack, all_reduce, ring_all_reduce, rotations
-from codesign.fabrics import Group, OpticalCircuit
-from codesign.hardware import Link
+from codesign.model.networks.collectives.circuit_schedule import Rack, all_reduce, ring_all_reduce, rotations
+from codesign.model.networks.fabrics import Group, OpticalCircuit
 from codesign.report.findings import (
     BLUE,
     GREEN,
@@ -34,7 +35,6 @@ from codesign.report.findings import (
     plain_ticks,
 )
 from codesign.report.findings import headline as found
-from codesign.reproduce import Claim
 
 NAME = "lumorph_allreduce"
 KINDS = {  # of claims whose standing alone does not say it

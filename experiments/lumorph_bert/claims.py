@@ -8,22 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from codesign.collectives import DoubleBinaryTreeAllReduce, RadixAllReduce, RingAllReduce, SipacAllReduce
-from codesign.fabrics import Group
-from codesign.hardware import Link
-from codesign.report.findings import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    Named,
-    headline,
-    name_ends,
-    panels,
-    plain_ticks,
-)
-from codesign.reproduce import Claim
+from codesign.evidence.reproduction import Claim
+from codesign.model.hardware import Link
+from codesign.model.networks.collectives import DoubleBinaryTreeAllReduce, RadixAllReduce, RingAllReduce, SipacAllReduce
+from codesign.model.networks.fabrics import Group
+from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, SKY, Named, headline, name_ends, panels, plain_ticks
 
 NAME = "lumorph_bert"
 KINDS = {  # of claims whose standing alone does not say it

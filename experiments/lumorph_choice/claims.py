@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from codesign import evaluate
 from codesign.config import scenario_from_config
+from codesign.evidence.reproduction import Claim
 from codesign.report.findings import headline, panels
-from codesign.reproduce import Claim
 
 NAME = "lumorph_choice"
 ALGORITHMS = ("ring", "all_to_all", "sipac", "radix_2", "radix_4")

@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from codesign.collectives.circuit_schedule import factorisations
-from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, YELLOW, Named, headline, name_ends, panels
-from codesign.reproduce import Claim
-from codesign.slices import (
+from codesign.evidence.reproduction import Claim
+from codesign.model.networks.collectives.circuit_schedule import factorisations
+from codesign.model.slices import (
     MIXES,
     AbstractAllocator,
     CircuitRack,
@@ -20,6 +19,7 @@ from codesign.slices import (
     TorusCuboids,
     simulate,
 )
+from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, YELLOW, Named, headline, name_ends, panels
 
 KINDS = {  # of claims whose standing alone does not say it
     "input": r"LUM-03\b",

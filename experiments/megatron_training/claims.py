@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize_scalar
 
-from codesign.reproduce import Claim
-from codesign.validation.framework import adjustment
-from codesign.validation.hardware import measured_cluster
-from codesign.validation.published_training import Prepared, korthikanti, prepare_rows, sc21
+from codesign.evidence.reproduction import Claim
+from codesign.evidence.validation.framework import adjustment
+from codesign.evidence.validation.hardware import measured_cluster
+from codesign.evidence.validation.published_training import Prepared, korthikanti, prepare_rows, sc21
 
 NAME = "megatron_training"
 PAPERS = {"korthikanti2022": korthikanti, "narayanan2021": sc21}

@@ -18,10 +18,10 @@ from jaxtyping import Array
 from matplotlib.axes import Axes
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
-from codesign.compiling import quick_jit
-from codesign.hardware import Link, MemoryTier, Placement, SharedPool, Shoreline, TieredMemory
+from codesign.evidence.reproduction import Claim
+from codesign.jaxprs.jit import quick_jit
+from codesign.model.hardware import Link, MemoryTier, Placement, SharedPool, Shoreline, TieredMemory
 from codesign.report.findings import BLUE, GREEN, ORANGE, SKY, Named, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
 
 NAME = "memory_codesign"
 DEVICES, SHARERS, OUTPUT = 64.0, 16.0, 256.0

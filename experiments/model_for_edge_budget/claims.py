@@ -10,10 +10,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import solve, study_from_config
-from codesign.quality import PrecisionLaw
+from codesign.evidence.reproduction import Claim
+from codesign.model.scaling_laws import PrecisionLaw
+from codesign.model.workloads import ServedRun
 from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
-from codesign.workloads import ServedRun
 
 NAME = "model_for_edge_budget"
 FORMATS = {"bf16": 16, "fp8": 8, "fp4": 4}

@@ -15,15 +15,15 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from codesign import Scenario, replace
-from codesign.collectives import RingAllReduce, Tuned
-from codesign.fabrics import Group
-from codesign.hardware import Link
-from codesign.interpreting import interpreted
-from codesign.metrics import priced_ops
+from codesign.evidence.reproduction import Claim
+from codesign.evidence.validation.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
+from codesign.jaxprs.evaluate import interpreted
+from codesign.model.hardware import Link
+from codesign.model.metrics import priced_ops
+from codesign.model.networks.collectives import RingAllReduce, Tuned
+from codesign.model.networks.fabrics import Group
+from codesign.model.workloads import CommOp, ComputeOp
 from codesign.report.findings import BLUE, GREY, ORANGE, YELLOW, Named, beside, headline, name_ends, panels
-from codesign.reproduce import Claim
-from codesign.validation.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
-from codesign.workloads import CommOp, ComputeOp
 
 NAME = "pfa_breakdown"
 PAPER = {2: 0.3768, 4: 0.4010, 8: 0.5002}  # section 6.3

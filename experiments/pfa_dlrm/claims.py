@@ -17,12 +17,20 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
-from codesign.collectives import Collectives, NetworkLevel, PairwiseAllToAll, RingAllGather, RingAllReduce, Send, Tuned
-from codesign.compiling import quick_jit
-from codesign.fabrics import FatTree, SwitchDomain
-from codesign.hardware import Roofline
+from codesign.evidence.reproduction import Claim
+from codesign.jaxprs.jit import quick_jit
+from codesign.model.hardware import Roofline
+from codesign.model.networks.collectives import (
+    Collectives,
+    NetworkLevel,
+    PairwiseAllToAll,
+    RingAllGather,
+    RingAllReduce,
+    Send,
+    Tuned,
+)
+from codesign.model.networks.fabrics import FatTree, SwitchDomain
 from codesign.report.findings import BLUE, ORANGE, Named, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
 
 NAME = "pfa_dlrm"
 KINDS = {  # of claims whose standing alone does not say it

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from codesign.fabrics import PathEnergy
+from codesign.evidence.reproduction import Claim
+from codesign.evidence.validation.celestisim_training import fastest_plans, moved_kj, timed_plans
+from codesign.model.networks.fabrics import PathEnergy
+from codesign.model.workloads.celestisim import Family
 from codesign.report.findings import BLUE, GREEN, ORANGE, beside, headline, panels
-from codesign.reproduce import Claim
-from codesign.validation.celestisim_training import fastest_plans, moved_kj, timed_plans
-from codesign.workloads.celestisim import Family
 
 NAME = "pfa_energy"
 KINDS = {  # of claims whose standing alone does not say it

@@ -5,9 +5,8 @@ import itertools
 
 import pandas as pd
 
-from codesign.fabrics import Group
-from codesign.reproduce import Claim
-from codesign.validation.celestisim_inference import (
+from codesign.evidence.reproduction import Claim
+from codesign.evidence.validation.celestisim_inference import (
     DGX,
     H100_BYTES_PER_S,
     appliance_pool,
@@ -18,6 +17,7 @@ from codesign.validation.celestisim_inference import (
     reference,
     untuned,
 )
+from codesign.model.networks.fabrics import Group
 
 NAME = "pfa_inference_405b"
 KINDS = {  # of claims whose standing alone does not say it
@@ -156,7 +156,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict:
     """Throughput against batch, and gains against the share of the compute (figures 8 and 9)."""
-    from codesign.validation.celestisim_figures import gains_by_compute, throughput_by_batch
+    from codesign.evidence.validation.celestisim_figures import gains_by_compute, throughput_by_batch
 
     return {
         "Throughput by batch": throughput_by_batch(reference(), "405B"),

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from codesign import Scenario, replace, scenario_from_config
-from codesign.metrics import arithmetic_intensity
+from codesign.evidence.reproduction import Claim
+from codesign.model.metrics import arithmetic_intensity
 from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
 
 NAME = "pfa_intensity"
 KINDS = {  # of claims whose standing alone does not say it

@@ -4,9 +4,9 @@ import functools
 
 import pandas as pd
 
+from codesign.evidence.reproduction import Claim
+from codesign.evidence.validation.celestisim_inference import PORTS, appliance_pool, compare, reference
 from codesign.report.findings import BLUE, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
-from codesign.validation.celestisim_inference import PORTS, appliance_pool, compare, reference
 
 NAME = "pfa_port_check"
 KINDS = {  # of claims whose standing alone does not say it

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from codesign import get_path, replace, scenario_from_config
-from codesign.fields import walk
-from codesign.hardware import (
+from codesign.core.fields import walk
+from codesign.evidence.reproduction import Claim
+from codesign.model.hardware import (
     ElectroAbsorptionModulator,
     MachZehnderModulator,
     PhotonicLink,
@@ -16,7 +17,6 @@ from codesign.hardware import (
     quality_of,
 )
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
 
 NAME = "photonic_link"
 KINDS = {  # of claims whose standing alone does not say it

@@ -11,9 +11,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Continuous, DesignSpace, Objective, Problem, evaluate, study_from_config
-from codesign.compiling import quick_jit
+from codesign.evidence.reproduction import Claim
+from codesign.jaxprs.jit import quick_jit
 from codesign.report.findings import BLUE, ORANGE, headline, panels, plain_ticks
-from codesign.reproduce import Claim
 from codesign.search.branch_and_bound import (
     BranchAndBound,
     Effort,

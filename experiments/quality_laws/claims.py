@@ -11,10 +11,19 @@ from matplotlib.figure import Figure
 from scipy.optimize import least_squares
 
 from codesign import scenario_from_config
-from codesign.quality import AbstractLaw, Bits, DenseLaw, JointLaw, ShapeCorrection, Trained, least_flops, lifetime_of
+from codesign.evidence.reproduction import Claim
+from codesign.model.scaling_laws import (
+    AbstractLaw,
+    Bits,
+    DenseLaw,
+    JointLaw,
+    ShapeCorrection,
+    Trained,
+    least_flops,
+    lifetime_of,
+)
+from codesign.model.workloads import TrainingRun
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
-from codesign.workloads import TrainingRun
 
 NAME = "quality_laws"
 OPTIMA = {  # FLOP -> experts -> (active parameters, tokens), both in 1e9: table 1 of [ludziejewski2025]

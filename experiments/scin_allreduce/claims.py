@@ -12,11 +12,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import replace, scenario_from_config
-from codesign.collectives import AbstractCollective, InNetworkAllReduce, NetworkLevel, Quantised
-from codesign.fabrics import Group
+from codesign.evidence.reproduction import Claim
+from codesign.evidence.validation.in_switch import SwitchedAccelerator, simulate
+from codesign.model.networks.collectives import AbstractCollective, InNetworkAllReduce, NetworkLevel, Quantised
+from codesign.model.networks.fabrics import Group
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
-from codesign.validation.in_switch import SwitchedAccelerator, simulate
 
 NAME = "scin_allreduce"
 KINDS = {  # of claims whose standing alone does not say it

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
-from codesign.compiling import quick_jit
+from codesign.evidence.reproduction import Claim
+from codesign.jaxprs.jit import quick_jit
+from codesign.model.workloads import CommOp
 from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
-from codesign.workloads import CommOp
 
 NAME = "scin_inference"
 MODELS = ("llama2_7b", "llama2_13b", "llama2_70b")

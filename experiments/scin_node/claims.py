@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from codesign import evaluate
 from codesign.config import scenario_from_config
+from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, beside, headline, panels, plain_ticks
-from codesign.reproduce import Claim
 
 NAME = "scin_node"
 FABRIC, SUMS = "cluster.network.scale_up.fabric", "cluster.network.scale_up.collectives.all_reduce"

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from scipy.optimize import least_squares
 
 from codesign import scenario_from_config
-from codesign.collectives import InNetworkAllReduce, Quantised, RingAllReduce, quantised, quantised_sums
-from codesign.fabrics import Group
+from codesign.evidence.reproduction import Claim
+from codesign.model.networks.collectives import InNetworkAllReduce, Quantised, RingAllReduce, quantised, quantised_sums
+from codesign.model.networks.fabrics import Group
 from codesign.report.findings import BLUE, ORANGE, SKY, YELLOW, Named, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
 
 NAME = "scin_quantisation"
 KINDS = {  # of claims whose standing alone does not say it

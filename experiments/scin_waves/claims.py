@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
 from codesign import scenario_from_config
-from codesign.collectives import InNetworkAllReduce, NetworkLevel, Quantised
-from codesign.fabrics import Group
+from codesign.evidence.reproduction import Claim
+from codesign.evidence.validation.in_switch import SwitchedAccelerator, simulate
+from codesign.model.networks.collectives import InNetworkAllReduce, NetworkLevel, Quantised
+from codesign.model.networks.fabrics import Group
 from codesign.report.findings import (
     BLUE,
     GREEN,
@@ -24,8 +26,6 @@ from codesign.report.findings import (
     panels,
     plain_ticks,
 )
-from codesign.reproduce import Claim
-from codesign.validation.in_switch import SwitchedAccelerator, simulate
 
 NAME = "scin_waves"
 KINDS = {  # of claims whose standing alone does not say it

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from codesign import Blackbox, Objective, Pareto, Problem, prepare_jax, study_from_config
+from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, GREY, ORANGE, headline, panels, plain_ticks
-from codesign.reproduce import Claim
 from codesign.search import Nsga2
 from codesign.search.blackbox import Box, Evaluator, Trial, rows_with
 from codesign.search.branch_and_bound import GOAL

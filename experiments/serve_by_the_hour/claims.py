@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import study_from_config
+from codesign.commands.day import day, hours
+from codesign.evidence.reproduction import Claim
+from codesign.model.workloads.daily_load import read_load
 from codesign.report.replicas import day_figure
-from codesign.reproduce import Claim
-from codesign.run.day import day, hours
-from codesign.workloads.daily_load import read_load
 
 NAME = "serve_by_the_hour"
 LOAD = Path(__file__).resolve().parent / "load.csv"

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import ConfigError, study_from_config
+from codesign.evidence.reproduction import Claim
 from codesign.report.findings import (
     BLUE,
     GREEN,
@@ -21,7 +22,6 @@ from codesign.report.findings import (
     panels,
     plain_ticks,
 )
-from codesign.reproduce import Claim
 
 NAME = "serve_fabrics"
 FABRIC, SUMS = "cluster.network.scale_up.fabric", "cluster.network.scale_up.collectives.all_reduce"

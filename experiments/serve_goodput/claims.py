@@ -7,10 +7,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Scenario, study_from_config
+from codesign.commands.simulate import engine_of
+from codesign.evidence.reproduction import Claim
+from codesign.model.workloads import GoodputServing
 from codesign.report.findings import BLUE, GREY, ORANGE, beside, headline, panels
-from codesign.reproduce import Claim
-from codesign.results import numbers_of
-from codesign.run.simulate import engine_of
+from codesign.search.results import numbers_of
 from codesign.simulation.serving import (
     Engine,
     Requests,
@@ -21,7 +22,6 @@ from codesign.simulation.serving import (
     most_rate,
     simulate_open,
 )
-from codesign.workloads import GoodputServing
 
 NAME = "serve_goodput"
 FOUND = {

@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import solve, study_from_config
+from codesign.evidence.reproduction import Claim
 from codesign.report.findings import headline, panels
-from codesign.reproduce import Claim
 
 NAME = "shape_on_machine"
 TRAINED = "compute_optimal_machine"

@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Metrics, Scenario, evaluate, scenario_from_config
-from codesign.reliability import Failure, Reliability, young_interval_s
+from codesign.evidence.reproduction import Claim
+from codesign.model.reliability import Failure, Reliability, young_interval_s
 from codesign.report.findings import BLUE, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
-from codesign.reproduce import Claim
 from codesign.simulation.failing_jobs import FinishedJob, Kind, simulate_job
 
 NAME = "training_goodput"

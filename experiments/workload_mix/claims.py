@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Certificate, Trace, study_from_config
+from codesign.evidence.reproduction import Claim
 from codesign.report import sharing, style
 from codesign.report.findings import headline
-from codesign.reproduce import Claim
 from codesign.search.certificate import Shared
 
 NAME = "workload_mix"

@@ -10,11 +10,11 @@ from functools import cache
 
 import jax
 
-from codesign.collectives import Chosen, Fastest
 from codesign.config import available, compose, conf_dir, plain, scenario_from_config, study_from_resolved
 from codesign.config.groups import PACKAGES
-from codesign.fabrics import RoutedTopology
-from codesign.topology import Crossbar
+from codesign.model.networks.collectives import Chosen, Fastest
+from codesign.model.networks.fabrics import RoutedTopology
+from codesign.model.networks.topology import Crossbar
 
 BESIDE = {"prefill"}  # made of the same parts as the cluster
 PLACES = {group: path for group, path in PACKAGES.items() if group not in BESIDE}

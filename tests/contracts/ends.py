@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from program_slopes import prepared, with_slopes
 
-from codesign.equations import kept
-from codesign.fields import get_path, replace, walk
+from codesign.core.fields import get_path, replace, walk
+from codesign.jaxprs.program import kept
 from codesign.staging import flatten
 
 FAR = 1e30  # stands for a range without end: beyond anything physical, its square still a number

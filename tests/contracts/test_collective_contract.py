@@ -5,8 +5,8 @@ from contracts.menus import built, configs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesign.collectives import OPERATIONS
-from codesign.fields import check_ranges
+from codesign.core.fields import check_ranges
+from codesign.model.networks.collectives import OPERATIONS
 from codesign.testing import members
 from codesign.testing.of_collectives import ALWAYS, AT_RANDOM, PROMISES
 

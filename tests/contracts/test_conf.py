@@ -7,10 +7,10 @@ import jax
 import pytest
 from contracts.choices import companions, options
 
+from codesign.commands.optimize import check_study
 from codesign.config import compose, study_from_config
 from codesign.config.parts_built import SCENARIO, plain
 from codesign.config.study import study_from_resolved
-from codesign.run.optimize import check_study
 
 STUDY = ("space", "objective", "search", "experiment")
 

@@ -13,9 +13,9 @@ from contracts.choices import PLACES, built, chooses, nameless, options
 from contracts.ends import FAR, Row, faults, field_of, probe, visits
 
 from codesign.config.plausibility import unusual
-from codesign.errors import ConfigError
-from codesign.fields import check_ranges, get_path, replace, walk
-from codesign.metrics import evaluate
+from codesign.core.errors import ConfigError
+from codesign.core.fields import check_ranges, get_path, replace, walk
+from codesign.model.metrics import evaluate
 
 TABLE = Path(__file__).with_name("refused_ends.csv")
 ASKED = {"zero": 0.0, "one": 1.0, "largest": FAR}

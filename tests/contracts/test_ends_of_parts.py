@@ -16,10 +16,10 @@ from contracts.test_collective_contract import FILES as ALGORITHMS
 from contracts.test_fabric_contract import FILES as FABRICS
 from contracts.test_fabric_contract import fabric_of
 
-from codesign.collectives import OPERATIONS
-from codesign.collectives.base import AbstractCollective
-from codesign.fabrics import Group
-from codesign.hardware import Link
+from codesign.model.hardware import Link
+from codesign.model.networks.collectives import OPERATIONS
+from codesign.model.networks.collectives.base import AbstractCollective
+from codesign.model.networks.fabrics import Group
 from codesign.testing.of_kernels import SHAPES
 
 SIZES, BYTES = (8.0, 48.0), (1.0, 1e9)

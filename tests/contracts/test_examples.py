@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import pytest
 from jaxtyping import Array
 
-from codesign.fabrics import AbstractFabric, Group
-from codesign.fields import quantity
-from codesign.hardware import Link
+from codesign.core.fields import quantity
+from codesign.model.hardware import Link
+from codesign.model.networks.fabrics import AbstractFabric, Group
+from codesign.model.workloads import Recommendation
 from codesign.testing import FAMILIES, broken, family_of, members
 from codesign.testing.products import Products
-from codesign.workloads import Recommendation
 
 SHORT = [cls for name in ("kernel", "memory") for cls in members(name).values()]
 

@@ -5,7 +5,7 @@ from contracts.menus import built, configs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesign.fabrics import AbstractFabric
+from codesign.model.networks.fabrics import AbstractFabric
 from codesign.testing import members
 from codesign.testing.of_fabrics import GROUPS, PROMISES, log_convex_in_every_continuous_leaf
 

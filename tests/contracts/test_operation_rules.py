@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign import smooth
+from codesign.core import smooth
+from codesign.core.smooth import OPERATION
 from codesign.curvature import CONCAVE, CONVEX
 from codesign.curvature.operations import RULES
-from codesign.fabrics import contended
-from codesign.hardware import kernels_base
-from codesign.reliability import renewal
-from codesign.smooth import OPERATION
+from codesign.model.hardware import kernels_base
+from codesign.model.networks.fabrics import contended
+from codesign.model.reliability import renewal
 
 LINES, POINTS = 60, 33
 DISCRETE = ("ceil", "floor")  # of constants of the plan only: nothing is promised of varied arguments

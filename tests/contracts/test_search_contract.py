@@ -10,9 +10,9 @@ import pytest
 from contracts.problems import FRONT, PROBLEMS, STOPS, Priced, Stop, exhaustive, priced, problem_of
 from contracts.searches import SEARCHES, VALUES, search_of
 
-from codesign.errors import ConfigError
+from codesign.core.errors import ConfigError
+from codesign.core.json_io import dumps
 from codesign.search import AbstractSearch, Certificate, Inverse, Trace, Whole
-from codesign.strict_json import dumps
 
 WORDS = {
     "P": "proven", "I": "proven impossible", "B": "best found", "N": "nothing found", "R": "refused", "S": "stopped",

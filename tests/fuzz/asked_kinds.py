@@ -17,18 +17,18 @@ from test_chunks import OF_PORTIONS, same
 from test_explorer import SMALL
 from test_export import DENSE, FP8, SERVING, SPARSE, commands, run_of
 
+from codesign.commands.export import exported
+from codesign.commands.launch_command import read_launch
+from codesign.commands.query import Frames
 from codesign.explorer.answers import Answerer
 from codesign.explorer.beginning import given
 from codesign.explorer.server import moved, server_of
-from codesign.run.export import exported
-from codesign.run.launch_command import read_launch
-from codesign.run.query import Frames
+from codesign.model.workloads.daily_load import read_load
 from codesign.search.exhaustive.chunk_files import load_portion, save_portion
 from codesign.search.exhaustive.chunk_work import ChunkWork
 from codesign.search.exhaustive.chunks import Chunk, Portion, edges_of
 from codesign.search.exhaustive.sweep import Sweep
 from codesign.simulation.serving.requests import read_trace
-from codesign.workloads.daily_load import read_load
 from fuzz.harness import TOKENS, Case, flipped, mutated
 from fuzz.kinds import PLACE, file_with, quietly
 

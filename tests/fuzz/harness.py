@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from codesign.errors import CodesignError
+from codesign.core.errors import CodesignError
 
 SLOWEST = 10.0
 LONGEST_WAIT = 120.0

@@ -22,16 +22,16 @@ from example_run import write_run  # noqa: E402
 
 from codesign.config import build, scenario_from_config, study_from_config  # noqa: E402
 from codesign.config.groups import available, groups  # noqa: E402
-from codesign.expressions import Expression  # noqa: E402
-from codesign.foreign import read_yaml_file, written  # noqa: E402
-from codesign.hardware import residual  # noqa: E402
-from codesign.measurements import SCHEMAS, survey, tables  # noqa: E402
+from codesign.core.resources import conf_dir  # noqa: E402
+from codesign.core.untrusted_io import read_yaml_file, written  # noqa: E402
+from codesign.evidence.measurements import SCHEMAS, survey, tables  # noqa: E402
+from codesign.model.hardware import residual  # noqa: E402
+from codesign.model.networks.topology.files import read_topology  # noqa: E402
+from codesign.model.workloads import from_config_json  # noqa: E402
 from codesign.report.run_folder import MANIFEST, WRITTEN, read_run  # noqa: E402
 from codesign.search.amortised import file as weights_file  # noqa: E402
 from codesign.search.exhaustive.stream import Kept  # noqa: E402
-from codesign.shipped import conf_dir  # noqa: E402
-from codesign.topology.files import read_topology  # noqa: E402
-from codesign.workloads import from_config_json  # noqa: E402
+from codesign.study.expressions import Expression  # noqa: E402
 from fuzz.harness import TOKENS, Case, Kind, flipped, mutated  # noqa: E402
 
 PLACE = Path(tempfile.mkdtemp(prefix="codesign-fuzz-"))

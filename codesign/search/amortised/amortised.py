@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.certified import Certified
 from ..branch_and_bound.model_oracle import Oracle, designs_of

@@ -22,10 +22,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from ...compiling import quick_jit
-from ...scenario import Scenario
-from ...space import DesignSpace
-from ...typed_jax import asarray, jit, zeros
+from ...core.jax_typed import asarray, jit, zeros
+from ...jaxprs.jit import quick_jit
+from ...model.scenario import Scenario
+from ...study.design_space import DesignSpace
 from ..base import Problem
 from ..branch_and_bound.model_oracle import Oracle, affine
 from ..branch_and_bound.oracle import AbstractOracle, Tangents, relayed, rows_of

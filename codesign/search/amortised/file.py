@@ -12,12 +12,12 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ...atomic_files import make_folder, writing
-from ...errors import ConfigError
-from ...foreign import checksum, read_arrays
-from ...plain_yaml import is_list, is_mapping
-from ...strict_json import dumps
-from ...typed_jax import shapes_of, zeros
+from ...core.atomic_files import make_folder, writing
+from ...core.errors import ConfigError
+from ...core.jax_typed import shapes_of, zeros
+from ...core.json_io import dumps
+from ...core.untrusted_io import checksum, read_arrays
+from ...core.yaml_io import is_list, is_mapping
 
 TOLD = {"family": str, "plan": dict, "hardware": list, "inputs": list, "limits": list, "facts": dict}
 """What a file says in words, and as what."""

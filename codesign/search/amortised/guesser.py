@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ...errors import ConfigError
-from ...fields import get_path
-from ...space import DesignSpace
-from ...typed_jax import asarray, jit, zeros
+from ...core.errors import ConfigError
+from ...core.fields import get_path
+from ...core.jax_typed import asarray, jit, zeros
+from ...study.design_space import DesignSpace
 from ..base import Problem
 from .file import check_numbers, read, write
 
@@ -102,7 +102,7 @@ class NetworkShape:
 
 
 def _level(name: str, value: Any) -> float:
-    from ...workloads.plan_fields import plan_value
+    from ...model.workloads.plan_fields import plan_value
 
     return float(plan_value(name, value))
 

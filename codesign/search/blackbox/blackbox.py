@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Array
 
-from ...errors import ConfigError
-from ...metrics import Metrics
-from ...objective import signed_log
+from ...core.errors import ConfigError
+from ...model.metrics import Metrics
+from ...study.objective import signed_log
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from .box import Box, Evaluator

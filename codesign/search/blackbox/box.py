@@ -12,9 +12,9 @@ import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 from jaxtyping import Float, Int
 
-from ...rules import as_it_stands
 from ...staging import Points, row_program
 from ...staging.reserves import RESERVE
+from ...study.feasible_plans import as_it_stands
 from ..base import Problem
 from ..branch_and_bound.oracle import GOAL, Rows
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 
-from ...errors import ConfigError
-from ...examples import by_default
+from ...core.errors import ConfigError
+from ...core.examples import by_default
 from .trial import Trial
 
 MAX_SEED = 2**31 - 1

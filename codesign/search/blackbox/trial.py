@@ -5,8 +5,8 @@ import time
 import numpy as np
 from jaxtyping import Float
 
-from ...non_dominated import non_dominated_rows
-from ...objective import feasible_logs
+from ...core.pareto_tools import non_dominated_rows
+from ...study.objective import feasible_logs
 from ..base import Progress, Report, silent
 from ..branch_and_bound.incumbent import Incumbent
 from .box import Evaluator

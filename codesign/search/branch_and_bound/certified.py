@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...distributing import AbstractRunner
+from ...executors import AbstractRunner
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..certificate import Binding, Certificate, Convexity, Edge, Wanted, certify
 from ..claims import claim_of_best, claim_of_none

@@ -6,8 +6,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...distributing import AbstractRunner
-from ...errors import CodesignError
+from ...core.errors import CodesignError
+from ...executors import AbstractRunner
 from ..base import Evidence, Problem, Progress, Report, proving, silent
 from ..sent_problem import AbstractSentWork
 from .branch_and_bound import BranchAndBound

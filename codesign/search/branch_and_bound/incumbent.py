@@ -8,7 +8,7 @@ import abc
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...objective import feasible_logs
+from ...study.objective import feasible_logs
 
 NEAR = 0.1  # log above the best up to which designs are kept: next-best plans for the frame, and to start others from
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...distributing import AbstractRunner
-from ...errors import ConfigError, suggestion
-from ...metrics import Metrics
+from ...core.errors import ConfigError, suggestion
+from ...executors import AbstractRunner
+from ...model.metrics import Metrics
 from ..base import AbstractSearch, Problem, Report, Trace, silent
 from ..certificate import Wanted
 from .certified import Certified

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...core.jax_typed import configured
 from ...curvature import Judgement, judge
-from ...rules import as_it_stands
-from ...scenario import Scenario
+from ...model.scenario import Scenario
 from ...staging import Found, PlanTables, Points, RowProgram, Rows, distinct_plans, row_program
-from ...typed_jax import configured
+from ...study.feasible_plans import as_it_stands
 from ..base import Problem
 from .oracle import GOAL, AbstractOracle, Tangents
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ...core.fields import replace
 from ...curvature import Judgement, judge
-from ...fields import replace
-from ...scenario import Scenario
-from ...space import MOST_LISTED, DesignSpace
+from ...model.scenario import Scenario
 from ...staging import distinct_plans
+from ...study.design_space import MOST_LISTED, DesignSpace
 from ..base import Problem
 from .dominance import NEVER_OPEN, SAMPLES, Order, effects, find_orders, order_of, views
 from .model_oracle import AbstractModelOracle, Oracle

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ...metrics import Metrics
-from ...smooth import at_least
+from ...core.smooth import at_least
+from ...model.metrics import Metrics
 from ...staging import Rows
 from ..base import Problem
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...distributing import AbstractRunner
-from ...errors import CodesignError
+from ...core.errors import CodesignError
+from ...executors import AbstractRunner
 from ..base import Evidence, Problem, Progress, Report
 from ..sent_problem import AbstractSentWork
 from .branch_and_bound import BranchAndBound

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...space import MOST_LISTED
+from ...study.design_space import MOST_LISTED
 from ..base import Evidence, Problem
 from .evidence import stacked
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from ...objective import feasible_logs
+from ...study.objective import feasible_logs
 from . import interior_point as interior
 from .bounding import REFERENCE_SHARPNESS, Bounding
 

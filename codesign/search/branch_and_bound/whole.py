@@ -16,11 +16,11 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ...distributing import AbstractRunner
-from ...errors import CodesignError, ConfigError, suggestion
-from ...plain_yaml import is_some
-from ...space import levels
-from ...typed_jax import asarray
+from ...core.errors import CodesignError, ConfigError, suggestion
+from ...core.jax_typed import asarray
+from ...core.yaml_io import is_some
+from ...executors import AbstractRunner
+from ...study.design_space import levels
 from ..base import AbstractSearch, Evidence, Problem, Report, Trace, silent
 from ..certificate import Certificate, Edge, certify
 from ..claims import claim_of_whole

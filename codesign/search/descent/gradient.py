@@ -13,15 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...compiling import quick_jit
-from ...distributing import AbstractRunner
-from ...errors import ConfigError
-from ...interpreting import interpreted
-from ...metrics import evaluate
-from ...objective import feasible
-from ...scenario import Scenario
-from ...smooth import reading_with_sharpness
-from ...typed_jax import asarray, block_until_ready, grad, linspace
+from ...core.errors import ConfigError
+from ...core.jax_typed import asarray, block_until_ready, grad, linspace
+from ...core.smooth import reading_with_sharpness
+from ...executors import AbstractRunner
+from ...jaxprs.evaluate import interpreted
+from ...jaxprs.jit import quick_jit
+from ...model.metrics import evaluate
+from ...model.scenario import Scenario
+from ...study.objective import feasible
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..exhaustive.distributed import ChunkFolders, screen_in_chunks
 from ..exhaustive.grid import kept_of, screen

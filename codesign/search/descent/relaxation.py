@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...errors import ConfigError, suggestion
-from ...space import DesignSpace
-from ...typed_jax import asarray, zeros
-from ...workloads.plan_fields import plan_value
+from ...core.errors import ConfigError, suggestion
+from ...core.jax_typed import asarray, zeros
+from ...model.workloads.plan_fields import plan_value
+from ...study.design_space import DesignSpace
 from .transformations import annealed
 
 KINDS = ("log2", "straight_through", "gumbel")

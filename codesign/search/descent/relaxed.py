@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...compiling import quick_jit
-from ...metrics import Metrics, evaluate
-from ...scenario import Scenario
-from ...smooth import at_least, reading_with_sharpness
-from ...typed_jax import asarray, jacfwd, linspace
+from ...core.jax_typed import asarray, jacfwd, linspace
+from ...core.smooth import at_least, reading_with_sharpness
+from ...jaxprs.jit import quick_jit
+from ...model.metrics import Metrics, evaluate
+from ...model.scenario import Scenario
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
 from ..branch_and_bound.model_oracle import Oracle, designs_of

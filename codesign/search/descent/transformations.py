@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from ...errors import ConfigError, suggestion
+from ...core.errors import ConfigError, suggestion
 
 OPTIMIZERS = (
     "adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "amsgrad", "fromage",

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...rules import as_it_stands
-from ...space import levels
 from ...staging import distinct_plans
+from ...study.design_space import levels
+from ...study.feasible_plans import as_it_stands
 from ..base import Problem
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...atomic_files import writing
-from ...errors import ConfigError
-from ...foreign import UNREADABLE, checksum, read_frame
+from ...core.atomic_files import writing
+from ...core.errors import ConfigError
+from ...core.untrusted_io import UNREADABLE, checksum, read_frame
 from .chunks import Portion, study_of
 from .stream import BINS
 from .sweep import Sweep

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ..sent_problem import AbstractSentWork
 from .chunk_files import save_portion
 from .chunks import Chunk, Portion, run, study_of

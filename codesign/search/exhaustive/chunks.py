@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...non_dominated import non_dominated_rows
-from ...release import __version__
+from ..._version import __version__
+from ...core.pareto_tools import non_dominated_rows
 from .stream import BINS, EDITION, Kept
 from .sweep import Sweep
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...distributing import AbstractRunner
-from ...errors import CodesignError, ConfigError
+from ...core.errors import CodesignError, ConfigError
+from ...executors import AbstractRunner
 from ..base import Problem, Progress, Report
 from .chunk_files import FOLDER, Stored, name_of, save_portion
 from .chunk_work import ChunkWork

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...distributing import AbstractRunner
-from ...errors import ConfigError
+from ...core.errors import ConfigError
+from ...executors import AbstractRunner
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .distributed import ChunkFolders, screen_in_chunks
 from .stream import Block, Kept

@@ -8,12 +8,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from ...atomic_files import writing
-from ...errors import ConfigError
-from ...foreign import checksum, read_arrays
-from ...non_dominated import non_dominated_rows
-from ...objective import feasible
-from ...typed_jax import structure
+from ...core.atomic_files import writing
+from ...core.errors import ConfigError
+from ...core.jax_typed import structure
+from ...core.pareto_tools import non_dominated_rows
+from ...core.untrusted_io import checksum, read_arrays
+from ...study.objective import feasible
 from ..base import Problem
 
 BINS = 64  # of the histogram: bars that a page of its width shows apart

@@ -1,6 +1,6 @@
 """Fronts by the epsilon-constraint method, every design with a bound, and what no front can reach."""
 
-from ...non_dominated import hypervolume, knee, non_dominated_rows
+from ...core.pareto_tools import hypervolume, knee, non_dominated_rows
 from .pareto import Pareto, front_rows
 
 __all__ = [

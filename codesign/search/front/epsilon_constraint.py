@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from ...non_dominated import non_dominated_rows
-from ...objective import feasible_logs
+from ...core.pareto_tools import non_dominated_rows
+from ...study.objective import feasible_logs
 from ..base import Progress, Report, silent
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS
 from ..branch_and_bound.effort import INTERRUPTED, Outcome

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...distributing import AbstractRunner
-from ...errors import CodesignError
+from ...core.errors import CodesignError
+from ...executors import AbstractRunner
 from ..base import Problem
 from ..branch_and_bound.effort import INTERRUPTED
 from ..branch_and_bound.oracle import GOAL

@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...distributing import AbstractRunner
-from ...errors import ConfigError
-from ...metrics import Metrics
-from ...non_dominated import hypervolume, knee, non_dominated_rows
-from ...objective import POSITIVE
+from ...core.errors import ConfigError
+from ...core.pareto_tools import hypervolume, knee, non_dominated_rows
+from ...executors import AbstractRunner
+from ...model.metrics import Metrics
+from ...study.objective import POSITIVE
 from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
 from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.certified import Certified

@@ -4,10 +4,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError
-from ...fields import walk
-from ...plain_yaml import is_mapping
-from ...typed_jax import structure
+from ...core.errors import ConfigError
+from ...core.fields import walk
+from ...core.jax_typed import structure
+from ...core.yaml_io import is_mapping
 from ..base import Problem
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...distributing import AbstractRunner
-from ...errors import CodesignError, ConfigError
+from ...core.errors import CodesignError, ConfigError
+from ...executors import AbstractRunner
 from ...uncertainty import Cases
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..blend import Blend

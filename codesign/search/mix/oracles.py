@@ -5,8 +5,8 @@ import math
 from operator import attrgetter
 from typing import Any, cast
 
-from ...scenario import Scenario
-from ...typed_jax import structure, tree_at
+from ...core.jax_typed import structure, tree_at
+from ...model.scenario import Scenario
 from ...uncertainty import Cases
 from ..base import Problem
 from ..branch_and_bound.model_oracle import Oracle

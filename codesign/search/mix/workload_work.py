@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...distributing import AbstractRunner
+from ...executors import AbstractRunner
 from ...uncertainty import Cases
 from ..base import Problem
 from ..branch_and_bound.branch_and_bound import BranchAndBound

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from .engine_steps import StepTimes
 
 UNLIMITED = 10**9

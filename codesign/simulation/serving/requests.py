@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
-from ...foreign import read_text
+from ...core.errors import ConfigError
+from ...core.untrusted_io import read_text
 
 Numbers = np.ndarray
 ARRIVAL = "arrival_s"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from .abstract_replica import AbstractReplica
 from .engine import Engine
 from .outcome import Handed, Served, counted, measured, shares

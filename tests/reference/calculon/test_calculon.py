@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from codesign.errors import DataError
-from codesign.validation import calculon
+from codesign.core.errors import DataError
+from codesign.evidence.validation import calculon
 
 BARS = {"total_time": (0.001, 0.004), "first_tier_memory": (1e-5, 1e-5)}
 

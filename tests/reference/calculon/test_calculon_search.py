@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.reproduce import available, load
-from codesign.validation import calculon, calculon_overlap
+from codesign.evidence.reproduction import available, load
+from codesign.evidence.validation import calculon, calculon_overlap
 
 
 def test_share_hides_as_much_as_asked():

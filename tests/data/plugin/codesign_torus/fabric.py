@@ -4,10 +4,10 @@ from typing import ClassVar
 
 from jaxtyping import Array, Float
 
-from codesign.fabrics import AbstractFabric, Group
-from codesign.fields import quantity
-from codesign.hardware import Link
-from codesign.smooth import maximum
+from codesign.core.fields import quantity
+from codesign.core.smooth import maximum
+from codesign.model.hardware import Link
+from codesign.model.networks.fabrics import AbstractFabric, Group
 
 
 class HyperX(AbstractFabric):

@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from codesign.collectives import AbstractCollective
-from codesign.collectives.base import among_many
-from codesign.cost import Cost
-from codesign.fabrics import Group
-from codesign.hardware import Link
+from codesign.core.cost import Cost
+from codesign.model.hardware import Link
+from codesign.model.networks.collectives import AbstractCollective
+from codesign.model.networks.collectives.base import among_many
+from codesign.model.networks.fabrics import Group
 
 
 class HalvingDoublingAllReduce(AbstractCollective):

@@ -6,12 +6,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from codesign.cost import partly_hidden_s
-from codesign.fabrics import Group
-from codesign.fields import quantity, static
-from codesign.hardware import Work
-from codesign.smooth import at_least
-from codesign.workloads import (
+from codesign.core.cost import partly_hidden_s
+from codesign.core.fields import quantity, static
+from codesign.core.smooth import at_least
+from codesign.model.hardware import Work
+from codesign.model.networks.fabrics import Group
+from codesign.model.workloads import (
     AbstractPlan,
     AbstractWorkload,
     CommOp,

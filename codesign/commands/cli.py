@@ -1,0 +1,310 @@
+"""The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
+
+import argparse
+import errno
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn, cast
+
+from ..core.deep_stack import roomy
+from ..core.errors import CodesignError, ConfigError, is_text, suggestion
+from ..core.terminal_encoding import lenient_output
+from . import evidence as evidence_commands
+from .help import start_text
+from .lazy_import import later
+from .parser import parser
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LISTS = ("metrics", "variables", "limits")
+TEXTS = ("overrides", "words", "what", "names", "name", "kind", "sql", "only", "load")  # of commands, by argument
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; a CodesignError, or a file that cannot be read or written, becomes one line and exit code 2."""
+    with lenient_output(restore=arguments is not None):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:  # a process of its own: libraries swallow an exception that meets them in a callback
+        signal.signal(signal.SIGINT, _leave)
+        gc.disable()  # until all is loaded: see `loading`
+    try:
+        return roomy(_dispatch)(words)
+    except CodesignError as error:
+        print(f"codesign: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of a pipe has gone; what is left to print has no place to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        if error.errno in FULL:  # of files, or of what this is printed to
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            print(f"codesign: nothing more can be written: {error.strerror}", file=sys.stderr)
+            return 2
+        if error.filename is None:  # not of a file that a user named
+            raise
+        print(f"codesign: {os.fspath(error.filename)!r}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("codesign: interrupted", file=sys.stderr)
+        return 130
+    except Exception:  # a component that breaks its contract is told in one line; anything else is our mistake
+        line = _broken_plugin()
+        if not line:
+            raise
+        print(f"codesign: {line}", file=sys.stderr)
+        return 2
+
+
+def _broken_plugin() -> str:
+    """The first thing that a component of a plug-in does not keep of its contract; empty where all keep it."""
+    from ..config.plugins import plugins
+
+    if not plugins():
+        return ""
+    from ..testing import faults_of_plugins
+    from .setup import prepare_jax
+
+    prepare_jax()
+    return next(faults_of_plugins(), "")
+
+
+def _leave(*_: object) -> NoReturn:
+    """Nothing is found yet that would be lost: what writes files does so whole or not at all."""
+    os.write(2, b"codesign: interrupted\n")
+    os._exit(130)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words:
+        print(start_text())
+        return 0
+    top = parser()
+    actions = top._subparsers._group_actions if top._subparsers else []
+    commands: dict[str, argparse.ArgumentParser] = dict(actions[0].choices or {})
+    if not words[0].startswith("-") and words[0] not in commands:
+        raise ConfigError(f"{words[0]!r} is no command{suggestion(words[0], commands)}")
+    known, unknown = top.parse_known_args(words)
+    for taken in ("overrides", "words", "what"):  # those that stand after an option
+        if hasattr(known, taken):
+            setattr(known, taken, getattr(known, taken) + [word for word in unknown if not word.startswith("-")])
+            unknown = [word for word in unknown if word.startswith("-")]
+    if unknown:
+        if not unknown[0].startswith("-"):
+            many = f"{unknown[0]!r} is one argument too many (see `codesign {known.command} --help`)"
+            raise ConfigError(f"{known.command}: {many}")
+        asked, where = (commands[known.command], f"{known.command}: ") if known.command else (top, "")
+        options = [text for action in asked._actions for text in action.option_strings]
+        raise ConfigError(f"{where}unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
+    _check_texts(known)
+    if not getattr(known, "conf", None):
+        return FUNCTIONS[known.command](known)
+    from ..config import own_files
+
+    with own_files(*known.conf):
+        return FUNCTIONS[known.command](known)
+
+
+def _check_texts(options: argparse.Namespace) -> None:
+    """Refuse bytes that are no UTF-8, but in names of files that are there.
+
+    In the C locale Python keeps every byte beyond ASCII as half of a pair, those of UTF-8 too.
+    """
+    for name in TEXTS:
+        value = getattr(options, name, None)
+        if isinstance(value, list):
+            setattr(options, name, [_text_of(options.command, text) for text in cast(list[object], value)])
+        elif value is not None:
+            setattr(options, name, _text_of(options.command, value))
+
+
+def _text_of(command: str, word: object) -> object:
+    """A word as UTF-8."""
+    if not isinstance(word, str) or is_text(word) or os.path.lexists(word):
+        return word
+    try:
+        return word.encode("utf-8", "surrogateescape").decode()
+    except UnicodeError as error:
+        raise ConfigError(f"{command}: {word!r} is no text of UTF-8") from error
+
+
+def _optimize(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    if (options.resolve or options.package) and not options.cfg:
+        raise ConfigError("--resolve and --package belong to --cfg: `--cfg job --resolve --package space`")
+    if (options.cfg or options.info) and options.multirun:
+        raise ConfigError("--cfg and --info show one configuration: leave out -m and lists of values")
+    if (options.cfg or options.info) and options.explain:
+        raise ConfigError("--explain is of the table of designs: leave out --cfg and --info")
+    if options.cfg or options.info:
+        return later("commands.multirun", "inform")(options)
+    if options.multirun:
+        return later("commands.multirun", "multirun")(options.overrides, explain=options.explain)
+    return later("commands.optimize", "optimize")(options.overrides, explain=options.explain)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    return later("commands.compare", "compare_designs")(options.overrides, explain=options.explain)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    _check_priced(options.overrides)
+    if options.top < 0:
+        raise ConfigError(f"--top = {options.top}: at least 0 operations can be shown")
+    if options.explain and options.json:
+        raise ConfigError("--explain is of the tables: leave out --json (`codesign list metrics` explains its keys)")
+    remarks: Sequence[str] = ()
+    if options.launch is not None:
+        found, remarks = later("commands.launch_command", "with_launch")(options.launch, options.overrides)
+        options.overrides = list(found)
+    later("commands.evaluate", "evaluate_design")(
+        options.overrides, as_json=options.json, top=options.top, remarks=remarks, explain=options.explain
+    )
+    return 0
+
+
+def _check_overrides(overrides: list[str]) -> None:
+    for text in overrides:
+        if text.startswith("=") or ("=" not in text and not text.startswith("~")):
+            raise ConfigError(f"{text!r} is no override: write key=value")
+
+
+def _check_priced(overrides: list[str]) -> None:
+    """One design has no search: what belongs to one would be read and forgotten."""
+    for text in overrides:
+        key = text.lstrip("+~").partition("=")[0]
+        if key.partition(".")[0] in ("search", "space", "objective", "runner", "workers"):
+            raise ConfigError(
+                f"evaluate prices one design and searches nothing: {text!r} belongs to `codesign optimize`"
+            )
+
+
+def _list(options: argparse.Namespace) -> int:
+    if options.group in LISTS:
+        later("commands.listing", "list_of")(options.group, options.words)
+        return 0
+    if any("=" in word for word in options.words):
+        raise ConfigError(f"list {options.group}: overrides belong to {', '.join(LISTS)}")
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..config import available
+    from ..config.groups import groups
+
+    if options.group is not None and options.group not in groups():
+        hint = suggestion(options.group, [*groups(), *LISTS])
+        raise ConfigError(f"config group {options.group!r} does not exist{hint}")
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("group", "options") if options.group is None else (options.group, ""):
+        table.add_column(column, overflow="fold")
+    for name, text in available(options.group).items():
+        if all(word.lower() in f"{name} {text}".lower() for word in options.words):
+            table.add_row(name, Text(text))  # citations stand in brackets, which are no markup here
+    found = Console(highlight=False)
+    (found if found.is_terminal else Console(highlight=False, width=160)).print(table)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from ..report import build_report, compare_runs, write_run_report
+
+    if options.other is not None:
+        if options.reports:
+            raise ConfigError("report: --reports is of one run, not of two side by side")
+        print(compare_runs(options.run, options.other))
+        return 0
+    print(build_report(options.run))
+    if options.reports:
+        print(write_run_report(options.run, options.reports))
+    return 0
+
+
+def _explore(options: argparse.Namespace) -> int:
+    return later("explorer.command", "explore")(options.overrides, options.port, show=options.open)
+
+
+def _query(options: argparse.Namespace) -> int:
+    return later("commands.query", "query_run")(options.run, options.sql, options.csv)
+
+
+def _export(options: argparse.Namespace) -> int:
+    export = later("commands.export", "export_design")
+    return export(options.run, options.to, options.design, options.out, anyway=options.anyway)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    return later("commands.verify", "verify_run")(options.run, options.attack, options.seed, as_json=options.json)
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    return later("commands.simulate", "simulate_design")(
+        options.what, design=options.design, requests=options.requests, seed=options.seed, rate=options.rate,
+        cv=options.cv, trace=options.trace, as_json=options.json,
+    )  # fmt: skip
+
+
+def _day(options: argparse.Namespace) -> int:
+    return later("commands.day", "day_of_design")(
+        options.what, options.load, design=options.design, busiest=options.busiest, as_json=options.json
+    )
+
+
+def _new(options: argparse.Namespace) -> int:
+    from .skeletons import new, new_file, told, told_of_file
+
+    if options.into is not None:
+        if options.package is not None:
+            raise ConfigError("new: --package and --conf exclude each other: a package, or a folder of own files")
+        path = new_file(options.kind, options.name, options.into)
+        print(told_of_file(options.kind, options.name, path, options.into))
+        return 0
+    print(told(options.kind, options.name, new(options.kind, options.name, options.package)))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from ..testing import broken, chosen
+    from .setup import prepare_jax
+
+    prepare_jax()
+    found = chosen(options.names)
+    if not found:
+        print("no plug-in brings a component: `codesign new KIND NAME` writes one")
+    wrong = 0
+    for name, cls in found.items():
+        lines = broken(cls)
+        wrong += len(lines)
+        print("\n".join(lines) if lines else f"{name}: keeps its contract")
+    return 2 if wrong else 0
+
+
+FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "optimize": _optimize,
+    "compare": _compare,
+    "evaluate": _evaluate,
+    "list": _list,
+    "report": _report,
+    "explore": _explore,
+    "query": _query,
+    "export": _export,
+    "verify": _verify,
+    "simulate": _simulate,
+    "day": _day,
+    "calibrate": evidence_commands.calibrate,
+    "train-amortised": evidence_commands.train_amortised,
+    "validate": evidence_commands.validate,
+    "new": _new,
+    "check": _check,
+    "reproduce": evidence_commands.reproduce,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""`codesign compare`: candidates side by side, each with a run folder of its own, a joint table and one page."""
+
+import dataclasses
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ..core.atomic_files import write_text
+from ..core.errors import CodesignError, ConfigError, WriteError
+from ..report.candidates_page import write
+from ..report.side_by_side import Comparison, columns, sentences, shortened, without
+from ..search import Mix, Pareto
+from .candidates import Candidate, listed, of_folders, refuse_all, study_of
+from .comparing import beside_each_other, goal_text, phases, refuse_along, with_designs, without_along
+from .explanations import Explanation, of_column, of_plan, print_explanations
+from .left_files import new_folder, versions
+from .optimize import check_study, run_study
+from .setup import prepare_jax
+from .terminal import console
+from .unusual import say_default, say_devices, warn
+
+NONE = 2  # exit code where no candidate has a design
+
+
+def compare_designs(arguments: list[str], root: Path | str = "runs", *, explain: bool = False) -> int:
+    """Search every combination of the listed values and put the best designs side by side.
+
+    Args:
+        arguments: overrides, with lists of values.
+        root: folder of run folders.
+        explain: print what the columns mean.
+
+    Returns:
+        0, or 2 where no candidate has a design.
+
+    Raises:
+        ConfigError: an override that no candidate could take, or nothing that is listed.
+    """
+    prepare_jax()
+    overrides, along = without_along(arguments)
+    candidates = listed(overrides)
+    refuse_along(candidates, along)
+    say_default(overrides)
+    there = Path(root).exists()
+    folder = new_folder(Path(root), "compare_" + "_".join(candidate.label for candidate in candidates)[:60])
+    found = [_run(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]
+    try:
+        refuse_all(found)
+    except ConfigError:
+        shutil.rmtree(folder if there else root)  # nothing half-written
+        raise
+    say_devices(overrides)  # of what could be run: a refusal is one line
+    levels = phases(candidates, along, _tell)
+    command = " ".join(["codesign compare", *map(shlex.quote, arguments)])
+    joint = beside_each_other(found, along, levels)
+    return finish(joint, folder, command, _explained(joint, found) if explain else ())
+
+
+def finish(joint: Comparison, folder: Path, command: str, explained: Sequence[Explanation] = ()) -> int:
+    """Write frames and page, and show the table with what its columns mean."""
+    page = write(dated(joint, folder, command), folder)
+    show(joint, console(), explained)
+    console().print(f"page: {page}", highlight=False, soft_wrap=True)
+    return NONE if joint.feasible.empty else 0
+
+
+def joint_page(root: Path, folders: Sequence[Path]) -> None:
+    """The page of a multirun's jobs side by side, where all look for one best design by one goal."""
+    found = of_folders(folders)
+    studies = [candidate.study for candidate in found if candidate.study is not None]
+    goals = {study.objective.goal for study in studies}
+    if len(found) < 2 or len(goals) != 1 or any(isinstance(study.search, Mix | Pareto) for study in studies):
+        return
+    page = write(dated(beside_each_other(found), root, "codesign optimize -m"), root)
+    console().print(f"all jobs side by side: {page}", highlight=False, soft_wrap=True)
+
+
+def dated(joint: Comparison, folder: Path, command: str) -> Comparison:
+    """With what made it."""
+    known = versions()
+    facts = {"command": command, "folder": str(folder), "date": known.pop("date"), "versions": known}
+    return dataclasses.replace(joint, facts=facts)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _run(candidate: Candidate, root: Path, number: str) -> Candidate:
+    """A candidate's own run folder; the reason there instead where it has none."""
+    folder = root / number
+    folder.mkdir()
+    try:
+        study = study_of(candidate)
+        check_study(study)
+        if isinstance(study.search, Mix):
+            raise ConfigError("compare searches one workload at a time: leave out search=mix")
+        warn(study.unusual)
+        done = run_study(study, folder, console(), alone=False)
+        proof, claim = done.trace.certificate, done.trace.claim
+        found = with_designs(dataclasses.replace(candidate, folder=number), study, done.results.designs, proof, claim)
+        write_text(folder / "job.txt", " ".join(candidate.overrides))
+        if done.interrupted:
+            raise KeyboardInterrupt
+    except WriteError:
+        raise
+    except CodesignError as error:
+        found = dataclasses.replace(candidate, why=str(error))
+    if found.why:
+        write_text(folder / "error.txt", f"{found.why}\n")
+    if found.study is not None:
+        _tell(f"{found.label}: {found.why or goal_text(found)}")
+    return found
+
+
+def _explained(joint: Comparison, candidates: Sequence[Candidate]) -> list[Explanation]:
+    """What the columns of the joint table mean, and the words of its plans."""
+    named = [("candidate", "candidate"), *((_head(joint, name), name) for name in columns(joint))]
+    told = [of_column(head.replace("\n", " "), name, joint.words) for head, name in [*named, *LAST_COLUMNS]]
+    frames = [candidate.designs for candidate in candidates if candidate.designs is not None]
+    return told + of_plan(name for frame in frames for name in frame.columns)
+
+
+def show(found: Comparison, out: Console, explained: Sequence[Explanation] = ()) -> None:
+    """The joint table, what its columns mean, and what it says."""
+    table = Table(title=f"{found.job}: {len(found.table)} candidates", title_justify="left", header_style="bold")
+    shown: Sequence[str] = columns(found)
+    table.add_column("candidate")
+    for name in shown:
+        table.add_column(_head(found, name), justify="right")
+    (draws, _), (plan, _) = LAST_COLUMNS
+    table.add_column(draws, justify="right")
+    table.add_column(plan, min_width=24)
+    for _, row in found.table.iterrows():
+        if not row["feasible"]:
+            table.add_row(row["candidate"], *("" for _ in shown), "", shortened(without(row["why"])))
+            continue
+        cells = []
+        for name in shown:
+            value, ends = found.text(name, row.get(name, row["objective"])), found.interval(row, name)
+            cells.append(f"{value}\n\\[{ends}]" if ends and name == found.goal else value)
+        wins = row.get("wins")
+        share = f"{wins:.0%}" if wins is not None and wins == wins else ""
+        table.add_row(
+            f"{row['candidate']}" + (f"\n{row['device']}" if row.get("differs") else ""), *cells, share,
+            f"{row['devices']:g} devices, {row['plan']}\n{row['binds'].replace('; ', ', ')}",
+        )  # fmt: skip
+    out.print(table)
+    if explained:
+        print_explanations(out, explained)
+    for line in sentences(found):
+        out.print(line, highlight=False)
+    for _, row in found.feasible.iterrows():
+        if row.get("differs"):
+            out.print(f"{row['candidate']}, {row['device']}: {row['differs']}", highlight=False)
+
+
+LAST_COLUMNS = (("best in\ndraws", "wins"), ("plan, what binds", "plan, what binds"))
+HEADS = {
+    "usd_per_million_tokens": "$/M {}s", "joules_per_token": "J/{}", "ttft_s": "TTFT", "tpot_s": "TPOT",
+    "time_s": "step", "capex_usd": "capex", "tokens_per_s_per_device": "{}s/s\na device", "tokens_per_s": "{}s/s",
+}  # fmt: skip
+
+
+def _head(found: Comparison, name: str) -> str:
+    item = f"output\n{found.words.item}" if found.serving and name == "usd_per_million_tokens" else found.words.item
+    return HEADS[name].format(item) if name in HEADS else found.label(name)

@@ -1,0 +1,261 @@
+"""Candidates side by side: what the best design of each does and costs, and in how many draws of errors it wins."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from ..config import Study
+from ..config.as_sold import device_name, differences
+from ..config.groups import expand
+from ..core.errors import CodesignError, ConfigError
+from ..core.interval_text import OF_THE_LOAD
+from ..core.jax_typed import asarray
+from ..core.yaml_io import is_mapping
+from ..model.metrics import Account
+from ..model.ownership import Rented
+from ..model.workloads.words import OTHERS
+from ..report.side_by_side import METRICS, Comparison
+from ..search.logarithms import refuse_without_logarithm
+from ..search.solve import solve
+from ..study.objective import feasible
+from ..uncertainty.metrics import numbers_in_draws, spreads, told_of, under_draws, with_room, without_goals
+from ..uncertainty.unsustained import ends, without_ends
+from .candidates import Candidate, listed, refuse_all, study_of
+from .devices import all_devices
+from .infeasible import refuse_infeasible
+from .optimize import check_study
+from .setup import prepare_jax
+from .terminal import plan_text, texts
+from .turning import priced_anew
+
+ALONG = "along="
+CAPITAL = "capex_usd"  # of what is rented it is the landlord's affair
+Tell = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    """Nobody waits."""
+
+
+def compare(*overrides: str, tell: Tell = _silent) -> Comparison:
+    """The best design of each combination of listed values: `compare("accelerator=h200,b200", "model=llama31_70b")`.
+
+    Overrides are those of `codesign compare`, `along=KEY:VALUE,VALUE` among them.
+
+    Raises:
+        ConfigError: an override that no candidate could take, or nothing that is listed.
+    """
+    prepare_jax()
+    arguments, along = without_along(overrides)
+    candidates = listed(arguments)
+    refuse_along(candidates, along)
+    found = [solved(candidate, tell=tell) for candidate in candidates]
+    refuse_all(found)
+    return beside_each_other(found, along, phases(candidates, along, tell))
+
+
+def without_along(overrides: Sequence[str]) -> tuple[list[str], tuple[str, tuple[str, ...]]]:
+    """The overrides, and (key, values) of what a diagram is drawn along; an empty key where there is none.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    asked = [text for text in overrides if text.startswith(ALONG)]
+    rest = [text for text in overrides if not text.startswith(ALONG)]
+    if not asked:
+        return rest, ("", ())
+    key, colon, values = asked[-1].removeprefix(ALONG).partition(":")
+    levels = tuple(value.strip() for value in values.split(",") if value.strip())
+    if not (key and colon and levels) or len(asked) > 1 or "=" in key:
+        raise ConfigError(f"{asked[-1]}: one key and its values, as in along=objective.limits.tpot_s:0.02,0.03,0.05")
+    return rest, (key, levels)
+
+
+def refuse_along(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]]) -> None:
+    """Refuse a key or value of a diagram that no candidate can take, before anything is searched.
+
+    Raises:
+        ConfigError: what the first candidate says of it.
+    """
+    key, levels = along
+    for level in levels:
+        told: list[CodesignError] = []
+        for candidate in candidates:
+            try:
+                check_study(study_of(candidate, [f"{key}={level}"]))
+                break
+            except CodesignError as error:
+                told.append(error)
+        else:
+            raise ConfigError(f"{ALONG}{key}:{level}: {told[0]}")
+
+
+def solved(candidate: Candidate, more: Sequence[str] = (), tell: Tell = _silent) -> Candidate:
+    """With its best design; with the reason where it has none, which is no failure of the others."""
+    try:
+        study = _with_room(study_of(candidate, more))
+        check_study(study)
+        refuse_without_logarithm(study.search, study.problem)
+        found = solve(study.problem, study.search, seed=study.seed)
+        done = with_designs(candidate, study, found.designs, found.certificate, found.claim)
+    except CodesignError as error:
+        done = dataclasses.replace(candidate, why=str(error))
+    level = f" with {' '.join(more)}" if more else ""
+    tell(f"{candidate.label}{level}: {done.why or goal_text(done)}")
+    return done
+
+
+def _with_room(study: Study) -> Study:
+    """With factors of one in the place of draws, so that one trace prices designs and draws."""
+    roomy = jax.tree.map(asarray, with_room(study.scenario))
+    return dataclasses.replace(study, scenario=roomy) if spreads() else study
+
+
+def with_designs(candidate: Candidate, study: Any, designs: pd.DataFrame, certificate: Any, claim: str) -> Candidate:
+    """A candidate with what its search found; the reason where nothing keeps all limits."""
+    done = dataclasses.replace(candidate, study=study, designs=designs, certificate=certificate, claim=claim)
+    try:
+        refuse_infeasible(study, designs.iloc[0], certificate)
+    except ConfigError as error:
+        return dataclasses.replace(done, why=str(error))
+    return done
+
+
+def goal_text(candidate: Candidate) -> str:
+    """Goal and value of the best design, with its unit."""
+    assert candidate.study is not None
+    assert candidate.best is not None
+    goal = candidate.study.objective.goal
+    return f"{goal} {texts(candidate.study)(goal, float(candidate.best['objective']))}"
+
+
+def phases(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]], tell: Tell = _silent) -> pd.DataFrame:
+    """The best design of each candidate at each level; empty where there are no levels."""
+    key, levels = along
+    rows: list[dict[str, Any]] = []
+    for level in levels:
+        for candidate in candidates:
+            done = solved(candidate, [f"{key}={level}"], tell)
+            value = _setting(done.study.resolved, expand(key)) if done.study is not None else None
+            rows.append({"level": level, "value": value, "candidate": candidate.label, **_numbers(done)})
+    frame = pd.DataFrame(rows)
+    if not frame.empty:
+        frame["value"] = frame.groupby("level")["value"].transform("first")
+    return frame
+
+
+def _setting(resolved: dict[str, Any], key: str) -> float | None:
+    node: Any = resolved
+    for part in key.split("."):
+        node = node.get(part) if is_mapping(node) else None
+    return float(node) if isinstance(node, int | float) else None
+
+
+def beside_each_other(
+    candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]] = ("", ()), levels: pd.DataFrame | None = None
+) -> Comparison:
+    """The joint table of candidates that were searched.
+
+    Raises:
+        ConfigError: they do not ask for the same.
+    """
+    studies = [candidate.study for candidate in candidates if candidate.study is not None]
+    goals = {(study.objective.goal, bool(study.objective.maximise)) for study in studies}
+    if len(goals) > 1:
+        raise ConfigError(f"candidates have different goals, {' and '.join(sorted(goal for goal, _ in goals))}")
+    goal, maximised = next(iter(goals), ("", False))
+    uncertain = _draws(candidates, maximised=maximised)
+    rows = [_row(candidate) | uncertain.get(at, {}) for at, candidate in enumerate(candidates)]
+    table = pd.DataFrame(rows)
+    order = table["objective"].where(table["feasible"]) * (-1 if maximised else 1)
+    table = table.iloc[np.argsort(order.fillna(np.inf).to_numpy(), kind="stable")].reset_index(drop=True)
+    words = studies[0].scenario.workload.words if studies else OTHERS
+    phased = levels if levels is not None else pd.DataFrame()
+    prices = priced_anew(candidates, maximised=maximised)
+    return Comparison(table, goal, maximised, _job(studies), words, along[0], phased, prices)
+
+
+def _job(studies: Sequence[Study]) -> str:
+    """What is compared for: `llama31_405b serving`, `training of 4 models`."""
+    models = {str(study.scenario.workload.model.name) for study in studies}
+    jobs = " and ".join(sorted({str(study.scenario.workload.words.job) for study in studies}))
+    if len(models) > 1:
+        return f"{jobs} of {len(models)} models"
+    return f"{next(iter(models))} {jobs}" if models else "comparison"
+
+
+def _numbers(candidate: Candidate) -> dict[str, Any]:
+    """Metrics, plan and what binds of the best design."""
+    best = candidate.best
+    if best is None or candidate.study is None:
+        return {"feasible": False, "why": candidate.why, "objective": np.nan}
+    words = candidate.study.scenario.workload.words
+    objective = candidate.study.objective
+    rented = isinstance(candidate.scenario.cluster.facility.ownership, Rented)
+    asked = {objective.goal, *objective.limits, *objective.floors}
+    told = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
+    numbers = {name: float(best[name]) for name in (*told, *(name for name in OF_THE_LOAD if name in best))}
+    devices = all_devices(candidate.scenario)
+    return {
+        "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,
+        "tokens_per_s_per_device": float(best["tokens_per_s"]) / devices,
+        "plan": plan_text(best.drop("var.device_count", errors="ignore"), words), "binds": str(best["binds"]),
+    }  # fmt: skip
+
+
+def _row(candidate: Candidate) -> dict[str, Any]:
+    proof = candidate.certificate
+    row = {"candidate": candidate.label, **{f"varied.{key}": value for key, value in candidate.varied.items()}}
+    certified = bool(proof and proof.certified and not proof.assuming)
+    row |= _numbers(candidate) | {"claim": candidate.claim, "certified": certified}
+    row |= {"bound": proof.bound if proof else None, "gap": proof.gap if proof else None}
+    row |= {"run": candidate.folder, "overrides": " ".join(candidate.overrides)}
+    if candidate.study is not None and candidate.best is not None:
+        found = differences(candidate.study, candidate.scenario)
+        row |= {"device": device_name(candidate.scenario, found), "differs": "; ".join(one.text for one in found)}
+    return {"device": "", "differs": ""} | row
+
+
+def _draws(candidates: Sequence[Candidate], *, maximised: bool) -> dict[int, dict[str, float]]:
+    """Place of a candidate -> ends of its intervals, how often it wins, how often it keeps all limits."""
+    found: dict[int, dict[str, float]] = {}
+    goals: dict[int, np.ndarray] = {}
+    for at, candidate in enumerate(candidates):
+        if candidate.best is None or candidate.study is None or not spreads():
+            continue
+        objective = candidate.study.objective
+
+        def told(account: Account, asked: Any = objective) -> dict[str, Any]:
+            goal = asked.value(account.metrics, asked.goal)
+            return numbers_in_draws(account.metrics) | {"": goal, " ": asked.excess(account.metrics)}
+
+        values = {name: drawn[0] for name, drawn in under_draws([candidate.scenario], told).items()}
+        goal, excess = values.pop(""), values.pop(" ")
+        drawn, kept = without_ends(values)
+        goals[at] = without_goals(goal, kept, maximised=maximised)
+        found[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))} | told_of(drawn, kept).columns()
+        found[at]["objective_low"], found[at]["objective_high"] = ends(goals[at])
+    for at, share in zip(goals, _wins(np.array(list(goals.values())), maximised=maximised), strict=True):
+        found[at]["wins"] = float(share)
+    return found
+
+
+def _wins(goals: np.ndarray, *, maximised: bool) -> np.ndarray:
+    """Share of the draws in which each candidate's goal is the best; of those in which no load is sustained, of none.
+
+    Args:
+        goals: [candidates, draws].
+        maximised: whether more is better.
+    """
+    if not len(goals):
+        return np.zeros(0)
+    signed = goals * (-1 if maximised else 1)
+    least = signed.min(axis=0)
+    some = np.isfinite(least) & (least != 0)  # 0 of what is maximised is none
+    level = np.where(some, least, 0.0)
+    best = some & (signed <= level * (1 + 1e-12 * np.sign(level)))
+    return (best / np.maximum(best.sum(axis=0), 1)).mean(axis=1)

@@ -1,0 +1,30 @@
+"""What the devices of found designs are called: by the catalogue's name, or as modified where numbers differ."""
+
+from ..config import Study
+from ..config.as_sold import device_name, differences_of_rows
+from ..model.scenario import Scenario
+from ..search import Mix
+from ..search.results import Results
+
+
+def all_devices(scenario: Scenario) -> float:
+    """Accelerators, those of a pool for prompts among them."""
+    layout = scenario.layout
+    return float(layout.devices) + float(getattr(layout.plan, "prefill_devices", 0.0))
+
+
+def prepare_devices(study: Study) -> None:
+    """Compose the catalogue's hardware, which `add_devices` compares with: files may change while a search runs."""
+    if not isinstance(study.search, Mix):
+        _ = study.catalogue
+
+
+def add_devices(study: Study, results: Results) -> None:
+    """What the device of each design is called, and what of the best one's hardware is not the catalogue's."""
+    if isinstance(study.search, Mix):
+        return
+    rows = results.designs if study.space.hardware else results.designs.head(1)  # else the same hardware for all
+    found = differences_of_rows(study, rows)
+    names = [device_name(study.scenario, one) for one in found]
+    results.designs = results.designs.assign(device=names if len(names) > 1 else names[0])
+    results.catalogue = [one.text for one in found[0]]

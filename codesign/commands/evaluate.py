@@ -1,0 +1,72 @@
+"""`codesign evaluate`: the price of one design, with its full breakdown."""
+
+import sys
+from collections.abc import Sequence
+
+from ..config import check_memory, check_plan
+from ..config.checks import check_hopeful
+from ..config.consistency import check_boxes
+from ..config.load_checks import check_load
+from ..config.outcome_checks import check_outcome
+from ..config.plausibility import unusual
+from ..config.study import documented_scenario
+from ..core.interval_text import remarks_text
+from ..core.json_io import dumps
+from ..search.results import busy_links, numbers_in, ops, priced
+from ..uncertainty import uncertain, with_room
+from .evaluation_tables import sections, show_evaluation
+from .legal_start import legal_start
+from .setup import prepare_jax
+from .terminal import console, job_text
+from .unusual import say_default, say_devices, warn
+
+
+def evaluate_design(
+    overrides: list[str], *, as_json: bool = False, top: int = 10, remarks: Sequence[str] = (), explain: bool = False
+) -> None:
+    """Price the scenario of the configuration and print it; nothing is printed of one that is refused.
+
+    Args:
+        overrides: of the configuration.
+        as_json: numbers alone, as one object.
+        top: longest operations that are shown.
+        remarks: lines of how the overrides came about, for stderr.
+        explain: print what columns and rows mean.
+
+    Raises:
+        ConfigError: bad configuration, a plan that breaks a rule, or a design that cannot run.
+    """
+    prepare_jax()
+    scenario, provenance = documented_scenario(*overrides)
+    check_boxes(scenario)
+    check_hopeful(scenario)
+    scenario, instead = legal_start(scenario, overrides)
+    check_plan(scenario)
+    check_memory(scenario)
+    roomy = with_room(scenario)  # one trace for numbers and draws
+    account = priced(roomy)
+    numbers, drawn = numbers_in(account), uncertain(roomy)
+    check_load(scenario, numbers)
+    check_outcome(scenario, numbers)
+    for line in (*remarks, *([f"codesign: {instead}"] if instead else [])):
+        print(line, file=sys.stderr)
+    say_default(overrides)
+    say_devices(overrides)
+    warn(unusual(scenario, provenance=provenance))
+    if as_json:
+        print(dumps(numbers | drawn.columns(), indent=2))
+        return
+    capacity = {
+        "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
+        "ddr": float(scenario.cluster.host.memory.usable_bytes()),
+    }
+    table = ops(scenario, account)
+    words = scenario.workload.words
+    tables = sections(numbers, drawn.intervals, table, capacity, top, words.item)
+    show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
+    if told := remarks_text(numbers | drawn.columns()):
+        console().print(told, highlight=False)
+    for group, text in busy_links(scenario, table)[1].items():
+        console().print(f"which cable limits {group}: {text}", highlight=False)
+    for remark in scenario.cluster.accelerator.hbm.remarks():
+        console().print(f"note: {remark}")

@@ -1,0 +1,217 @@
+"""What one design does and costs, on the terminal: headline, time, memory, money, the longest operations."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+from rich.console import Console
+
+from ..core.interval_text import between_text
+from ..core.smooth import used_share
+from ..core.units import GB, engineering
+from ..model.workloads.words import Words
+from ..study.objective import feasible, share_text
+from ..uncertainty import Interval
+from .explanations import Explanation, of_metric, print_explanations
+from .terminal import counts_text, plain_table
+
+PERCENTILES = {
+    f"{name}_{share}_s": f"{label}, {share}"
+    for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "whole request"))
+    for share in ("p50", "p90", "p99")
+}  # fmt: skip
+"""Of what requests see where they come at a rate."""
+
+
+def _group(numbers: dict[str, float], prefix: str) -> dict[str, float]:
+    return {name[len(prefix) :]: value for name, value in numbers.items() if name.startswith(prefix)}
+
+
+LIFE: dict[str, tuple[str, Callable[[float], str]]] = {
+    "goodput": ("goodput", lambda value: f"{value:.2%}"),
+    "availability": ("availability", lambda value: f"{value:.2%}"),
+    "checkpoint_interval_s": ("work between checkpoints", lambda value: engineering(value, "s")),
+    "time_to_train_s": ("time of the run", lambda value: f"{value / 86400:.3g} days"),
+    "usd_to_train": ("cost of the run", lambda value: f"{engineering(value)} USD"),
+    "loss": ("loss", lambda value: f"{value:.4g} nats a token"),
+    "loss_beyond": ("beyond the law's range", lambda value: f"{value:.3g} times" if value > 1 else "no"),
+    "carbon_g_per_million_tokens": ("carbon", lambda value: f"{engineering(value)}g per million tokens"),
+    "carbon_to_train_kg": ("carbon of the run", lambda value: f"{engineering(1e3 * value)}g"),
+}
+"""Metrics of a whole run -> what they are called, and how they are written."""
+
+
+class Section(NamedTuple):
+    """One table: its title, heads of its columns, rows of text, and what rows and columns mean.
+
+    labels: (label of a row, metric that it shows), one for each row that shows one. columns: (head, meaning).
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    labels: list[tuple[str, str]]
+    columns: tuple[tuple[str, str], ...] = ()
+
+    def explained(self, words: Words) -> list[Explanation]:
+        """A line for each column that needs one, and each row."""
+        told = [Explanation(head, text) for head, text in self.columns if head in self.heads]
+        return told + [of_metric(label, name, words) for label, name in self.labels]
+
+
+def show_evaluation(out: Console, title: str, tables: Sequence[Section], words: Words, *, explain: bool) -> None:
+    """Print the tables of one design, each with what its columns and rows mean where that is asked for."""
+    out.print(f"[bold]{title}[/]")
+    for one in tables:
+        out.print(plain_table(one.title, one.rows, *one.heads))
+        if explain:
+            print_explanations(out, one.explained(words))
+
+
+def sections(
+    numbers: dict[str, float],
+    uncertain: Mapping[str, Interval],
+    ops: pd.DataFrame,
+    capacity: dict[str, float],
+    top: int,
+    item: str,
+) -> tuple[Section, ...]:
+    """Headline, time, memory, money and power, and the operations that take longest; with intervals where known."""
+    money = _money(numbers)
+    return _headline(numbers, uncertain, item), _time(numbers), _memory(numbers, capacity), money, _ops(ops, top)
+
+
+class Cell(NamedTuple):
+    """A row of the headline: the metric that it shows, its label, value and interval."""
+
+    name: str
+    label: str
+    value: str
+    interval: str = ""
+
+
+def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what: str) -> Section:
+    def of(name: str, label: str, shown: str, text: Callable[[float], str]) -> Cell:
+        return Cell(name, label, shown, interval_text(uncertain, name, text))
+
+    def seconds(name: str, label: str) -> Cell:
+        return of(name, label, engineering(numbers[name], "s"), lambda value: engineering(value, "s"))
+
+    serving = "tpot_s" in numbers
+    paid = f"output {what}" if serving else what
+    power = f"{engineering(numbers['power_w'], 'W')} / {engineering(numbers['provisioned_power_w'], 'W')}"
+    cost = f"{numbers['usd_per_million_tokens']:.4g} USD per million {paid}s"
+    times = {"time_s": "batch time" if serving else "step time", "ttft_s": "time to first token",
+             "tpot_s": "time per output token", **PERCENTILES}  # fmt: skip
+    rows = [
+        *(seconds(name, label) for name, label in times.items() if name in numbers),
+        of("tokens_per_s", "throughput", f"{numbers['tokens_per_s']:,.0f} {what}s/s", lambda value: f"{value:,.0f}"),
+        of("mfu", "MFU", f"{numbers['mfu']:.1%}", lambda value: f"{value:.1%}"),
+        of("joules_per_token", "energy", f"{numbers['joules_per_token']:.3g} J/{what}", lambda value: f"{value:.3g}"),
+        of("power_w", "power, mean / provisioned", power, lambda value: engineering(value, "W")),
+        Cell("capex_usd", "capex", f"{engineering(numbers['capex_usd'])} USD"),
+        of("usd_per_million_tokens", "cost", cost, lambda value: f"{value:.4g}"),
+        *(Cell("count", *text.split(": ")) for text in counts_text(numbers)),
+        *(Cell(key, name, text(numbers[key])) for key, (name, text) in LIFE.items() if key in numbers),
+    ]
+    if "loss_low" in numbers:
+        ends = f"[{numbers['loss_low']:.3f}, {numbers['loss_high']:.3f}]"
+        rows = [row._replace(interval=ends) if row.name == "loss" else row for row in rows]
+    cells = [(row.label, row.value, row.interval) if uncertain else (row.label, row.value) for row in rows]
+    heads = ("metric", "value", *(["90 % interval"] if uncertain else []))
+    labels = [(row.label, row.name) for row in rows]
+    labels.insert([row.name for row in rows].index("power_w") + 1, ("provisioned", "provisioned_power_w"))
+    interval = "where nine in ten measurements would lie, by the errors of cross-validation"
+    return Section("What it does and costs", heads, cells, labels, (("90 % interval", interval),))
+
+
+def interval_text(uncertain: Mapping[str, Interval], name: str, text: Callable[[float], str]) -> str:
+    """An interval in brackets; nothing where there is none."""
+    return between_text(*uncertain[name], text, "\\[{}, {}]") if name in uncertain else ""
+
+
+def _time(numbers: dict[str, float]) -> Section:
+    total = numbers["time_s"]
+    parts = sorted(_group(numbers, "breakdown_s.").items(), key=lambda part: -part[1])
+    parts = [(name, seconds) for name, seconds in parts if seconds > 0]
+    rows = [(name, engineering(seconds, "s"), f"{seconds / total:.1%}") for name, seconds in parts]
+    labels = [(name, f"breakdown_s.{name}") for name, _ in parts]
+    columns = (("share", "of the time of a step or batch"),)
+    return Section("Where the time goes", ("part", "time", "share"), rows, labels, columns)
+
+
+def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Section:
+    rows, labels = list[tuple[str, ...]](), list[tuple[str, str]]()
+
+    def add(label: str, nbytes: str, share: str, name: str) -> None:
+        rows.append((label, nbytes, share))
+        labels.append((label.removeprefix("[bold]"), name))
+
+    used = _group(numbers, "memory_bytes.")
+    for tier, size in capacity.items():
+        for name, nbytes in used.items():
+            if name.startswith(f"{tier}/") and nbytes > 0:
+                label = f"{tier}: {name.split('/')[1]}"
+                add(label, f"{nbytes / GB:.2f} GB", _used(nbytes, size), f"memory_bytes.{name}")
+        total = sum(nbytes for name, nbytes in used.items() if name.startswith(f"{tier}/"))
+        label = f"[bold]{tier}: all of {max(size, 0.0) / GB:.0f} GB"
+        add(label, f"{total / GB:.2f} GB", _used(total, size), f"usage.{tier}")
+    for name, share in _group(numbers, "usage.").items():
+        tier, _, part = name.partition(".")
+        if tier in capacity and part and not part.startswith("placed."):
+            add(f"{tier}, share used: {part}", "", _marked(share), f"usage.{name}")
+    columns = (("share", "of what is usable of that tier; above 100 % the design does not fit"),)
+    return Section("What lies in memory, per device", ("class", "bytes", "share"), rows, labels, columns)
+
+
+def _used(nbytes: float, size: float) -> str:
+    """Share of a tier that is used."""
+    return _marked(float(used_share(nbytes, size)))
+
+
+def _marked(share: float) -> str:
+    """A used share, red where it is too much."""
+    return f"{'' if feasible(share - 1) else '[red]'}{share_text(share, 1)}"
+
+
+def _money(numbers: dict[str, float]) -> Section:
+    capex, power = _group(numbers, "capex."), _group(numbers, "power.")
+    rows = [
+        (
+            part,
+            engineering(capex[part]) if part in capex else "",
+            engineering(power[part], "W") if part in power else "",
+        )
+        for part in {**capex, **power}
+    ]
+    labels = [(part, f"capex.{part}" if part in capex else f"power.{part}") for part, *_ in rows]
+    columns = (("power", "provisioned: what must be there when every part draws its most"),)
+    title = "Capex and provisioned power, whole cluster, before the facility"
+    return Section(title, ("part", "USD", "power"), rows, labels, columns)
+
+
+OPERATION_COLUMNS = (
+    ("operation", "phase of the step, and what is computed or sent in it"),
+    ("kind", "kernel with its number format and what bounds it; or collective and the mesh axis it runs along"),
+    ("times", "how often it runs on a device, per micro-batch or per step"),
+    ("once", "time of one launch or call"),
+    ("in all", "time of all of them together, before anything is hidden behind something else"),
+)
+
+
+def _ops(ops: pd.DataFrame, top: int) -> Section:
+    rows: list[tuple[str, ...]] = []
+    for _, row in ops.sort_values("total_s", ascending=False).head(top).iterrows():
+        if row["kind"] == "compute":
+            peak = row["achieved_flops_per_s"] / row["peak_flops_per_s"]
+            memory = row["nbytes"] / row["time_s"] / row["bandwidth_bytes_per_s"]
+            busy = f"{peak:.0%} of peak" if peak >= memory else f"{memory:.0%} of the memory's rate"
+            what = f"{row['kernel']} {row['number_format']}, {busy}"
+        else:
+            what = f"{row.get('operation', '')} {row.get('axis', '')}" if row["kind"] == "communication" else "transfer"
+        rows.append(
+            (f"{row['phase']}: {row['name']}", what, f"{row['count']:g}", engineering(row["time_s"], "s"),
+             engineering(row["total_s"], "s"))
+        )  # fmt: skip
+    title = f"The {top} longest operations, per micro-batch or (gradients, parameters, optimizer) per step"
+    return Section(title, tuple(head for head, _ in OPERATION_COLUMNS), rows, [], OPERATION_COLUMNS)

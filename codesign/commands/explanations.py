@@ -1,0 +1,129 @@
+"""`--explain`: what the columns and rows of a table mean, one line each, with units."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..config import Study
+from ..config.as_sold import Difference
+from ..core.fields import walk, with_numpy
+from ..model.workloads.plan_fields import plan_field
+from ..model.workloads.words import OTHERS, Words
+from ..report.labels import counted, metric, unit_of, variable
+from ..report.meanings import meaning
+from .terminal import SHORT
+
+RATE = re.compile(r"([a-z]+)_per_s(?:_per_|$)")
+COLUMNS = {
+    "rank": "rank of the design in the run, best first",
+    "job": "number of the job in the multirun",
+    "plan": "how the job is laid out on the devices, in the abbreviations below; usual values are left out",
+    "binds": "limits and memories that hold the design back, with their used share",
+    "counts": "switches, cables and tiers that the network of each level needs",
+    "candidate": "combination of the listed values, named by what differs",
+    "wins": "share of joint draws of the model's errors in which this candidate is the best",
+    "plan, what binds": "devices and plan, then what holds the design back, with the largest parts of its time",
+}
+"""Columns that show no metric."""
+
+PLAN_WORDS = {
+    "tp": "plan.tp: devices that share each layer (tensor parallel)",
+    "pp": "plan.pp: stages that the layers are divided into (pipeline parallel)",
+    "micro_batch": "plan.micro_batch: sequences that a replica computes at once",
+    "recompute": "plan.recompute: which activations are computed again in the backward pass",
+    "dp": "replicas of the model (data parallel): the devices over those of one replica",
+}
+"""Words of a plan whose field says too little, or that are no field."""
+
+
+class Explanation(NamedTuple):
+    """What one column or row means."""
+
+    label: str
+    meaning: str
+    unit: str = ""
+
+
+def of_metric(label: str, name: str, words: Words = OTHERS) -> Explanation:
+    """The meaning of a metric, under the label that a table gives it."""
+    text = counted(metric_meaning(name, words), words.item) or f"as the study defines it: {name}"
+    return Explanation(label, text, metric_unit(name, words))
+
+
+def of_column(head: str, name: str, words: Words = OTHERS) -> Explanation:
+    """The meaning of a column, which shows a metric or stands in `COLUMNS`."""
+    return Explanation(head, COLUMNS[name]) if name in COLUMNS else of_metric(head, name, words)
+
+
+def metric_meaning(name: str, words: Words = OTHERS) -> str:
+    """What a metric is, in the words of a family; empty where nothing is known of it."""
+    return meaning(name) or (metric(name, words).label if name in words.metrics else "")
+
+
+def metric_unit(name: str, words: Words = OTHERS) -> str:
+    """The unit of a metric: `share` of what is shown in per cent, `tokens/s` of a rate, none of a plain count."""
+    unit, rate = metric(name, words).unit, RATE.search(name)
+    if unit == "count":
+        return counted(f"{rate[1]}/s", words.item) if rate else ""
+    return "share" if unit == "%" or name.startswith("usage.") else unit
+
+
+def of_plan(names: Iterable[str]) -> list[Explanation]:
+    """The abbreviations of the plan fields among these columns of a frame (`var.tp`)."""
+    fields = {name.removeprefix("var.") for name in names if name.startswith("var.")}
+    told: list[Explanation] = []
+    for name in [*SHORT, "dp", *sorted(fields)]:
+        short = SHORT[name][0].strip() if name in SHORT else name.replace("_", " ")
+        known = plan_field(name)
+        text = PLAN_WORDS.get(name) or (f"plan.{name}: {known.get('doc', '')}" if known else "")
+        if name in fields and text and all(text != one.meaning for one in told):
+            told.append(Explanation("sp" if name == "sequence_parallel" else short, text))
+    return told
+
+
+def of_hardware(study: Study) -> dict[str, Explanation]:
+    """Head of a column -> the number of the hardware that the study varies, in absolute numbers and as a ratio."""
+    documents = {path: metadata.get("doc") for path, metadata, _ in walk(with_numpy(study.scenario))}
+    found: dict[str, Explanation] = {}
+    for name, mover in study.space.hardware.items():
+        document, ratio = documents.get(mover.path), getattr(mover, "denominator", "")
+        text = mover.path + (f": {document}" if document else "")
+        for head in (Difference(mover.path, 0.0, 0.0).name, variable(name)):
+            found[head] = Explanation(head, f"varied: {text}", unit_of(mover.path))
+        if ratio:
+            found[variable(name)] = Explanation(variable(name), f"varied: {mover.path} over {ratio}")
+    return found
+
+
+def of_table(
+    columns: Sequence[tuple[str, str]], frame: Iterable[str], words: Words, hardware: Mapping[str, Explanation]
+) -> list[Explanation]:
+    """The columns of a table of designs, and the words of their plans.
+
+    Args:
+        columns: (head, name) of each; without a name it shows a number of the hardware.
+        frame: names of the columns of the frame that is shown.
+        words: of the jobs.
+        hardware: head -> meaning of each number of the hardware.
+    """
+    unknown = "a number of the hardware that is varied"
+    told = [
+        of_column(head, name, words) if name else hardware.get(head, Explanation(head, unknown))
+        for head, name in columns
+    ]
+    return told + of_plan(frame)
+
+
+def print_explanations(out: Console, rows: Sequence[Explanation]) -> None:
+    """Print one line for each, below a table."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), title="What this means", title_justify="left")
+    table.add_column(no_wrap=True)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for row in dict.fromkeys(rows):
+        table.add_row(Text(row.label), Text(row.unit), Text(row.meaning))
+    out.print(table)

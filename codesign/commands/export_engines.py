@@ -1,0 +1,139 @@
+"""Which engines serve a design: how many of each kind, on how many devices, with what in one step."""
+
+import dataclasses
+import math
+
+from ..core.errors import ConfigError
+from .export_command import Command
+from .export_plan import CONTINUOUS, Deployment
+
+DEGREES = ("tp", "pp", "cp", "ep", "attention_dp", "micro_batch", "chunk")
+POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_chunk")
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineGroup:
+    """Engines of one kind. An engine is `sharing` replicas of tp x cp x pp devices that share experts.
+
+    groups: of tensor ranks in a replica that attend sequences of their own. sequences: decoded together by a replica.
+    """
+
+    role: str
+    count: int
+    tp: int
+    pp: int
+    cp: int
+    sharing: int
+    groups: int
+    sequences: int
+    chunk: int
+
+    @property
+    def devices(self) -> int:
+        """Of one engine."""
+        return self.tp * self.pp * self.cp * self.sharing
+
+    @property
+    def attention_tp(self) -> int:
+        """Ranks that share one sequence's heads."""
+        return self.tp // self.groups
+
+    @property
+    def ranks(self) -> int:
+        """Attention groups of an engine, each with a scheduler of its own."""
+        return self.groups * self.sharing
+
+    @property
+    def of_a_group(self) -> int:
+        """Sequences that one attention group decodes together."""
+        return max(math.ceil(self.sequences / self.groups), 1)
+
+    @property
+    def step_tokens(self) -> int:
+        """Prompt tokens of a step and one of each sequence that decodes in it."""
+        return self.chunk + math.ceil(self.of_a_group / self.pp)
+
+
+def engines(found: Deployment) -> list[EngineGroup]:
+    """Of one kind, or the pools for prompts and for decodes.
+
+    Raises:
+        ConfigError: tensor ranks that attention groups do not divide.
+    """
+    of, pool = found.of, found.of("prefill_devices")
+    if of("tp") % of("attention_dp"):
+        raise ConfigError(f"export: attention_dp = {of('attention_dp')} does not divide tp = {of('tp')}")
+    decode = EngineGroup(
+        role="decode" if pool else "", count=max(found.replicas // of("ep"), 1), tp=of("tp"), pp=of("pp"), cp=of("cp"),
+        sharing=of("ep"), groups=of("attention_dp"), sequences=of("micro_batch"), chunk=of("chunk"),
+    )  # fmt: skip
+    if not pool:
+        return [decode]
+    ranks = of("prefill_tp") * of("prefill_pp") * of("prefill_ep")
+    prefill = EngineGroup(
+        role="prefill", count=max(pool // ranks, 1), tp=of("prefill_tp"), pp=of("prefill_pp"), cp=1,
+        sharing=of("prefill_ep"), groups=of("prefill_attention_dp"),
+        sequences=of("prefill_pp") * of("prefill_attention_dp"),  # a prompt a stage and group
+        chunk=of("prefill_chunk") or of("chunk"),
+    )  # fmt: skip
+    return [prefill, decode]
+
+
+def longest(found: Deployment) -> int:
+    """Tokens of prompt and answer; 0 where lengths vary, so that their mean is no bound."""
+    if found.number("input_cv") or found.number("output_cv"):
+        return 0
+    return math.ceil(found.number("input_tokens") + found.number("output_tokens"))
+
+
+def about(found: Deployment, group: EngineGroup, command: Command) -> None:
+    """How many to start, where, and what of the load is to be known."""
+    kind = f"{group.role} engine" if group.role else "engine"
+    times = f"start {group.count:,} of these" if group.count > 1 else "start one of these"
+    command.note(f"{kind}: {group.devices} devices; {times}", *DEGREES, *POOL)
+    if group.devices > found.domain:
+        command.note(f"an engine is larger than a node of {found.domain} devices")
+
+
+def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
+    """What the model takes for granted of requests and of what stands in front of the engines."""
+    mean = f"{found.number('input_tokens'):g} tokens in, {found.number('output_tokens'):g} out"
+    notes = [f"sized for requests of {mean}, of which a replica decodes {groups[-1].sequences} together"]
+    if found.number("arrivals_per_s"):
+        notes.append(f"assumed: {found.number('arrivals_per_s'):g} requests/s for all engines together")
+    if not longest(found):
+        notes.append(
+            f"lengths vary (input_cv {found.number('input_cv'):g}, output_cv {found.number('output_cv'):g}): set the"
+            " longest context yourself, the mean is none"
+        )
+    if sum(group.count for group in groups) > 1:
+        notes.append("assumed: a router in front that spreads requests evenly; it is no part of these commands")
+    if groups[-1].role:
+        notes.append("assumed: every prompt is computed in the prefill pool, its keys and values then cross to decode")
+    if found.work not in CONTINUOUS:
+        notes.append("assumed: static batches; the engine batches continuously and will differ")
+    for name, text in (
+        ("cached_ratio", "share of a prompt found in the prefix cache"),
+        ("accepted_tokens", "tokens of a sequence right in one step of speculation: the draft is yours to configure"),
+    ):
+        usual = 1.0 if name == "accepted_tokens" else 0.0
+        if found.number(name, default=usual) != usual:
+            notes.append(f"assumed: {name} = {found.number(name):g} ({text})")
+    return notes
+
+
+def format_notes(found: Deployment, command: Command, switched: bool) -> None:
+    """What switches do not say about number formats."""
+    compute, weights = found.format("compute"), found.format("weights")
+    if switched:
+        command.note(f"{weights} weights: made of the checkpoint when it is loaded; leave out the switch if it is one")
+    if compute != weights:
+        command.note(f"assumed: products in {compute} of {weights} weights; the engine chooses that by the checkpoint")
+    for tensor in ("attention", "dispatch", "activations"):
+        if found.format(tensor) != "bf16":
+            command.note(f"no switch: {tensor} in {found.format(tensor)}")
+
+
+def spilled_gib(found: Deployment, group: EngineGroup) -> int:
+    """GiB of weights of one device that the plan keeps in the host's memory, rounded up."""
+    return math.ceil(found.spilled_bytes / 2**30) if found.plan["offload_weights"] and group.role != "prefill" else 0

@@ -1,0 +1,247 @@
+"""What `codesign export` knows of a design: its plan, model and load, whatever the target calls them."""
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..core.errors import ConfigError
+from ..core.resources import conf_dir
+from ..core.units import engineering
+from ..core.untrusted_io import read_text
+from ..model.workloads import Plan, ShapedPlan
+from ..model.workloads.plan_fields import plan_field, words_of
+from ..report.run_folder import PLAN_PREFIX, RunFolder
+from ..study.objective import feasible
+
+CONTINUOUS = (
+    *("ContinuousServing", "ServingAtRate", "GoodputServing"),
+    *("DisaggregatedServing", "DisaggregatedAtRate", "DisaggregatedGoodput"),
+)
+SERVED = ("Serving", *CONTINUOUS)
+TRAINED = ("Training", "TrainingRun")
+LIMIT_PREFIX = "limit."  # of columns with used shares
+UNCHANGED = ("device_count", "prefill_load")  # said elsewhere, or no choice of an engine's
+PUBLISHED = re.compile(r"config\.json of ([\w-]+/[\w.-]*\w)")  # in the first lines of conf/model/NAME.yaml
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """One design of a run, with the numbers that were varied in the place of those configured.
+
+    plan: every field of a plan. hardware: varied numbers that are no fields of the plan. hub: name of the model where
+    it is published; empty where none is known. spilled_bytes: weights of one device beyond its first memory. broken:
+    limit -> used share, of those that the design breaks.
+    """
+
+    title: str
+    feasible: bool
+    broken: Mapping[str, float]
+    work: str
+    plan: Mapping[str, float]
+    hardware: Mapping[str, float]
+    workload: Mapping[str, Any]
+    model: Mapping[str, Any]
+    hub: str
+    accelerator: str
+    domain: int
+    spilled_bytes: float
+
+    @property
+    def devices(self) -> int:
+        """Accelerators, without those of a pool for prompts."""
+        return round(self.plan["device_count"])
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model."""
+        return max(self.devices // (self.of("tp") * self.of("cp") * self.of("pp")), 1)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the run knows the model's shape, and no experts in it."""
+        return bool(self.number("model", "layers")) and not self.has_experts
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether the model is a mixture."""
+        return bool(self.number("model", "feed_forward", "experts"))
+
+    def of(self, name: str) -> int:
+        """A field of the plan that is a whole number."""
+        return round(self.plan[name])
+
+    def format(self, tensor: str) -> str:
+        """Number format of a class of tensors."""
+        said = self.workload.get("precision")
+        return str(said.get(tensor, "bf16")) if isinstance(said, Mapping) else "bf16"
+
+    def number(self, *keys: str, default: float = 0.0) -> float:
+        """A number of the workload, by keys; the default where nothing is said."""
+        node: Any = {**self.workload, "model": self.model}
+        for key in keys:
+            node = node.get(key) if isinstance(node, Mapping) else None
+        return float(node) if isinstance(node, int | float) and math.isfinite(node) else default
+
+    def refuse_unless(self, works: Iterable[str], target: str) -> None:
+        """Raises:
+        ConfigError: this is no plan of such works.
+        """
+        if self.work not in works:
+            kind = "serves" if target in SERVERS else "trains"
+            raise ConfigError(
+                f"export: --to {target} {kind}, and this run's workload is {self.work}{_better(self.work)}"
+            )
+
+
+SERVERS = ("vllm", "sglang", "trtllm", "k8s")
+TRAINERS = ("megatron", "torchtitan")
+
+
+def _better(work: str) -> str:
+    """Targets that a workload has."""
+    targets = SERVERS if work in SERVED else TRAINERS if work in TRAINED else ()
+    return f": {', '.join(targets)} can run it" if targets else ": no target runs it"
+
+
+def deployment(run: RunFolder, design: int) -> Deployment:
+    """A design of a run, by its rank.
+
+    Raises:
+        ConfigError: no such design, or a run of several workloads.
+    """
+    row = _row(run, design)
+    workload = run.setting("workload")
+    mixed = str(run.setting("search._target_")).endswith(".Mix")
+    if mixed or not isinstance(workload, Mapping) or not isinstance(workload.get("model"), Mapping):
+        raise ConfigError(f"export: {str(run.path)!r} has no single workload with a model: several cannot be exported")
+    plan = _plan(run, row)
+    model = dict(workload["model"])
+    name = str(model.get("name", ""))
+    numbers = {key: float(value) for key, value in row.items() if isinstance(value, int | float)}
+    varied = {key.removeprefix(PLAN_PREFIX): numbers[key] for key in numbers if key.startswith(PLAN_PREFIX)}
+    spilled = [key for key in numbers if re.fullmatch(r"memory_bytes\.(?!hbm/).*/weights", key)]
+    return Deployment(
+        title=f"design {design} of {run.path.name}" + (f" ({row['method']})" if "method" in row else ""),
+        feasible=bool(row.get("feasible", True)),
+        broken={
+            key.removeprefix(LIMIT_PREFIX): numbers[key]
+            for key in numbers
+            if key.startswith(LIMIT_PREFIX) and not feasible(numbers[key] - 1)
+        },
+        work=_work(run, workload),
+        plan=plan,
+        hardware={key: value for key, value in varied.items() if key not in plan and key != "dp"},
+        workload=workload,
+        model=_shaped(model, plan),
+        hub="" if _shaped(model, plan) != model else published(name),
+        accelerator=str(row.get("device") or run.setting("cluster.accelerator.name") or ""),
+        domain=_domain(run),
+        spilled_bytes=sum(numbers[key] for key in spilled if math.isfinite(numbers[key])),
+    )
+
+
+def _row(run: RunFolder, design: int) -> dict[str, Any]:
+    frame = run.designs
+    rows = frame[frame["rank"] == design] if "rank" in frame else frame.iloc[:0]
+    if not len(rows):
+        raise ConfigError(f"{str(run.path)!r} has no design {design}: 1 to {len(frame)}")
+    return {str(key): value for key, value in rows.iloc[0].to_dict().items() if value == value}
+
+
+def _work(run: RunFolder, workload: Mapping[str, Any]) -> str:
+    """Name of the workload's class; of a folder that does not say, what its numbers tell."""
+    named = str(workload.get("_target_", "")).rpartition(".")[2]
+    return named or ("Serving" if run.is_serving else "Training")
+
+
+@functools.cache
+def usual() -> dict[str, float]:
+    """Fields of plans with what they are where nothing is said; none of a model's shape."""
+    return {
+        field.name: float(field.default) for field in dataclasses.fields(Plan) if isinstance(field.default, int | float)
+    }
+
+
+def _plan(run: RunFolder, row: Mapping[str, Any]) -> dict[str, float]:
+    """Every field: as varied, else as configured, else as usual."""
+    said, known = run.setting("plan"), dict(usual())
+    told: dict[str, Any] = {"device_count": run.setting("cluster.device_count") or 1}
+    told |= said if isinstance(said, dict) else {}
+    told |= {key.removeprefix(PLAN_PREFIX): value for key, value in row.items() if key.startswith(PLAN_PREFIX)}
+    for field in dataclasses.fields(ShapedPlan):
+        if told.get(field.name) is not None:
+            known[field.name] = _legal(field.name, told[field.name], field.metadata)
+    return known
+
+
+def _legal(name: str, value: Any, metadata: Mapping[str, Any]) -> float:
+    """A number in the range of its field.
+
+    Raises:
+        ConfigError: it is none, as in a folder that something else wrote.
+    """
+    number = words_of(name).index(value) if value in words_of(name) else value
+    low, high = float(metadata.get("low", 0.0)), float(metadata.get("high", math.inf))
+    if isinstance(number, int | float) and low <= number <= high:
+        return float(number)
+    raise ConfigError(f"export: {name} = {value!r} of this run is no number from {low:g} to {high:g}")
+
+
+def _shaped(model: Mapping[str, Any], plan: Mapping[str, float]) -> dict[str, Any]:
+    """The model with what the plan chose of its shape."""
+    found = dict(model) | {name: plan[name] for name in ("layers", "hidden", "vocab") if name in plan}
+    for part, names in (
+        ("attention", ("heads", "kv_heads")),
+        ("feed_forward", ("experts", "top_k", "expert_width", "width")),
+    ):
+        chosen = {name: plan[name] for name in names if name in plan}
+        if chosen and isinstance(found.get(part), Mapping):
+            found[part] = {**found[part], **chosen}
+    return found
+
+
+def published(name: str) -> str:
+    """The name under which a hub has a model of the catalogue, where its file says whose `config.json` it was."""
+    path = conf_dir() / "model" / f"{name}.yaml"
+    if not re.fullmatch(r"\w+", name) or not path.is_file():
+        return ""
+    found = PUBLISHED.search(read_text(path, "model"))
+    return found[1] if found else ""
+
+
+def _domain(run: RunFolder) -> int:
+    """Devices of the fastest network level; 8 where it does not say."""
+    found = run.setting("cluster.network.scale_up.fabric.endpoints")
+    return round(found) if isinstance(found, int | float) and 1 <= found < math.inf else 8
+
+
+def value_text(name: str, value: float) -> str:
+    """A field's value, by its name where it has one."""
+    words = words_of(name)
+    return words[round(value)] if words else f"{value:g}"
+
+
+def unsaid(found: Deployment, used: Iterable[str]) -> list[str]:
+    """A line for every field that is not as usual and that no switch took, and for numbers of the hardware."""
+    plain = usual() | {"device_count": found.plan["device_count"]}
+    left = [
+        name
+        for name, value in found.plan.items()
+        if value != plain.get(name) and name not in used and name not in UNCHANGED
+    ]
+    lines = [f"no switch: {name} = {value_text(name, found.plan[name])}{_doc(name)}" for name in left]
+    if found.hardware:
+        told = ", ".join(f"{name} = {engineering(value)}" for name, value in found.hardware.items())
+        lines.append(f"hardware that the design is of (SI): {told}")
+    if not found.feasible:
+        broken = ", ".join(found.broken) or "a limit of its study or a rule of its plan"
+        lines.insert(0, f"NOT FEASIBLE: this design breaks {broken}; it was exported all the same (--anyway)")
+    return lines
+
+
+def _doc(name: str) -> str:
+    text = str((plan_field(name) or {}).get("doc", ""))
+    return f" ({text})" if text else ""

@@ -1,0 +1,122 @@
+"""`codesign export --to torchtitan`: `torchrun -m torchtitan.train` with overrides of one of its configurations."""
+
+import math
+
+from ..core.errors import ConfigError
+from .export_command import FILL_IN, Command, script
+from .export_plan import TRAINED, Deployment
+from .export_training import assumed_overlaps, launcher, sequence_of, steps_of
+
+RECIPES = {
+    "llama31_8b": ("llama3", "llama3_8b"),
+    "llama31_70b": ("llama3", "llama3_70b"),
+    "llama31_405b": ("llama3", "llama3_405b"),
+    "deepseek_v3": ("deepseek_v3", "deepseek_v3_671b"),
+    "qwen3_32b": ("qwen3", "qwen3_32b"),
+    "gpt_oss_20b": ("gpt_oss", "gpt_oss_20b"),
+    "gpt_oss_120b": ("gpt_oss", "gpt_oss_120b"),
+}
+"""Model of our catalogue -> module and configuration of torchtitan."""
+RECOMPUTE = ("none", "selective", "full")
+
+
+def torchtitan(found: Deployment) -> dict[str, str]:
+    """A script with the command.
+
+    Raises:
+        ConfigError: this trains nothing, or by a plan that torchtitan cannot run.
+    """
+    found.refuse_unless(TRAINED, "torchtitan")
+    command = Command([*launcher(found), "-m", "torchtitan.train"])
+    known = RECIPES.get(str(found.model.get("name", ""))) if found.hub else None
+    for option, name in zip(("--module", "--config"), known or (f"{FILL_IN}-MODULE", f"{FILL_IN}-CONFIG"), strict=True):
+        command.add(option, name)
+    if not known:
+        command.note(f"{FILL_IN}: torchtitan has no configuration of this model; write one and name it")
+    command.note("torchrun's own switches are not checked; what the configuration says beside these holds")
+    for part in (_degrees, _sharding, _batch, _memory, _formats):
+        part(found, command)
+    assumed_overlaps(found, command)
+    command.add(f"activation-checkpoint:{RECOMPUTE[found.of('recompute')]}")
+    return {"torchtitan.sh": script(found, "torchtitan", [command])}
+
+
+def _degrees(found: Deployment, command: Command) -> None:
+    of = found.of
+    for option, name in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"), ("expert", "ep")):
+        command.taken.add(name)
+        degree = of("ep") * of("tp") if name == "ep" and of("ep") > 1 else of(name)
+        command.add(f"--parallelism.{option}_parallel_degree", degree)
+    if of("ep") > 1 and of("tp") > 1:
+        command.note(
+            f"ep = {of('ep')}: torchtitan's expert ranks take in the tensor ranks ({of('ep') * of('tp')} with whole"
+            f" experts); the model cut each expert over tp = {of('tp')}"
+        )
+    if of("tp") > 1 and not of("sequence_parallel"):
+        command.add("--parallelism.no-enable-sequence-parallel")
+    command.taken.add("sequence_parallel")
+    if of("pp") > 1:
+        command.add(
+            "--parallelism.pipeline_parallel_schedule", "Interleaved1F1B" if of("virtual_stages") > 1 else "1F1B"
+        )
+        layers, stages = found.number("model", "layers"), of("pp") * of("virtual_stages")
+        command.add(
+            "--parallelism.pipeline_parallel_layers_per_stage", math.ceil(layers / stages) or FILL_IN, "virtual_stages"
+        )
+        command.add("--parallelism.pipeline_parallel_first_stage_less_layers", 0)
+        command.add("--parallelism.pipeline_parallel_last_stage_less_layers", 0)
+
+
+def _sharding(found: Deployment, command: Command) -> None:
+    """ZeRO 2 and 3 are FSDP without and with parameters dropped after the forward pass; 1 has no match."""
+    stage, replicas = math.ceil(found.plan["zero"]), found.replicas
+    if not stage and found.of("ep") > found.of("cp"):
+        raise ConfigError("export: ep without zero: torchtitan takes expert ranks out of those that shard parameters")
+    command.add("--parallelism.data_parallel_replicate_degree", 1 if stage else replicas)
+    command.add("--parallelism.data_parallel_shard_degree", replicas if stage else 1)
+    if stage:
+        command.add("--parallelism.fsdp_reshard_after_forward", "always" if stage == 3 else "never")
+    if stage == 1:
+        command.note("zero = 1: torchtitan shards no optimizer alone; this shards gradients and parameters with it")
+    elif stage == 2:
+        command.note("zero = 2: parameters are sharded between steps too, and kept whole from forward to backward")
+    command.taken.add("zero")
+
+
+def _batch(found: Deployment, command: Command) -> None:
+    """Without stages a step of accumulation is one micro-batch; with stages it is all of them in the pipeline."""
+    total, micro = round(found.number("global_batch")), found.of("micro_batch")
+    if total % found.replicas:
+        raise ConfigError(f"export: a batch of {total} sequences does not divide over {found.replicas} replicas")
+    local = total // found.replicas if found.of("pp") > 1 else micro
+    command.add("--training.local_batch_size", local or FILL_IN, "micro_batch")
+    command.add("--training.global_batch_size", total or FILL_IN)
+    if found.of("pp") > 1:
+        command.add("--parallelism.pipeline_parallel_microbatch_size", micro)
+    command.add("--training.seq_len", sequence_of(found) or FILL_IN, "context")
+    if steps_of(found):
+        command.add("--training.steps", steps_of(found), "tokens")
+    else:
+        command.note("the run prices one step: --training.steps is as the configuration says")
+
+
+def _memory(found: Deployment, command: Command) -> None:
+    command.taken.add("recompute")
+    if found.of("recompute") == 1:
+        command.note("recompute: selective is the attention core in the model, a choice of operations in torchtitan")
+    shares = {name: found.plan[f"offload_{name}"] for name in ("weights", "gradients", "optimizer")}
+    if all(shares.values()):
+        command.add("--training.enable_cpu_offload")
+        command.note("the host takes parameters, gradients and optimizer states whole; the plan says shares")
+        command.taken.update(f"offload_{name}" for name in shares)
+    elif any(shares.values()):
+        command.note("--training.enable_cpu_offload would take parameters, gradients and optimizer states together")
+
+
+def _formats(found: Deployment, command: Command) -> None:
+    command.add("--training.mixed_precision_param", "bfloat16")
+    command.add("--training.mixed_precision_reduce", "float32")
+    if found.format("compute") != "bf16":
+        command.note(f"no switch: products in {found.format('compute')}; converters stand in the configuration")
+    if found.format("gradients") != "fp32":
+        command.note(f"no switch: gradients reduced in {found.format('gradients')}")

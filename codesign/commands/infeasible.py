@@ -1,0 +1,100 @@
+"""Why nothing is feasible, in the words of the configuration: what conflicts, and how much each would have to give."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ..config import Study
+from ..config.checks import check_hopeful, does_not_fit, shortage
+from ..config.load_checks import check_load
+from ..core.errors import ConfigError
+from ..model.workloads.under_load import ENGINE
+from ..report.labels import TIERS
+from ..report.proof import LITTLE
+from ..search.certificate import Certificate, MustGive
+from ..search.results import numbers_of, placed
+from ..study.objective import feasible, share_text
+from .terminal import texts
+
+
+def refuse_infeasible(study: Study, best: pd.Series, certificate: Certificate | None) -> None:
+    """Say why nothing is feasible.
+
+    Raises:
+        ConfigError: the constraints that conflict and what each would have to give, as far as that is known.
+    """
+    if best["feasible"]:
+        return
+    if certificate is not None and certificate.infeasible:
+        raise ConfigError(_conflict(study, certificate.infeasible))
+    used = {str(name)[6:]: float(best[name]) for name in best.index if str(name).startswith("limit.")}
+    over = {name: share for name, share in used.items() if not feasible(share - 1)}
+    if over and all(name.startswith("usage.") and name.count(".") == 1 for name in over):
+        scenario = placed(study.problem, best)
+        raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))
+    _served(study, best, over)
+    broken = [_broken(study, name, share) for name, share in sorted(over.items(), key=lambda item: -item[1])]
+    hint = "" if certificate is not None else "; search=certified tells how much each must give"
+    raise ConfigError(f"no design keeps all limits; the nearest one found breaks {' and '.join(broken)}{hint}")
+
+
+def _served(study: Study, best: pd.Series, over: dict[str, float]) -> None:
+    """Say what engines cannot keep, or that a request fits nowhere, where that is all there is to say.
+
+    Raises:
+        ConfigError: of the nearest design.
+    """
+    scenario = placed(study.problem, best)
+    try:
+        if "usage.hbm" in over:
+            check_hopeful(scenario)
+        if over and all(name.startswith(f"usage.{ENGINE}.") for name in over):
+            check_load(scenario, numbers_of(scenario))
+    except ConfigError as error:
+        raise ConfigError(f"no design of the space serves that; the nearest: {error}") from error
+
+
+def _conflict(study: Study, proof: Sequence[MustGive]) -> str:
+    """Of a certificate: which constraints conflict, and how much each would have to give alone."""
+    ways = [_given(study, row.constraint, row.factor) for row in proof if row.alone]
+    if ways:
+        return f"no design keeps all limits; enough, with all else as it is, would be {', or '.join(ways)}"
+    together = [_given(study, row.constraint, row.together) for row in proof if (row.together or 1) > 1 + LITTLE]
+    if together:
+        return f"no design keeps all limits, and none of them alone can give enough; together: {' and '.join(together)}"
+    names = [_place(row.constraint) for row in proof]
+    return f"no design keeps all limits, and none of them alone can give enough: {', '.join(names)}"
+
+
+def _place(name: str) -> str:
+    """Where a constraint stands in the configuration, or what of the hardware it is."""
+    kind, _, rest = name.removeprefix("usage.").partition(".")
+    if not name.startswith("usage."):
+        return name
+    if not rest:
+        return TIERS.get(kind, kind)
+    owner = {"hbm": "cluster.accelerator.hbm", "die": "cluster.accelerator.die", ENGINE: "an engine"}
+    return f"{rest} of {owner.get(kind, f'cluster.network.{kind}.fabric')}"
+
+
+def _given(study: Study, name: str, factor: float) -> str:
+    """What a constraint would have to be: `objective.limits.capex_usd = $61.7 M instead of $55 M`."""
+    text, objective = texts(study, 3), study.objective
+    for group, scale in (("limits", factor), ("floors", 1 / factor)):
+        bounds = getattr(objective, group)
+        if name in bounds:
+            wanted = text(name, bounds[name] * scale)
+            return f"objective.{group}.{name} = {wanted} instead of {text(name, bounds[name])}"
+    return f"{factor:.4g} times the {_place(name)}"
+
+
+def _broken(study: Study, name: str, share: float) -> str:
+    """A constraint that a design breaks: `objective.limits.capex_usd ($61.7 M, $55 M allowed)`."""
+    text, objective = texts(study, 3), study.objective
+    if name in objective.limits:
+        bound = objective.limits[name]
+        return f"objective.limits.{name} ({text(name, bound * share)}, {text(name, bound)} allowed)"
+    if name in objective.floors:
+        bound = objective.floors[name]
+        return f"objective.floors.{name} ({text(name, bound / share)}, {text(name, bound)} asked for)"
+    return f"{_place(name)} ({share_text(share)} used)"

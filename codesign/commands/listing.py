@@ -1,0 +1,180 @@
+"""`codesign list metrics|variables|limits [FILTER] [KEY=VALUE ...]`: what can be asked of a study, and varied in it."""
+
+import dataclasses
+import inspect
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from ..config import Study, study_from_config
+from ..config.plausibility import readable
+from ..core.errors import ConfigError
+from ..core.fields import get_path, walk, with_numpy
+from ..model.metrics import evaluate
+from ..model.scenario import Scenario
+from ..model.workloads.plan_fields import plan_field
+from ..report.labels import metric, unit_of
+from ..study.design_space import Ratio
+from .explanations import metric_meaning, metric_unit
+from .setup import prepare_jax
+from .terminal import console, goal_text
+from .unusual import say_default
+
+ASKED = ("metrics", "variables", "limits")
+"""What can be listed beside the groups of `conf/`."""
+
+FITTED = (".kernels.", ".collectives.")
+"""Constants that are shown where somebody asks for them."""
+
+Row = tuple[str, ...]
+
+
+def list_of(what: str, words: Sequence[str]) -> None:
+    """Print one of the lists, of the study that the overrides among `words` name, filtered by the others.
+
+    Raises:
+        ConfigError: bad configuration, or nothing that the filters leave.
+    """
+    prepare_jax()
+    overrides = [word for word in words if "=" in word or word.startswith("~")]
+    filters = [word.lower() for word in words if word not in overrides]
+    study = study_from_config(*overrides)
+    say_default(overrides)
+    heads, rows = {"metrics": _metrics, "limits": _limits, "variables": _variables}[what](study)
+    begun = [
+        re.compile(("(?<![a-z])" if word[:1].isalpha() else "") + re.escape(word)) for word in filters
+    ]  # `die` is no part of `gradients`
+    kept = [row for row in rows if all(any(word.search(cell.lower()) for cell in row) for word in begun)]
+    if not kept:
+        raise ConfigError(
+            f"list {what}: nothing has {' and '.join(filters)}; `codesign list {what}` shows all there is"
+        )
+    fitted = [row for row in kept if any(part in row[0] for part in FITTED)]
+    own = [row for row in kept if row not in fitted]
+    asked = not own or any(word in part for word in filters for part in FITTED)  # for these constants themselves
+    kept = kept if asked else own
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), title=study_line(study), title_justify="left")
+    for head in heads:
+        table.add_column(head, overflow="fold", justify="right" if head in ("now", "limit") else "left")
+    for row in kept:
+        table.add_row(*map(Text, row))
+    console().print(table)
+    if fitted and not asked:
+        more = " ".join(["codesign list", what, "kernels", *filters])
+        console().print(f"and {len(fitted)} constants of kernels and collectives: {more}")
+
+
+def study_line(study: Study) -> str:
+    """The study that is listed."""
+    scenario = study.scenario
+    job = f"{scenario.workload.model.name} {scenario.workload.words.job}"
+    return f"{job} on {float(scenario.layout.devices):g} x {scenario.cluster.accelerator.name}"
+
+
+def _numbers(scenario: Scenario) -> dict[str, float]:
+    return {name: float(value) for name, value in evaluate(scenario).flat().items()}
+
+
+def _shown(name: str, value: float, scenario: Scenario) -> str:
+    unit = metric(name, scenario.workload.words).unit
+    return goal_text(name, value, {name: unit}) if math.isfinite(value) else "no capacity"
+
+
+def _unit(name: str, scenario: Scenario) -> str:
+    return metric_unit(name, scenario.workload.words)
+
+
+def _meaning(name: str, scenario: Scenario) -> str:
+    return metric_meaning(name, scenario.workload.words)
+
+
+def _metrics(study: Study) -> tuple[Row, list[Row]]:
+    """Name, unit, value of the design as it stands, meaning."""
+    scenario, numbers = study.scenario, _numbers(study.scenario)
+    rows = [
+        (name, _unit(name, scenario), _shown(name, numbers[name], scenario), _meaning(name, scenario))
+        for name in _headlines_first(numbers)
+    ]
+    return ("metric", "unit", "now", "meaning"), rows
+
+
+def _headlines_first(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: ("." in name, name))
+
+
+def _limits(study: Study) -> tuple[Row, list[Row]]:
+    """Key, unit, what it is limited to, value of the design as it stands, meaning."""
+    scenario, numbers = study.scenario, _numbers(study.scenario)
+    objective, rows = study.objective, []
+    for group, bounds in (("limits", objective.limits), ("floors", objective.floors)):
+        for name, bound in bounds.items():
+            now = _shown(name, numbers[name], scenario) if name in numbers else ""
+            shown = _shown(name, bound, scenario)
+            rows.append((f"objective.{group}.{name}", _unit(name, scenario), shown, now, _meaning(name, scenario)))
+    taken = {*objective.limits, *objective.floors}
+    for name in _headlines_first(numbers):
+        if name in taken or name.startswith(("violations.", "usage.")):
+            continue
+        key = f"objective.limits.{name}"
+        rows.append((key, _unit(name, scenario), "", _shown(name, numbers[name], scenario), _meaning(name, scenario)))
+    for name in _headlines_first(name for name in numbers if name.startswith("usage.")):
+        now = _shown(name, numbers[name], scenario)
+        rows.append((f"{name} (always kept)", "share", "1", now, _meaning(name, scenario)))
+    return ("key (objective.floors.* for at least)", "unit", "limit", "now", "meaning"), rows
+
+
+def _variables(study: Study) -> tuple[Row, list[Row]]:
+    """Path, unit, value now, what is legal or usual, meaning; those that the study varies first."""
+    varied = {f"plan.{name}": f"one of {_listed(values)}" for name, values in study.space.plan.items()}
+    for variable in study.space.hardware.values():
+        unit = "" if isinstance(variable, Ratio) else unit_of(variable.path)
+        ends = f"{readable(variable.low, unit)} to {readable(variable.high, unit)}"
+        over = f" per {variable.denominator}" if isinstance(variable, Ratio) else ""
+        varied[variable.path] = f"varied: {ends}{over}"
+    rows: list[Row] = []
+    for path, metadata, value in walk(with_numpy(study.scenario)):
+        if np.ndim(value) or path.startswith("cluster.doubts"):
+            continue
+        unit = unit_of(path)
+        told = varied.get(path) or _range(metadata, unit)
+        text = metadata.get("doc") or _owner(study.scenario, path)
+        rows.append((path, unit, readable(float(value), unit), told, text))
+    known = {row[0] for row in rows}
+    rows += [
+        (path, "", "", told, str((plan_field(path[5:]) or {}).get("doc", "")))
+        for path, told in varied.items()
+        if path not in known
+    ]
+    rows.sort(key=lambda row: (row[0] not in varied, not row[0].startswith("plan."), row[0]))
+    return ("variable", "unit", "now", "varied, usual or legal", "meaning"), rows
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(str(value) for value in values)
+
+
+def _range(metadata: Mapping[str, Any], unit: str) -> str:
+    """What products have, or else what is legal."""
+    if metadata.get("usual"):
+        low, high = metadata["usual"][:2]
+        return f"usual: {readable(low, unit)} to {readable(high, unit)}"
+    low, high = metadata["low"], metadata["high"]
+    return f"{low:g} to {high:g}" if high < math.inf else f"from {low:g}"
+
+
+def _owner(scenario: Scenario, path: str) -> str:
+    """The first line about what a leaf is a number of."""
+    node: Any = scenario
+    parent = path.rpartition(".")[0]
+    while parent:
+        node = get_path(scenario, parent)
+        if dataclasses.is_dataclass(node):
+            break
+        parent = parent.rpartition(".")[0]
+    doc = inspect.getdoc(type(node)) or ""
+    return f"{type(node).__name__}: {doc.splitlines()[0].rstrip('.')}" if doc else type(node).__name__

@@ -1,0 +1,293 @@
+"""`codesign optimize -m ...`: every combination of the listed values, each job one row of a collected frame."""
+
+import argparse
+import datetime
+import importlib
+import pkgutil
+import signal
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import hydra
+import pandas as pd
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from ..config import Study, build, compose, conf_dir, own_files, plain, search_path, study_from_resolved
+from ..config.composition import admit, combinations, composed
+from ..config.groups import PACKAGES, expand
+from ..config.own import own_folders
+from ..config.plugins import plugin_folders
+from ..core.atomic_files import make_folder, write_bytes, write_frame, write_text
+from ..core.errors import CodesignError, ConfigError, WriteError, suggestion
+from ..core.untrusted_io import read_text, refuse_changed
+from ..core.yaml_io import read_yaml, write_yaml
+from ..model.workloads.words import Words
+from ..report.labels import unit_of, variable
+from ..report.run_folder import MANIFEST, WRITTEN, read_run
+from .compare import joint_page
+from .designs_table import designs_table, shown_columns
+from .explanations import Explanation, of_table, print_explanations
+from .folder_lock import alone_in
+from .infeasible import refuse_infeasible
+from .optimize import check_study, run_study, trace_once
+from .setup import prepare_jax
+from .terminal import console, texts
+from .unusual import say_default, say_devices, warn
+
+PLACE = "hydra.sweep.dir"
+
+
+def _by_hydra() -> None:
+    """What `sys.argv` asks of Hydra.
+
+    One help text of Hydra 1.3 is an object without `in`; Python 3.14 tries every help when it is given, and refuses it.
+    """
+    with mock.patch.object(argparse.ArgumentParser, "_check_help", create=True, return_value=None):
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
+
+
+def inform(options: argparse.Namespace) -> int:
+    """Let Hydra print a configuration or how it was put together; nothing runs.
+
+    Raises:
+        ConfigError: overrides that no study could take, or a key that the configuration does not have.
+    """
+    config = compose(options.overrides)
+    flags = ["--info", options.info] if options.info else ["--cfg", options.cfg]
+    flags += ["--resolve"] if options.resolve else []
+    if options.package:
+        key = PACKAGES.get(options.package, expand(options.package))
+        if options.cfg == "job" and OmegaConf.select(config, key) is None:
+            raise ConfigError(f"--package {options.package}: no such key{suggestion(key, map(str, config))}")
+        flags += ["--package", key]
+    sys.argv = ["codesign optimize", *flags, *search_path(), *admit(options.overrides)]
+    _by_hydra()
+    return 0
+
+
+def multirun(arguments: list[str], *, explain: bool = False) -> int:
+    """Run all jobs and collect the best design of each.
+
+    Hydra composes every job twice and once more the whole; so it runs them itself only where its own settings ask for
+    more than one after the other in a folder (`hydra/launcher=joblib`).
+
+    Args:
+        arguments: overrides, with lists of values.
+        explain: print what the columns of the table mean.
+
+    Returns:
+        0, or 2 where a job found no feasible design or was refused.
+
+    Raises:
+        ConfigError: an override that no job could take, or a folder that another process writes to.
+    """
+    overrides = admit(arguments)
+    given = [text for text in overrides if text.split("=")[0] == PLACE]
+    place = given[-1] if given else f"{PLACE}=multirun/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
+    root, ours = Path(place.split("=", 1)[1]), [text for text in overrides if text not in given]
+    with alone_in(root, PLACE):
+        return _run_all(arguments, ours, place, root, explain=explain)
+
+
+def _run_all(arguments: list[str], ours: list[str], place: str, root: Path, *, explain: bool) -> int:
+    """All jobs, in a folder that no other process writes to; returns as `multirun` does."""
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if any(text.lstrip("+~").startswith("hydra") for text in ours):
+            _refuse_launcher(ours)
+            place_of_jobs = "hydra.sweep.subdir=${hydra.job.num}"
+            say_default(arguments)
+            sys.argv = ["codesign optimize", "-m", *search_path(), *ours, place, place_of_jobs]
+            _by_hydra()
+        else:
+            jobs = combinations(ours)
+            say_default(arguments)
+            say_devices(arguments)
+            spread(jobs, root)
+    except KeyboardInterrupt:  # what earlier jobs found is not lost
+        collect_jobs(root)
+        raise
+    return collect_jobs(root, explain=explain)
+
+
+def _refuse_launcher(overrides: list[str]) -> None:
+    """Hydra says in many lines that it does not know one.
+
+    Raises:
+        ConfigError: the launcher, and those that installed packages bring.
+    """
+    folders = getattr(importlib.import_module("hydra_plugins"), "__path__", ())
+    found = [one.name.removeprefix("hydra_") for one in pkgutil.iter_modules(folders)]
+    known = ["basic", *(name.removesuffix("_launcher") for name in found if name.endswith("_launcher"))]
+    for text in overrides:
+        key, _, name = text.lstrip("+").partition("=")
+        if key == "hydra/launcher" and name not in known:
+            raise ConfigError(f"{key} = {name} does not exist{suggestion(name, known)}")
+
+
+def spread(jobs: list[list[str]], root: Path) -> None:
+    """Jobs one after the other, each with its runner, or, where all have one and the same, each as a task of it.
+
+    Args:
+        jobs: overrides of each.
+        root: where each leaves a folder of its number.
+
+    Raises:
+        ConfigError: a runner that cannot be had.
+        CodesignError: a job whose workers were lost; the others' folders are there.
+    """
+    chosen = [text for text in jobs[0] if _of_runner(text)]
+    alike = all([text for text in job if _of_runner(text)] == chosen for job in jobs)
+    if not chosen or not alike or len(jobs) == 1:
+        for number, asked in enumerate(jobs):
+            job(number, asked, root / str(number))
+        return
+    runner = build({"runner": plain(composed(chosen))["runner"]}).objects["runner"]
+    runner.refuse()
+    work = JobWork(root.resolve(), own_folders())
+    tasks = [(number, [text for text in asked if not _of_runner(text)]) for number, asked in enumerate(jobs)]
+    with closing(runner.results(work, tasks)) as arriving:
+        for told in arriving:
+            if told is not None:
+                print(told, flush=True)
+
+
+def _of_runner(text: str) -> bool:
+    return text.lstrip("+~").partition("=")[0].split(".")[0] == "runner"
+
+
+@dataclass(frozen=True)
+class JobWork:
+    """Jobs of one multirun, in whatever process; they leave their folders where all see them.
+
+    Args:
+        root: of the folders.
+        own: folders of own files beside ours.
+    """
+
+    root: Path
+    own: tuple[Path, ...]
+
+    def __call__(self, task: tuple[int, list[str]]) -> str:
+        """Do one job; what is told of it."""
+        number, overrides = task
+        with own_files(*self.own):
+            return done(number, overrides, self.root / str(number))
+
+
+def hydra_job(config: DictConfig) -> None:
+    """One job that Hydra composed and runs."""
+    settings = HydraConfig.get()
+    beside = {str(conf_dir()), *map(str, plugin_folders())}
+    own = [one.path for one in settings.runtime.config_sources if one.schema == "file" and one.path not in beside]
+    with own_files(*own):  # a process of its own knows of them by Hydra alone
+        job(settings.job.num, list(settings.overrides.task), Path(settings.runtime.output_dir), config)
+
+
+def job(number: int, overrides: list[str], folder: Path, config: DictConfig | None = None) -> None:
+    """One job of a multirun, and what is told of it; see `done`."""
+    print(done(number, overrides, folder, config), flush=True)
+
+
+def done(number: int, overrides: list[str], folder: Path, config: DictConfig | None = None) -> str:
+    """One job of a multirun in one line; a refused one leaves its message instead of designs.
+
+    Args:
+        number: of the job.
+        overrides: that make it what it is.
+        folder: where it leaves its files.
+        config: what they compose to, if that is known.
+    """
+    prepare_jax()
+    make_folder(folder)
+    label = f"job {number}: {' '.join(overrides) or 'defaults'}"
+    try:
+        study = study_from_resolved(composed(overrides) if config is None else config, overrides)
+        trace_once(study)
+        check_study(study)
+        warn(study.unusual)
+        if finished(study, overrides, folder):
+            return f"{label}: found before"
+        (folder / "error.txt").unlink(missing_ok=True)
+        write_text(folder / "job.txt", " ".join(overrides))
+        found = run_study(study, folder, console(), alone=False)
+        if found.interrupted:
+            raise KeyboardInterrupt
+        refuse_infeasible(study, found.results.best, found.trace.certificate)
+        goal = study.objective.goal
+        return f"{label}: {goal} {texts(study)(goal, float(found.results.best['objective']))}"
+    except WriteError:  # of this job nothing is left, and the next one would fare alike
+        raise
+    except CodesignError as error:
+        write_text(folder / "error.txt", f"{error}\n")
+        return f"{label}: {error}"
+
+
+def finished(study: Study, overrides: list[str], folder: Path) -> bool:
+    """Whether a multirun that was cut off left this job whole, of the same study: it is not done again."""
+    try:
+        if not (folder / MANIFEST).is_file() or (folder / "error.txt").is_file():
+            return False
+        refuse_changed(folder, WRITTEN, MANIFEST)
+        asked = read_text(folder / "config.yaml", "config.yaml") == write_yaml(study.resolved)
+        return asked and read_text(folder / "job.txt", "job.txt") == " ".join(overrides)
+    except ConfigError:
+        return False
+
+
+def collect_jobs(root: Path, *, explain: bool = False) -> int:
+    """`collected.parquet`: the best design of each job with its overrides, shown as a table and explained if asked."""
+    rows, units, failed = [], {}, 0
+    folders = sorted((path for path in root.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    for folder in folders:
+        failed += (folder / "error.txt").is_file()
+        if not (folder / "designs.parquet").is_file():
+            continue
+        row = pd.read_parquet(folder / "designs.parquet").iloc[[0]]
+        variables = read_yaml((folder / "config.yaml").read_text(encoding="utf-8"))["space"]["hardware"]
+        known = (variables or {}).items()
+        units |= {name: unit_of(entry["path"]) for name, entry in known if "path" in (entry or {})}
+        row.insert(0, "job", int(folder.name))
+        row.insert(1, "overrides", (folder / "job.txt").read_text(encoding="utf-8").strip())
+        rows.append(row)
+    if rows:
+        frame = pd.concat(rows, ignore_index=True)
+        write_frame(root / "collected.parquet", frame)
+        words = read_run(root / str(frame["job"][0])).words
+        _show(frame, root, units, words, explain=explain)
+        _draw(frame, root, units, words)
+        joint_page(root, folders)
+    return 2 if failed else 0
+
+
+def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
+    """`phases.png`: how the best design changes along the one number that was varied, if it was one."""
+    from ..report.drawing import render, style  # loads matplotlib
+    from ..report.phases import phases_of
+
+    asked = read_yaml((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
+    with style():
+        figure = phases_of(frame, str(asked.get("minimise") or asked.get("maximise")), units, words)
+        if figure is not None:
+            write_bytes(root / "phases.png", render(figure))
+            console().print(f"how the best design changes: {root / 'phases.png'}")
+
+
+def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words, *, explain: bool) -> None:
+    out, numbered, shown = console(), frame.assign(rank=frame["job"]), (len(frame), units, (), words)
+    out.print(designs_table(numbered, "best design of each job", *shown))
+    if explain:
+        named = [(one.head, "job" if one.name == "rank" else one.name) for one in shown_columns(numbered, *shown)[0]]
+        varied = {variable(name): Explanation(variable(name), f"varied: {name}", unit) for name, unit in units.items()}
+        print_explanations(out, of_table(named, numbered.columns, words, varied))
+    asked = [str(text).split() for text in frame["overrides"]]
+    for job_number, mine in zip(frame["job"], asked, strict=True):
+        varied = [word for word in mine if not all(word in others for others in asked)]
+        out.print(f"  {job_number}: {' '.join(varied or mine)}", markup=False)
+    out.print(
+        f"collected: {root / 'collected.parquet'}; the page of a job: codesign report {root / str(frame['job'][0])}"
+    )

@@ -1,0 +1,274 @@
+"""`codesign optimize`: from a study to a run folder with its designs, frames and report."""
+
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from ..config import Study, check_formats, check_plan, study_from_config
+from ..config.as_sold import in_words
+from ..config.consistency import check_boxes
+from ..core.atomic_files import write_text
+from ..core.errors import ConfigError, WriteError, suggestion
+from ..core.fields import replace
+from ..core.json_io import dumps
+from ..core.pareto_tools import spread_rows
+from ..core.untrusted_io import written
+from ..model.scenario import Scenario
+from ..report import build_report
+from ..report.run_folder import MANIFEST, noted_names
+from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Problem, Progress, Trace, under_assumption
+from ..search.exhaustive.grid import CHECKPOINT
+from ..search.logarithms import refuse_without_logarithm
+from ..search.results import Results, collect, placed
+from ..uncertainty import of_designs, strata_of, trace_with_draws
+from .designs_table import designs_table, shown_columns
+from .devices import add_devices, prepare_devices
+from .explanations import of_hardware, of_table, print_explanations
+from .infeasible import refuse_infeasible
+from .interrupt import Interrupt
+from .left_files import discard_run, new_folder, write_inputs, write_results, write_unusual
+from .setup import prepare_jax
+from .terminal import console, intervals_text, job_text, next_steps, show_certificate, texts, units_of
+from .unusual import say_default, say_devices, say_not_held, unusual_answer, warn
+from .watching import Watch
+
+SHOWN = 8  # designs in the table
+COMPARED = 16  # designs with intervals
+NAMING = ("accelerator", "die", "stack", "memory", "fabric", "collective", "scale_out", "model", "workload")
+MOST_NAMED = 80  # characters of a run folder that say what was chosen of these
+INTERRUPTED = 130  # exit code of a search that was ended early, as of a shell's
+
+
+def optimize(overrides: list[str], root: Path | str = "runs", *, explain: bool = False) -> int:
+    """Search the study of these overrides and leave a run folder below `root`.
+
+    Args:
+        overrides: of the configuration.
+        root: folder of run folders.
+        explain: print what the columns of the table mean.
+
+    Returns:
+        Exit code: 0, or 130 where Ctrl-C ended the search; its best design so far is written all the same.
+
+    Raises:
+        ConfigError: bad configuration (before any folder is made), or no design that keeps all limits (after).
+    """
+    prepare_jax()
+    study = study_from_config(*overrides)
+    trace_once(study)
+    check_study(study)
+    say_default(overrides)
+    say_devices(overrides)
+    say_not_held(study, overrides)
+    warn(study.unusual)
+    folder = new_folder(Path(root), run_name(study))
+    try:
+        done = run_study(study, folder, console(), explain=explain)
+    except KeyboardInterrupt:
+        print(f"codesign: interrupted before a design was found; {folder} holds the study", file=sys.stderr)
+        return INTERRUPTED
+    if done.interrupted:
+        return INTERRUPTED
+    refuse_infeasible(study, done.results.best, done.trace.certificate)
+    return 0
+
+
+def trace_once(study: Study) -> None:
+    """So that designs and the draws of their intervals are priced by one trace."""
+    if not isinstance(study.search, Mix):
+        trace_with_draws(some_design(study))
+
+
+def check_study(study: Study) -> None:
+    """Whatever can be refused before a folder is made: metric names, an empty space.
+
+    Raises:
+        ConfigError: naming what is wrong.
+    """
+    import jax
+
+    from ..staging import base_of
+
+    check_formats(study.scenario)
+    if not study.space.plan:
+        check_plan(study.scenario)
+
+    def named(metrics: Any) -> None:
+        study.objective.check(metrics)
+        known = metrics.flat()
+        for key in ("minimise", "maximise", "also"):
+            for name in getattr(study.search, key, ()):
+                if name not in known:
+                    raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")
+
+    jax.eval_shape(named, base_of(some_design(study)).account.metrics)
+    _check_some_plan(study)
+    study.search.refuse(study.problem)
+    problems = study.search.problems.values() if isinstance(study.search, Mix) else [study.problem]
+    for problem in problems:
+        refuse_without_logarithm(study.search, problem)
+        _check_boxes(problem)
+
+
+def _check_boxes(problem: Problem) -> None:
+    """Devices must fill boxes, however many may be chosen."""
+    counts = {name: problem.space.lists.get(name, ()) for name in ("device_count", "prefill_devices")}
+    listed = [{f"plan.{name}": float(value)} for name, values in counts.items() for value in values]
+    for change in listed or [{}]:
+        check_boxes(replace(problem.scenario, change))
+
+
+def some_design(study: Study) -> Scenario:
+    """A scenario of the structure that designs of the study have: fields that the space lists are numbers in it."""
+    return study.space.place(study.scenario, {name: values[0] for name, values in study.space.lists.items()})
+
+
+def _check_some_plan(study: Study) -> None:
+    """Refuse a space without a legal plan, with the numbers of one that is not."""
+    try:
+        study.space.legal_sample(study.scenario, 1)
+    except ConfigError as error:
+        first = {f"plan.{name}": float(values[0]) for name, values in study.space.lists.items()}
+        try:
+            check_plan(replace(study.scenario, first))
+        except ConfigError as example:
+            raise ConfigError(f"{error}; one of them: {example}") from error
+        raise
+
+
+def run_name(study: Study) -> str:
+    """The experiment's name where it was asked for; else what of the design was chosen in place of the default's."""
+    asked = [text.partition("=") for text in study.overrides]
+    if any(key in ("experiment", "name") for key, _, _ in asked):
+        return study.name
+    chosen = [value for key, _, value in asked if key in NAMING and value]
+    return "_".join(chosen)[:MOST_NAMED] or study.name
+
+
+class Done(NamedTuple):
+    """What a run leaves behind, and whether Ctrl-C ended its search."""
+
+    results: Results
+    trace: Trace
+    interrupted: bool
+
+
+def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True, explain: bool = False) -> Done:
+    """Search, price exactly, write every file of the run folder.
+
+    Args:
+        study, folder, out: what, where, and what is told to whoever waits.
+        alone: no job of many, which show nothing and whose page is made when it is asked for (`codesign report`).
+        explain: print what the columns of the table mean.
+
+    Raises:
+        WriteError: a file cannot be written; of the folder nothing is left but what a search can be continued from.
+    """
+    try:
+        return _run_study(study, folder, out, alone=alone, explain=explain)
+    except WriteError:
+        discard_run(folder)
+        raise
+
+
+def _run_study(study: Study, folder: Path, out: Console, *, alone: bool, explain: bool) -> Done:
+    started = time.perf_counter()
+    write_inputs(study, folder)
+    prepare_devices(study)
+    watched = Watch(out if alone else Console(quiet=True), texts(study))
+    with Interrupt() as interrupt:
+
+        def report(progress: Progress) -> None:
+            watch(progress if progress.goal else dataclasses.replace(progress, goal=study.objective.goal))
+            interrupt.check(progress)
+
+        wall, cpu = time.perf_counter(), time.process_time()
+        with watched as watch:
+            trace = _saving(study.search, folder).run(study.problem, study.seed, report)
+        under_assumption(study.problem, trace)
+        if trace.evidence is not None:  # `codesign verify` says how long it took beside the search
+            took = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+            trace.evidence.header["took"] = took
+        interrupt.settle()
+        if not trace.method:
+            raise KeyboardInterrupt
+        results = collect(study.problem, trace, study.seed, study.provenance)
+        if alone:
+            add_intervals(study, results)
+        add_devices(study, results)
+        write_results(study, results, trace, folder)
+        answer = unusual_answer(study, results)
+        warn(answer)
+        write_unusual((*study.unusual, *answer), folder)
+        write_text(folder / MANIFEST, dumps(written(folder, noted_names(folder)), indent=1))
+        page = build_report(folder, pictures=False) if alone else None
+    if page is not None:
+        show(study, results, trace, out, explain=explain)
+        out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
+        out.print(next_steps(str(folder), proven=trace.evidence is not None), highlight=False)
+    return Done(results, trace, interrupt.stopped)
+
+
+def add_intervals(study: Study, results: Results) -> None:
+    """Ends of 90 % intervals as columns of the best designs, and what the first may lose to the others."""
+    if isinstance(study.search, Mix):
+        return
+    frame = results.designs
+    best = frame[frame["feasible"]].head(COMPARED) if frame["feasible"].any() else frame.head(1)
+    scenarios = [placed(study.problem, row) for _, row in best.iterrows()]
+    found = of_designs(study.objective, scenarios)
+    if found is None:
+        return
+    told = pd.DataFrame([one.columns() for one in found.designs], index=best.index)
+    results.designs = frame.join(told)
+    results.pareto = results.pareto.join(told)
+    results.regret = found.regret._asdict() | {"text": found.regret.text()}
+    results.errors = strata_of(scenarios[0])
+
+
+def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
+    """A search that can be continued keeps its state in the run folder."""
+    if isinstance(search, Grid) and not search.checkpoint:
+        return dataclasses.replace(search, checkpoint=str(folder / CHECKPOINT))
+    if isinstance(search, GridThenProof):
+        return dataclasses.replace(search, grid=_saving(search.grid, folder))
+    return search
+
+
+def show(study: Study, results: Results, trace: Trace, out: Console, *, explain: bool = False) -> None:
+    """The best designs and how they were found; what the columns mean where that is asked for."""
+    count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
+    found = trace.certificate or Certificate()
+    device = str(results.best.get("device", ""))
+    what = study.name if isinstance(study.search, Mix) else job_text(placed(study.problem, results.best), device)
+    designs, metrics = results.designs, [found.goal or study.objective.goal]
+    title = f"{what}: best designs by {metrics[0]}"
+    if found.front is not None:
+        metrics = list(found.front.metrics)
+        designs = designs.iloc[spread_rows(np.log(designs[metrics].to_numpy()), SHOWN)]
+        title = f"{what}: {len(designs)} of {len(results.designs)} on the front of {' and '.join(metrics)}"
+    words, hardware = study.scenario.workload.words, None
+    if not isinstance(study.search, Mix):
+        hardware = in_words(study, designs.head(SHOWN))
+    shown = (SHOWN, units_of(study.space), metrics, words, hardware, out.width)
+    out.print(designs_table(designs, title, *shown))
+    if explain:
+        kept, _ = shown_columns(designs, *shown)
+        named = [(one.head, one.name) for one in kept]
+        print_explanations(out, of_table(named, designs.columns, words, of_hardware(study)))
+    if text := intervals_text(results.best):
+        out.print(text, highlight=False)
+    out.print(f"{count}; {trace.claim}")
+    show_certificate(out, found, texts(study, 6))
+    if results.catalogue:
+        out.print(f"{device}: {'; '.join(results.catalogue)}", highlight=False)
+    if results.regret:
+        out.print(results.regret["text"])
+    for group, text in results.cables.items():
+        out.print(f"which cable limits {group}: {text}", highlight=False)

@@ -1,0 +1,178 @@
+"""What can be typed: commands and their options. What help says of a command stands in `command_help`."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from .._version import __version__
+from .help import COMMANDS, examples_text, overview_text
+
+DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+COMPOSING = ("optimize", "compare", "evaluate", "list", "explore", "simulate", "day")
+OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
+DESIGN = "rank of the design in the run (1)"
+EXPLAIN = "say below each table what its columns and rows mean, with units"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that complains on one line, with a suggestion, and exits with code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse."""
+        print(f"codesign: {message} (see `{self.prog} --help`)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+class TopParser(Parser):
+    """The parser of all commands; its help groups them by what a user wants to do."""
+
+    def format_help(self) -> str:
+        """Return the overview of all commands."""
+        return overview_text(DESCRIPTION)
+
+
+Command = Callable[[str], Parser]
+
+
+def parser() -> Parser:
+    """All commands and their options."""
+    top = TopParser(prog="codesign", description=DESCRIPTION)
+    top.add_argument("--version", action="version", version=f"codesign {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    def command(name: str) -> Parser:
+        found = COMMANDS[name]
+        added = commands.add_parser(
+            name, help=found.summary, description="\n".join(found.about), epilog=examples_text(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        if name in COMPOSING:
+            text = "folder of your own YAML files, in groups as ours: DIR/accelerator/mine.yaml; may be repeated"
+            added.add_argument("--conf", action="append", default=[], metavar="DIR", help=text)
+        return added
+
+    _add_choosing(command)
+    _add_reading(command)
+    _add_checking(command)
+    _add_launching(command)
+    _add_fitting(command)
+    _add_extending(command)
+    return top
+
+
+def _add_choosing(command: Command) -> None:
+    one = command("list")
+    one.add_argument("group", nargs="?", help="a config group, such as accelerator; or metrics, variables, limits")
+    one.add_argument("words", nargs="*", metavar="WORD", help="show lines that have it; KEY=VALUE chooses the study")
+    one = command("evaluate")
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("--json", action="store_true", help="print every number as one flat JSON object")
+    one.add_argument("--explain", action="store_true", help=EXPLAIN)
+    one.add_argument("--top", type=int, default=10, metavar="N", help="operations to show (10)")
+    text = "take the plan from a `vllm serve ...` or SGLang command"
+    one.add_argument("--from", dest="launch", metavar="COMMAND", help=text)
+    one = command("compare")
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"{OVERRIDES}; lists of values are compared")
+    one.add_argument("--explain", action="store_true", help=EXPLAIN)
+    one = command("optimize")
+    one.add_argument("-m", "--multirun", action="store_true", help="run every combination of the listed values")
+    one.add_argument("--explain", action="store_true", help=EXPLAIN)
+    one.add_argument("-c", "--cfg", choices=("job", "hydra", "all"), help="print the configuration and run nothing")
+    one.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
+    one.add_argument("-p", "--package", metavar="KEY", help="with --cfg: print only what stands below KEY")
+    one.add_argument("-i", "--info", choices=INFO, metavar="WHAT", help=f"print {', '.join(INFO)} and run nothing")
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one = command("explore")
+    one.add_argument("overrides", nargs="*", metavar="RUN | OVERRIDE", help=f"a run folder, or {OVERRIDES}")
+    one.add_argument("--port", type=int, default=0, metavar="N", help="port on 127.0.0.1 (any free one)")
+    one.add_argument("--open", action="store_true", help="open the page in the browser")
+
+
+def _add_reading(command: Command) -> None:
+    one = command("report")
+    one.add_argument("run", help="a run folder")
+    one.add_argument("other", nargs="?", default=None, metavar="RUN", help="another run: both side by side")
+    one.add_argument("--reports", default=None, metavar="DIR", help="also write the outcome to be committed (reports)")
+    one = command("query")
+    one.add_argument("run", help="the folder of a run or a multirun")
+    one.add_argument("sql", nargs="?", help="one SELECT; without it, the tables and their columns are listed")
+    one.add_argument("--csv", default=None, metavar="FILE", help="write all rows there instead of showing the first")
+
+
+def _add_checking(command: Command) -> None:
+    one = command("verify")
+    one.add_argument("run", help="a run folder of search=certified, grid_then_proof or inverse")
+    text = "attack with N designs (as many as twice the time of the search allows, 16,384 to 10^6)"
+    one.add_argument("--attack", type=int, default=None, metavar="N", help=text)
+    one.add_argument("--seed", type=int, default=0, help="seed of these designs (0)")
+    one.add_argument("--json", action="store_true", help="print the answer and its numbers as JSON")
+    one = command("validate")
+    one.add_argument("directory", nargs="?", help="folder of tables, recognised by their columns, not their names")
+    one.add_argument("--schema", action="store_true", help="print the columns of every kind of table and score nothing")
+    one.add_argument("--json", action="store_true", help="print the table of errors, or the schema, as JSON")
+    one.add_argument("--page", default=None, metavar="DIR", help="write the errors as Markdown and CSV tables too")
+    one = command("reproduce")
+    one.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all")
+    one.add_argument("--json", action="store_true", help="print the outcomes as JSON")
+    one.add_argument("--reports", default=None, metavar="DIR", help="rewrite the committed outcomes there (reports)")
+
+
+def _add_launching(command: Command) -> None:
+    one = command("export")
+    one.add_argument("run", help="a run folder")
+    one.add_argument("--to", required=True, metavar="TARGET", help="vllm, sglang, trtllm, megatron, torchtitan or k8s")
+    one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
+    one.add_argument("--out", default=None, metavar="DIR", help="write files there instead of printing them")
+    one.add_argument("--anyway", action="store_true", help="also a design that breaks a limit of its study")
+    one = command("simulate")
+    one.add_argument("what", nargs="+", metavar="RUN", help="a run folder, or overrides of a design")
+    one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
+    one.add_argument("--requests", type=int, default=10_000, metavar="N", help="number of requests (10,000)")
+    one.add_argument("--seed", type=int, default=0, help="seed of lengths and arrivals (0)")
+    one.add_argument("--rate", type=float, default=0.0, metavar="R", help="an open loop of R requests/s in all")
+    text = "coefficient of variation of interarrival times: 0 even, 1 Poisson (default), above 1 bursty"
+    one.add_argument("--cv", type=float, metavar="V", help=text)
+    text = "arrivals from a file with arrival_s, input_tokens, output_tokens"
+    one.add_argument("--trace", default="", metavar="CSV", help=text)
+    one.add_argument("--json", action="store_true", help="print all numbers as JSON")
+    one = command("day")
+    one.add_argument("what", nargs="+", metavar="RUN", help="a run of workload=goodput, or overrides of a design")
+    one.add_argument("--load", required=True, metavar="FILE", help="CSV: hour, requests_per_s; or a YAML list")
+    one.add_argument("--busiest", type=float, default=0.0, metavar="R", help="scale the load to R requests/s at most")
+    one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
+    one.add_argument("--json", action="store_true", help="print all numbers as JSON")
+
+
+def _add_fitting(command: Command) -> None:
+    one = command("calibrate")
+    one.add_argument("directory", help="folder of measured tables")
+    text = "folder that the constants are written to (conf/calibration)"
+    one.add_argument("--out", default=None, metavar="DIR", help=text)
+    text = "fit no constants: cross-validate those at hand, and write how far predictions may be off"
+    one.add_argument("--intervals", action="store_true", help=text)
+    text = "with --intervals: only these, separated by commas"
+    one.add_argument("--only", metavar="SUITES", default="", help=text)
+    text = "for a few kernel rows and steps of one machine: stay near the constants at hand, show before and after"
+    one.add_argument("--few", action="store_true", help=text)
+    one = command("train-amortised")
+    one.add_argument("names", nargs="*", metavar="FAMILY", help="families of studies; all if none is named")
+    one.add_argument("--seed", type=int, default=0, help="seed of weights and studies (0)")
+    one.add_argument("--steps", type=int, default=4000, help="steps of training (4000)")
+    one.add_argument("--held-out", type=int, default=40, metavar="N", help="studies that regret is measured on (40)")
+    text = "folder that the networks are written to (where the package looks)"
+    one.add_argument("--out", default=None, metavar="DIR", help=text)
+
+
+def _add_extending(command: Command) -> None:
+    one = command("new")
+    kinds = "fabric, collective, kernel, search, runner, workload, accelerator, model or experiment"
+    one.add_argument("kind", metavar="KIND", help=kinds)
+    one.add_argument("name", metavar="NAME", help="name of the option: lower case, digits, underscores")
+    one.add_argument("--package", default=None, metavar="PACKAGE", help="package that it joins (codesign_NAME)")
+    text = "write one YAML file into a folder of your own files instead (accelerator, model, experiment)"
+    one.add_argument("--conf", dest="into", default=None, metavar="DIR", help=text)
+    one = command("check")
+    text = "classes of plug-ins or of this package; without any, all of plug-ins"
+    one.add_argument("names", nargs="*", metavar="CLASS", help=text)

@@ -1,0 +1,202 @@
+"""`codesign query`: SQL over the frames of a run, by a database in memory that can reach no file.
+
+Frames are handed to it by name; then it is cut off from everything outside and takes one SELECT.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from ..core.atomic_files import is_replaceable, writing
+from ..core.errors import ConfigError, is_text, one_line
+from ..core.untrusted_io import UNREADABLE, read_frame, refuse_irregular
+from .query_guard import refuse_others
+from .terminal import console
+
+SHOWN = 40  # rows in the terminal
+KINDS = {0: "best", 1: "nearest", 2: "front"}
+"""Why a chunk keeps a design: see `search/exhaustive/chunk_files.py`."""
+
+COUNTED = "first, blocks, points, feasible, seconds, keep, study"
+NUMBERS = ("log_goal", "excess", "time_s", "usd_per_million_tokens")  # of some kinds: no number of the others
+NOT_OF_DESIGNS = {"by_value", "edges", "histogram", "kind"}
+DOTS = """ (a name with a dot stands in double quotes: "var.tp")"""
+
+
+def query_run(run: str, sql: str | None, csv_file: str | None = None) -> int:
+    """Answer one SELECT over a run's frames, or tell which there are.
+
+    Raises:
+        ConfigError: no run, a damaged frame, or what is no SELECT over these frames.
+    """
+    folder = Path(run)
+    if not folder.is_dir():
+        raise ConfigError(f"query: {run!r} is no folder of a run")
+    database = Frames(folder)
+    if not sql:
+        _show(["table", "rows", "columns"], database.told(), "frames of the run")
+        return 0
+    names, rows = database.answer(sql)
+    if csv_file:
+        plain = is_replaceable(Path(csv_file))
+        count = _write(Path(csv_file), names, rows)
+        console(stderr=not plain).print(f"{count:,} rows: {csv_file}", highlight=False, soft_wrap=True)
+        return 0
+    _show(names, rows, "")
+    return 0
+
+
+class Frames:
+    """The frames of a run as tables of a database.
+
+    designs, pareto, ops, ...: the files of the run, those of all jobs of a multirun with the number of the `job`;
+    certificate_nodes, ...: what a proof rests on. chunks: a row for each chunk of a grid; kept: a row for each design
+    that a chunk keeps.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        ConfigError: no frame at all, or a damaged one.
+    """
+
+    def __init__(self, folder: Path):
+        import duckdb
+
+        self._errors = duckdb.Error
+        self._database = database = duckdb.connect(":memory:", config={"python_enable_replacements": False})
+        found = {path.stem: read_frame(path, f"{str(path)!r}") for path in sorted(folder.glob("*.parquet"))}
+        for path in sorted((folder / "certificate").glob("*.parquet")):
+            found[f"certificate_{path.stem}"] = read_frame(path, f"{str(path)!r}")
+        for name, frame in (_of_jobs(folder) | found).items():
+            if len(frame.columns):  # a study without links has a frame of nothing
+                database.register(name, frame)
+        chunks = sorted((folder / "chunks").glob("*.parquet"))
+        if chunks:
+            self._add_chunks(chunks)
+        self._tables = [str(row[0]) for row in database.execute("show tables").fetchall()]
+        self._tables = [name for name in self._tables if name != "chunk_files"]
+        if not self._tables:
+            raise ConfigError(f"query: {str(folder)!r} holds no frames; name the folder of a run")
+        database.execute("set enable_external_access=false; set lock_configuration=true")
+
+    def _add_chunks(self, paths: list[Path]) -> None:
+        """Read as they are asked for, however many there are."""
+        import pyarrow.dataset
+
+        for path in paths:
+            refuse_irregular(path, f"{str(path)!r}", most=2**30)
+        try:
+            files = pyarrow.dataset.dataset([str(path) for path in paths], format="parquet")
+            columns = [name for name, kind in zip(files.schema.names, files.schema.types, strict=True)
+                       if str(kind).startswith("list") and name not in NOT_OF_DESIGNS]  # fmt: skip
+            kinds = " ".join(f"when {number} then '{word}'" for number, word in KINDS.items())
+            listed = ", ".join(f'unnest("{name}") as "{name}"' for name in columns)
+            known = ", ".join(f"nullif({name}, 'nan'::double) as {name}" for name in NUMBERS if name in columns)
+            self._database.register("chunk_files", files)
+            self._database.execute(f"create view chunks as select {COUNTED} from chunk_files")
+            self._database.execute(
+                f"create view kept as select case kind {kinds} end as kind, * exclude kind replace ({known}) from "
+                f"(select unnest(kind) as kind, first, {listed} from chunk_files)"
+            )
+        except (*UNREADABLE, self._errors) as error:
+            raise ConfigError(f"query: a chunk of {str(paths[0].parent)!r} is damaged: {_first_line(error)}") from error
+
+    def told(self) -> list[tuple[str, int, str]]:
+        """(table, rows, columns) of each."""
+        found = []
+        for name in self._tables:
+            columns = [str(row[0]) for row in self._database.execute(f'describe "{name}"').fetchall()]
+            _, ((count,),) = self.answer(f'select count(*) from "{name}"')
+            found.append((name, count, ", ".join(columns)))
+        return found
+
+    def answer(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """Names of the columns, and rows.
+
+        Raises:
+            ConfigError: not one SELECT, or one that these tables cannot answer.
+        """
+        import duckdb
+
+        if not is_text(sql):
+            raise ConfigError(f"query: {sql!r} is no text of UTF-8")
+        try:
+            statements = duckdb.extract_statements(sql)
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                raise ConfigError(f"query: {sql!r} must be one SELECT; tables: {', '.join(self._tables)}")
+            tree = self._database.cursor().execute("select json_serialize_sql(?::varchar)", [sql]).fetchone()
+            refuse_others(str(tree[0]) if tree else "{}", self._tables)
+            cursor = self._database.execute(statements[0])
+        except self._errors as error:
+            said = _first_line(error)
+            hint = DOTS if "Binder" in said else ""
+            raise ConfigError(f"query: {said}{hint}; tables: {', '.join(self._tables)}") from error
+        return [str(column[0]) for column in cursor.description or []], self._rows(cursor)
+
+    def _rows(self, cursor: Any) -> Iterator[tuple[Any, ...]]:
+        try:
+            while part := cursor.fetchmany(10_000):
+                yield from part
+        except (*UNREADABLE, self._errors) as error:
+            raise ConfigError(f"query: {_first_line(error)}") from error
+
+
+def _of_jobs(folder: Path) -> dict[str, Any]:
+    """Frames of the jobs of a multirun, one under the other."""
+    import pandas as pd
+
+    parts: dict[str, list[Any]] = {}
+    jobs = sorted((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    for job in jobs:
+        for path in sorted(job.glob("*.parquet")):
+            frame = read_frame(path, f"{str(path)!r}")
+            frame.insert(0, "job", int(job.name))
+            parts.setdefault(path.stem, []).append(frame)
+    return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+
+
+def _first_line(error: Any) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return one_line(lines[0] if lines else type(error).__name__)
+
+
+def _show(names: list[str], rows: Any, title: str) -> None:
+    """The first rows, and that there are more."""
+    table, more = Table(header_style="bold", title=title or None), False
+    for name in names:
+        table.add_column(Text(one_line(name)), overflow="fold")
+    for number, row in enumerate(rows):
+        if number == SHOWN:
+            more = True
+            break
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console().print(table)
+    if more:
+        console().print(f"the first {SHOWN} rows; --csv FILE writes all, `limit` and `order by` choose others")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "" if value is None else one_line(str(value))
+
+
+def _write(path: Path, names: list[str], rows: Any) -> int:
+    """All rows, whole or not at all; returns how many."""
+    count = 0
+    with writing(path) as binary:
+        file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
+        writer = csv.writer(file)
+        writer.writerow(names)
+        for row in rows:
+            writer.writerow(row)
+            count += 1
+        file.flush()
+        file.detach()
+    return count

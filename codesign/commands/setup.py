@@ -1,0 +1,35 @@
+"""How JAX is set up for a run: float64, a compile cache that outlives the process, no chatter."""
+
+import logging
+import os
+from pathlib import Path
+
+
+def prepare_jax() -> None:
+    """Call before anything is built or jitted; a folder that JAX was told of by somebody else stays JAX's own."""
+    from ..core.disk_cache import keep_in
+    from ..core.jax_typed import configure, configured
+    from .compiled_on_disk import FOLDER, keep_compiled
+
+    configure("jax_enable_x64", True)
+    logging.getLogger("jax").setLevel(logging.WARNING)
+    folder = cache_folder()
+    keep_in(folder)
+    if folder is None or configured("jax_compilation_cache_dir"):
+        return
+    compiled = folder / FOLDER
+    if keep_compiled(compiled):
+        configure("jax_compilation_cache_dir", str(compiled))
+        configure("jax_persistent_cache_min_compile_time_secs", 0)
+        configure("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def cache_folder() -> Path | None:
+    """Where compiled programs are kept; None where nothing can be written, which only costs time."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        folder = Path(base).expanduser() / "codesign"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # the latter of a user without a home
+        return None
+    return folder if os.access(folder, os.W_OK) else None

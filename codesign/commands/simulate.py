@@ -1,0 +1,311 @@
+"""`codesign simulate`: a design's closed form beside a simulation of its requests, one by one."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from ..config import check_memory, check_plan, study_from_resolved
+from ..config.consistency import check_boxes
+from ..config.outcome_checks import check_outcome
+from ..config.study import scenario_from_config
+from ..core.atomic_files import write_files
+from ..core.errors import ConfigError
+from ..core.fields import replace
+from ..core.json_io import dumps
+from ..jaxprs.evaluate import interpreted
+from ..model.metrics.step_times import tabulated_steps
+from ..model.scenario import Scenario
+from ..model.workloads.continuous import AbstractContinuousServing
+from ..model.workloads.kinds import Kinds, drawn_from
+from ..model.workloads.open_loop import OpenLoop
+from ..model.workloads.under_load import AbstractOpenServing
+from ..report.drawing import render
+from ..report.run_folder import read_run
+from ..report.simulation import pools_figure, timeline_figure
+from ..search.results import numbers_of, placed
+from ..simulation.serving import (
+    LEAST_REQUESTS,
+    Engine,
+    Requests,
+    Served,
+    arrivals,
+    lengths,
+    read_trace,
+    simulate_closed,
+    simulate_open,
+)
+from .setup import prepare_jax
+from .simulate_forms import bounds, open_form
+from .simulate_forms import told as form_told
+from .simulate_pools import has_two_pools, pools_of
+from .simulate_told import ServedBar, show_served
+from .terminal import console
+
+__all__ = ["design_of", "engine_of", "simulate_design"]
+
+FOLDER = "simulation"  # in the run's
+FEWEST = 100  # requests that a simulation says anything of
+MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
+HOST = ("request_overhead_s", "expert_overhead_s")
+FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
+
+
+def simulate_design(
+    what: Sequence[str],
+    *,
+    design: int,
+    requests: int,
+    seed: int,
+    rate: float,
+    cv: float | None,
+    trace: str,
+    as_json: bool,
+) -> int:
+    """Simulate a design of a run, or that of overrides, and print what came of it beside the closed form.
+
+    Raises:
+        ConfigError: no such run or design, one that serves no continuous batches, a load that it cannot sustain.
+    """
+    if requests < FEWEST:
+        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
+    for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
+        if not 0 <= value <= MOST[name]:
+            raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
+    prepare_jax()
+    run, scenario = design_of(what, design)
+    if cv is not None and not rate and not isinstance(scenario.workload, AbstractOpenServing):
+        raise ConfigError(f"simulate: --cv {cv:g} is of an open loop: say its --rate, in requests/s")
+    out = Console(stderr=True, quiet=as_json)
+    with ServedBar(out) as bar:
+        bar.say("pricing the design")
+        closed = _checked(scenario)
+        if isinstance(scenario.workload, AbstractOpenServing):
+            rate, cv = rate or closed["requests_per_s"], float(scenario.workload.gap_cv) if cv is None else cv
+        cv = 1.0 if cv is None else cv
+        host = _host_s(scenario, closed)
+        engine, group = engine_of(scenario)
+        engine = dataclasses.replace(engine, seed=seed)
+        if rate or trace:  # a closed loop has no more under way than are asked for
+            engine = dataclasses.replace(engine, sequences=batch_of(scenario))
+        pools = None
+        if has_two_pools(scenario):
+            pools = pools_of(scenario, dataclasses.replace(engine, sequences=batch_of(scenario)), group)
+            group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
+        asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
+        more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
+        if asked.arrivals is not None:
+            cached = asked.prefix_tokens * float(np.mean(asked.prefixes >= 0)) if len(asked.prefixes) else 0.0
+            form = pools.closed_form(asked) if pools else open_form(engine, asked, cached, group)
+            most = math.inf if isinstance(scenario.workload, AbstractOpenServing) else closed["requests_per_s"]
+            closed |= form_told(form.later(host)) | _load(asked.arrivals, form, group, most)
+        if pools is not None:
+            bar.begin(len(asked))
+            found = pools.simulated(asked, bar.tell, timeline=True)
+            again = pools.reseeded(seed + 1).simulated(more, bar.tell) if more else None
+        else:
+            found = _simulated(engine, asked, closed, group, host, bar, timeline=True)
+            other = dataclasses.replace(engine, seed=seed + 1)
+            again = _simulated(other, more, closed, group, host, bar) if more else None
+    found, again = found.later(host), again and again.later(host)
+    told = {"closed_form": closed, "simulated": found.summary(), "another_seed": again.summary() if again else {}}
+    told["no_scheduler"] = {} if pools else bounds(engine, asked, found, group)
+    told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
+    if as_json:
+        print(dumps(told, indent=2))
+    else:
+        show_served(console(), scenario, told, group)
+    if run:
+        _write(run, told, found)
+        out.print(f"kept: {run / FOLDER}")
+    return 0
+
+
+def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> dict[str, float]:
+    """Requests a second of so many engines, how busy these are, and the share of their places that is taken."""
+    came = (len(arrivals) - 1) / float(np.ptp(arrivals)) * group
+    busy = max(float(form.load), float(form.fill), came / most)
+    places = {"place_wait_ratio": float(form.places.late), "place_wait_s": float(form.places.mean)}
+    return {"requests_per_s": came, "load": busy, "batch_used": float(form.fill)} | places
+
+
+def _host_s(scenario: Scenario, closed: dict[str, float]) -> float:
+    """What the host adds to first tokens: no simulation knows it, so as much as the closed form adds."""
+    bare = replace(scenario, {f"workload.{name}": jnp.asarray(0.0) for name in HOST})
+    return closed["ttft_s"] - numbers_of(bare)["ttft_s"]
+
+
+def design_of(what: Sequence[str], design: int) -> tuple[Path | None, Scenario]:
+    """The folder and a design of a run, or the design of overrides.
+
+    Raises:
+        ConfigError: no such run or design, or wrong overrides.
+    """
+    run = Path(what[0]) if len(what) == 1 and "=" not in what[0] else None
+    return run, _of_run(run, design) if run else scenario_from_config(*what)
+
+
+def _of_run(run: Path, design: int) -> Scenario:
+    """The scenario of a design, by its rank."""
+    folder = read_run(run)
+    rows = folder.designs[folder.designs["rank"] == design] if "rank" in folder.designs else folder.designs.iloc[:0]
+    if not len(rows):
+        raise ConfigError(f"{str(run)!r} has no design {design}: 1 to {len(folder.designs)}")
+    study = study_from_resolved(OmegaConf.create(folder.config), folder.overrides, folder.conf)
+    return placed(study.problem, rows.iloc[0])
+
+
+def _checked(scenario: Scenario) -> dict[str, float]:
+    """The closed form of a design that can be simulated."""
+    work = scenario.workload
+    if not isinstance(work, AbstractContinuousServing):
+        raise ConfigError(
+            f"{type(work).__name__} serves no continuous batches: simulate needs workload=continuous or continuous_fp8"
+        )
+    accepted, verified = float(work.accepted_tokens), float(work.verified_tokens)
+    if verified % 1 or accepted > verified:
+        raise ConfigError(
+            f"workload.accepted_tokens = {accepted:g} of workload.verified_tokens = {verified:g} cannot be drawn:"
+            f" take a whole number of {max(math.ceil(accepted), 1)} or more that are verified"
+        )
+    if has_two_pools(scenario) and float(work.cached_ratio) > 0:
+        raise ConfigError(
+            f"workload.cached_ratio = {float(work.cached_ratio):g}: a prefix cache before a pool for prompts is not"
+            " simulated: take 0"
+        )
+    check_plan(scenario)
+    check_boxes(scenario)
+    check_memory(scenario)
+    numbers = numbers_of(scenario)
+    if not isinstance(work, AbstractOpenServing):  # whose load is that of the command
+        check_outcome(scenario, numbers)
+    return numbers
+
+
+def engine_of(scenario: Scenario) -> tuple[Engine, float]:
+    """One attention group of one part of a pipeline as an engine, and how many of them there are."""
+    work, layout = scenario.workload, scenario.layout
+    assert isinstance(work, AbstractContinuousServing)
+    plan = layout.plan
+    group = _groups(scenario)
+    size = float(work.block_tokens)
+    blocks = float(_room(scenario)) / (float(plan.pp) * size)
+    chunk, ahead, stages = round(float(plan.chunk)), work.asynchronous, float(plan.pp)
+    return Engine(
+        tabulated_steps(scenario, prompts=not has_two_pools(scenario), host=not ahead), budget=10**9, chunk=chunk,
+        blocks=max(math.floor(blocks), 1), block_tokens=round(size), prefix_cache=float(work.cached_ratio) > 0,
+        asynchronous=ahead, host_s=stages * float(work.step_overhead_s) if ahead else 0.0,
+        host_sequence_s=stages * float(work.sequence_overhead_s) if ahead else 0.0,
+        accepted=float(work.accepted_tokens), verified=round(float(work.verified_tokens)),
+    ), group  # fmt: skip
+
+
+@interpreted
+def _room(scenario: Scenario) -> Any:
+    """Tokens that the cache of one attention group has room for, near and in the second tier, idle ones aside."""
+    work, layout = scenario.workload, scenario.layout
+    assert isinstance(work, AbstractContinuousServing)
+    kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
+    free = scenario.cluster.accelerator.hbm.usable_bytes() - kept["weights"] - kept["working"]
+    token = work.kv_bytes_per_token(layout)
+    near, afar = free / (token * work.kept_near(layout)), scenario.plan.offload_kv_cache * token
+    beyond = scenario.cluster.host.memory.usable_bytes() / jnp.where(afar > 0, afar, 1.0)
+    awake = dataclasses.replace(work, idle_sessions=jnp.zeros_like(work.idle_sessions))
+    idle = work.held_tokens(layout) - awake.held_tokens(layout)
+    return jnp.where(afar > 0, jnp.minimum(near, beyond), near) - idle
+
+
+def _asked(
+    scenario: Scenario,
+    closed: dict[str, float],
+    group: float,
+    count: int,
+    seed: int,
+    rate: float,
+    cv: float,
+    trace: str,
+) -> Requests:
+    """Requests of one engine: of a trace, drawn with arrivals at a rate, or without."""
+    work, rng = scenario.workload, np.random.default_rng(seed)
+    assert isinstance(work, AbstractContinuousServing)
+    if trace:
+        found = read_trace(trace)
+        assert found.arrivals is not None
+        mine = np.arange(0, len(found), max(round(group), 1))  # by turns over the engines
+        if len(mine) < LEAST_REQUESTS:
+            raise ConfigError(f"trace {trace!r}: {len(found)} requests over {group:g} engines leave one to an engine")
+        found = Requests(found.prompts[mine], found.outputs[mine], found.arrivals[mine])
+        span = float(found.arrivals[-1]) if found.arrivals is not None else 0.0
+        rate = len(mine) / span * group if span > 0 else 0.0
+    if rate and not isinstance(work, AbstractOpenServing):  # of others what their full batch sustains is known
+        most = closed["requests_per_s"]  # with its batch always full
+        if rate > FULLEST * most:
+            raise ConfigError(
+                f"{rate:.4g} requests/s are {rate / most - 1:+.1%} of the {most:.4g} that the design sustains with its"
+                f" batch and chunk: ask for {FULLEST * most:.4g} or fewer, or take a plan with a larger batch"
+            )
+    if trace:
+        return found
+    prompts = _lengths(rng, work.prompt_kinds, float(work.input_tokens), float(work.input_cv), count, 1)
+    outputs = _lengths(rng, work.answer_kinds, float(work.output_tokens), float(work.output_cv), count, 2)
+    shared = round(float(work.cached_ratio * work.input_tokens))
+    prefixes = np.zeros(0, int)
+    if shared:  # those who lost their cache share none
+        prefixes = (
+            np.where(rng.random(count) < float(work.kept_ratio), 0, -1) if work.kept_ratio < 1 else np.zeros(count, int)
+        )
+    came = arrivals(rng, rate / group, cv, count) if rate else None
+    if came is not None:
+        came = came * ((count - 1) / (rate / group * np.ptp(came)))  # by chance they come faster or slower than asked
+    return Requests(prompts, outputs, came, prefixes, shared)
+
+
+def _lengths(rng: np.random.Generator, kinds: Kinds, mean: float, cv: float, count: int, least: int) -> np.ndarray:
+    """Those of a trace that the design was found for, or lognormal ones."""
+    return drawn_from(kinds, rng, mean, count, least) if kinds else lengths(rng, mean, cv, count, least=least)
+
+
+def batch_of(scenario: Scenario) -> int:
+    """Sequences that an engine has at most under way: those that it decodes by the plan, as `codesign export` says."""
+    work = scenario.workload
+    assert isinstance(work, AbstractContinuousServing)
+    return max(round(float(work.rhythm(scenario.layout).decodes)), 1)
+
+
+def _groups(scenario: Scenario) -> float:
+    """Engines of a design: attention groups of all replicas and stages."""
+    layout = scenario.layout
+    return float(layout.dp * layout.plan.attention_dp * layout.plan.pp)
+
+
+def _simulated(
+    engine: Engine,
+    asked: Requests,
+    closed: dict[str, float],
+    group: float,
+    host: float,
+    bar: ServedBar,
+    *,
+    timeline: bool = False,
+) -> Served:
+    bar.begin(len(asked))
+    if asked.arrivals is not None:
+        return simulate_open(engine, asked, report=bar.tell, timeline=timeline)
+    at_the_host = closed["requests_per_s"] * host
+    under_way = max(round((closed["concurrency"] - at_the_host) / group), 1)
+    if under_way * 4 > len(asked):
+        raise ConfigError(f"--requests {len(asked)}: {under_way} at a time need at least {4 * under_way}")
+    return simulate_closed(engine, asked, under_way, report=bar.tell, timeline=timeline)
+
+
+def _write(run: Path, told: dict[str, Any], found: Served) -> None:
+    folder = run / FOLDER
+    line, handed = found.timeline, found.handed
+    figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
+    write_files({folder / "summary.json": dumps(told, indent=2), folder / "timeline.png": render(figure)})

@@ -1,0 +1,98 @@
+"""Closed forms of the requests that `codesign simulate` serves, and bounds on any order of serving them."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..jaxprs.evaluate import interpreted
+from ..model.workloads.arriving_load import BesideHost, LongerContexts
+from ..model.workloads.goodput import check_stable, sustained
+from ..model.workloads.kinds import kinds_of, table_of
+from ..model.workloads.open_loop import Demand, OpenLoop, TableTimes, Times, open_loop
+from ..simulation.serving import Engine, Requests, Served, TabulatedSteps, least_token_s, mean_request, most_rate
+
+__all__ = ["bounds", "demand_of", "open_form", "told", "traced", "with_contexts"]
+
+
+def traced(engine: Engine) -> Times:
+    """Steps of an engine, as closed forms ask for them."""
+    table = engine.times
+    assert isinstance(table, TabulatedSteps)
+    times = TableTimes(
+        *map(jnp.asarray, (table.decodes, table.prompt_tokens, table.linear, table.context, table.pair_s))
+    )
+    if not engine.asynchronous:
+        return times
+    return BesideHost(times, jnp.asarray(engine.host_s), jnp.asarray(engine.host_sequence_s))
+
+
+def demand_of(engine: Engine, chunk: float, asked: Requests, cached: float = 0.0) -> Demand:
+    """Who asks an engine that decodes: rate and moments of these requests, answers counted in steps.
+
+    Args:
+        engine: one that decodes.
+        chunk: prompt tokens of a step where prompts are computed.
+        asked: requests with arrivals.
+        cached: tokens of each prompt that a cache holds.
+    """
+    assert asked.arrivals is not None
+    gaps, prompts, answers = np.diff(asked.arrivals), asked.prompts * 1.0, np.maximum(asked.outputs, 2) * 1.0
+    steps = 1 + (answers - 1) / engine.accepted
+    return Demand(
+        rate=1 / gaps.mean(), input_tokens=prompts.mean() - cached, output_tokens=steps.mean(), chunk=chunk,
+        input_cv=prompts.std() / prompts.mean(), output_cv=answers.std() / answers.mean(),
+        gap_cv=gaps.std() / gaps.mean(),
+        most=min(engine.blocks * engine.block_tokens / context_of(asked), float(engine.sequences)),
+        prompts=table_of(kinds_of(prompts - cached)), answers=table_of(kinds_of(steps - 1)),
+    )  # fmt: skip
+
+
+def context_of(asked: Requests) -> float:
+    """Mean context of a decode."""
+    answers = np.maximum(asked.outputs, 2) * 1.0
+    return float(asked.prompts.mean() + 0.5 * (answers**2).mean() / answers.mean())
+
+
+def with_contexts(times: Times, asked: Requests, demand: Demand, cached: float = 0.0) -> Times:
+    """Steps that read what these requests have in the cache."""
+    more = jnp.asarray(context_of(asked)) - demand.context
+    return LongerContexts(times, more, jnp.asarray(cached))
+
+
+def open_form(engine: Engine, asked: Requests, cached: float, group: float) -> OpenLoop:
+    """The open loop's closed form of one of `group` engines, `cached` tokens of each prompt in the cache.
+
+    Raises:
+        ConfigError: prompts or decodes would pile up.
+    """
+    demand = demand_of(engine, float(engine.chunk), asked, cached)
+    times = with_contexts(traced(engine), asked, demand, cached)
+    found = _open(times, demand)
+    check_stable(found, demand, lambda: sustained(times, demand), group)
+    return found.noticing(float(engine.asynchronous)).accepting(engine.accepted)
+
+
+_open = interpreted(open_loop, always=True)
+
+
+def bounds(engine: Engine, asked: Requests, found: Served, group: float) -> dict[str, float]:
+    """What no order of serving these requests beats on this design: a token's mean time at this rate, requests/s."""
+    times = engine.times
+    assert isinstance(times, TabulatedSteps)
+    cached = asked.prefix_tokens if len(asked.prefixes) else 0
+    means = mean_request(asked, min(engine.sequences, engine.blocks), cached)
+    means = dataclasses.replace(means, steps=means.steps / engine.accepted)
+    return {
+        "tpot_s": least_token_s(times, means, found.rate) / engine.accepted,
+        "requests_per_s": group * most_rate(times, means),
+    }  # fmt: skip
+
+
+def told(found: OpenLoop) -> dict[str, float]:
+    """A closed form by the names of `Served.summary`."""
+    numbers = {"decodes": float(found.decodes), "mixed_ratio": float(found.mixed_ratio)}
+    for name, values in (("ttft_s", found.ttft_s), ("tpot_s", found.tpot_s), ("e2e_s", found.e2e_s)):
+        numbers |= {name: float(values.mean)}
+        numbers |= {f"{name}.{share}": float(getattr(values, share)) for share in ("p50", "p90", "p99")}
+    return numbers

@@ -1,0 +1,197 @@
+"""What the terminal shows: tables of designs, of one design's breakdown, what binds, where to look next."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from ..config import Study
+from ..core.interval_text import NO_END, between_text, remarks_text
+from ..model.scenario import Scenario
+from ..model.workloads.plan import PREFILL
+from ..model.workloads.plan_fields import plan_fields
+from ..model.workloads.words import OTHERS, Words
+from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
+from ..report.proof import explained
+from ..search import Certificate
+from ..study.design_space import Continuous, DesignSpace, shown
+
+SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
+    "device_count": ("devices ", None),
+    "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ep": ("ep", 1.0), "virtual_stages": ("v", 1.0),
+    "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
+    "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "chunk": ("chunk", None),
+    "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
+    "prefill_devices": ("prompts apart on ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
+    "prefill_ep": ("ep", 1.0), "prefill_attention_dp": ("attention dp", 1.0), "prefill_chunk": ("chunk ", 0.0),
+    "prefill_load": ("load ", None),
+}  # fmt: skip
+PLAIN_WIDTH = 160  # columns where the output is no terminal
+INTERVALS = (
+    ("time_s", "step", "s"),
+    ("ttft_s", "TTFT", "s"),
+    ("tpot_s", "TPOT", "s"),
+    ("usd_per_million_tokens", "cost", "$"),
+)
+"""Metrics whose intervals are told: name, label, unit."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that does not squeeze tables when its output goes to a file."""
+    found = Console(stderr=stderr, highlight=False)
+    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+
+
+def job_text(scenario: Scenario, device: str = "") -> str:
+    """What runs on what: `gpt3_175b, training on 1024 x h100_sxm`; `device` where it is called otherwise."""
+    cluster, job = scenario.cluster, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(scenario.workload).__name__).lower()
+    name = device or cluster.accelerator.name
+    pool = float(getattr(scenario.layout.plan, "prefill_devices", 0.0))
+    apart = f" and {pool:g} for prompts" if pool else ""
+    return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {name}{apart}"
+
+
+def plan_text(row: Any, family: Words = OTHERS) -> str:
+    """A plan on one line: `tp8 pp8 dp16 v3 mb1 selective sp zero1`, and what else its family says."""
+    own = [text.format(row[f"var.{name}"]) for name, text in family.plan.items() if row.get(f"var.{name}", 0.0) > 1]
+    words = []
+    for name, (short, usual) in SHORT.items():
+        value = row.get(f"var.{name}")
+        if name in PREFILL and not row.get("var.prefill_devices"):
+            continue
+        if value is not None and value != usual:
+            words.append(short if name == "sequence_parallel" else f"{short}{value:g}")
+        if name == "pp" and "var.dp" in row:
+            words.append(f"dp{row['var.dp']:g}")
+    if "var.recompute" in row:
+        words.append("recompute " + shown("recompute", row["var.recompute"]))
+    for name in ("tp_algorithm", "data_algorithm"):
+        if f"var.{name}" in row:
+            words.append(f"{name.removesuffix('_algorithm')} by {shown(name, row[f'var.{name}'])}")
+    for name in ("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"):
+        if row.get(f"var.{name}", 0.0) > 0:
+            share = row[f"var.{name}"]
+            words.append(f"{name.replace('_', ' ')}" + (f" {share:.0%}" if share < 1 else ""))
+    return ", ".join([" ".join(words), *own])
+
+
+def hardware_names(frame: pd.DataFrame) -> list[str]:
+    """Hardware variables of a frame of designs."""
+    names = [str(name)[4:] for name in frame.columns if str(name).startswith("var.")]
+    return [name for name in names if name not in (*plan_fields(), "dp")]
+
+
+def units_of(space: DesignSpace) -> dict[str, str]:
+    """Hardware variable -> its unit, which the name of its leaf carries; a ratio has none."""
+    return {name: unit_of(v.path) if isinstance(v, Continuous) else "" for name, v in space.hardware.items()}
+
+
+def hardware_text(name: str, value: float, unit: str = "") -> str:
+    """A hardware variable as a reader wants it."""
+    return f"{variable(name)} {quantity_text(value, unit)}{per_bit(value, unit).replace(THIN, ' ')}"
+
+
+def counts_text(row: Any) -> list[str]:
+    """A line for each network level whose parts are counted: `scale out: 640 switches, 24,576 cables, 3 tiers`."""
+    levels: dict[str, list[str]] = {}
+    for name, value in row.items():
+        if str(name).startswith("count.") and math.isfinite(value):  # of a sweep, other jobs may count other parts
+            _, level, part = str(name).split(".")
+            levels.setdefault(level, []).append(f"{value:,.0f} {part}")
+    return [f"{level.replace('_', ' ')}: {', '.join(parts)}" for level, parts in levels.items()]
+
+
+def quantity_text(value: float, unit: str, digits: int = 3) -> str:
+    """A number with its unit; time per byte as the rate that it is."""
+    if unit == "s/B" and value > 0:
+        value, unit = 1 / value, "B/s"
+    shown = number(value, unit or ("count" if abs(value) >= 1e4 else ""), digits)
+    return shown.replace(THIN, " ")
+
+
+def goal_text(name: str, value: float, units: Mapping[str, str], *, digits: int = 3) -> str:
+    """A value of a goal, a limit or a hardware variable, with its unit."""
+    if not math.isfinite(value):
+        return NO_END if value == math.inf else f"{value}"
+    unit = units[name] if name in units else metric(name).unit if name.replace(".", "").isidentifier() else ""
+    return quantity_text(value, unit, digits)
+
+
+def texts(study: Study, digits: int = 4) -> Callable[[str, float], str]:
+    """(name, value) -> the value of a goal, limit or variable of the study with its unit."""
+    units = units_of(study.space)
+    return lambda name, value: goal_text(name, value, units, digits=digits)
+
+
+def plain_table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Table:
+    """Rows of text below a title; all columns but the first are numbers."""
+    table = Table(title=title, title_justify="left", header_style="bold", min_width=len(title))
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def show_certificate(out: Console, found: Certificate, text: Callable[[str, float], str]) -> None:
+    """Bounds, what binds, what more of it would bring; or by how much constraints must give.
+
+    Args:
+        out: where to.
+        found: the certificate of a trace.
+        text: (name, value) -> the value with its unit.
+    """
+    if found.best is not None and found.bound is not None and found.gap is not None:
+        better = "below" if found.sense == "minimise" else "above"
+        away = f"{found.gap:.2%}" if found.gap >= 5e-5 else "less than 0.01%"
+        best, bound = (text(found.goal, value) for value in (found.best, found.bound))
+        out.print(f"{found.goal}: best {best}, no design {better} {bound}, {away} away")
+    table = explained(found)
+    if table is not None and table.name == "infeasible":
+        out.print(plain_table("Why nothing is feasible", table.rows, *table.head))
+    elif table is not None:
+        out.print(binding_text(table.rows), highlight=False)
+    if found.at_bounds:
+        edges = ", ".join(f"{variable(edge.variable)} ({edge.at})" for edge in found.at_bounds)
+        out.print(f"at the edge of their range: {edges}")
+
+
+def intervals_text(row: Any) -> str:
+    """Ends of the 90 % intervals of a design's times and cost; empty where they are not known."""
+    told = []
+    for name, label, unit in INTERVALS:
+        low, high = (row.get(f"{name}_{end}", math.nan) for end in ("low", "high"))
+        text = between_text(low, high, lambda value, unit=unit: quantity_text(value, unit))
+        if text and (name != "time_s" or "tpot_s" not in row):
+            told.append(f"{label} {text}")
+    line = f"The best design's 90 % intervals: {', '.join(told)}." if told else ""
+    return " ".join(part for part in (line, remarks_text(dict(row))) if part)
+
+
+def next_steps(folder: str, *, proven: bool) -> str:
+    """Where to look next, in commands on a run folder.
+
+    Args:
+        folder: of the run.
+        proven: whether it holds what a proof rests on.
+    """
+    steps = {f"codesign verify {folder}": "derives the bound anew"} if proven else {}
+    steps |= {
+        f"codesign explore {folder}": "moves numbers and limits",
+        f"codesign export {folder} --to ...": "writes launch commands",
+    }
+    return "\n".join(("Next:", *(f"  {command}   {what}" for command, what in steps.items())))
+
+
+def binding_text(rows: Sequence[Sequence[str]]) -> str:
+    """What holds the best design back, and what a tenth more of it would bring, in a sentence."""
+    moving = [row for row in rows if row[-1] != "nothing" or any(side != "0" for side in row[2:4])]
+    if not moving:
+        near = max(rows, key=lambda row: float(row[1].split()[0]))
+        return f"Nothing binds: nearest is {near[0]}, {near[1]} used."
+    told = (f"{row[0]}, {row[1]} used (10 % more brings {row[-1]})" for row in moving)
+    return f"What holds it back: {'; '.join(told)}."

@@ -1,0 +1,349 @@
+"""What a run tells beside its proof, derived anew from its configuration and its designs, and compared.
+
+Pricing is not the search: the frames are made here by what made them for the run, of designs read from the folder.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..config import Study, study_from_config
+from ..core.json_io import dumps
+from ..core.untrusted_io import read_frame, read_json, written
+from ..core.yaml_io import is_list, is_mapping, read_yaml, write_yaml
+from ..jaxprs.control_flow import LOOPS
+from ..report.build import text_of_page, without_pictures
+from ..report.run_folder import CHECKPOINT, MANIFEST, PAGE, PLAN_PREFIX, RunFolder, noted_names
+from ..search import Trace
+from ..search.certificate import Certificate, columns_of
+from ..search.results import Results, collect
+from ..staging import base_of
+from ..study.feasible_plans import Rules
+from ..verification import Refuted
+from .devices import add_devices
+from .left_files import summary_of
+from .optimize import add_intervals, some_design, trace_once
+from .unusual import unusual_answer
+
+SAME = 1e-10  # relative; how well what is told and what is derived must agree
+LOOPED = 1e-8  # the same where the model has fixed points, which magnify the last digits in which machines differ
+TINY = 1e-14  # absolute, of numbers of the summary: shares that are lost are differences
+DIFFERENCE = 1e-13  # absolute; the same of shares and slopes, small where large numbers nearly cancel
+BOX = 1e-8  # relative; how far outside its range a value may lie, for rounding
+ONCE = "run it again to have it verified"
+FRAMES = ("designs", "pareto", "ops", "elasticities", "links")
+
+
+def check_files(path: Path) -> str:
+    """Every file that a run is read from is there, and is what the run wrote.
+
+    Raises:
+        Refuted: naming the first that is not.
+    """
+    if not (path / MANIFEST).is_file():
+        raise Refuted(f"{MANIFEST} is missing, so what the run wrote is not known: {ONCE}")
+    noted = read_json(path / MANIFEST, f"{str(path / MANIFEST)!r}")
+    if not is_mapping(noted) or not all(isinstance(text, str) for text in noted.values()):
+        raise Refuted(f"{MANIFEST} should hold a mapping of files to checksums")
+    if (path / "certificate").is_dir() and not any(name.startswith("certificate/") for name in noted):
+        raise Refuted(f"{MANIFEST} tells nothing of certificate/, as an earlier release left it: {ONCE}")
+    for name in noted:
+        if not _inside(path, name) or not (path / name).is_file():
+            raise Refuted(f"{name} is missing: {MANIFEST} has its checksum")
+    for name in noted_names(path):
+        if name not in noted and name != CHECKPOINT:
+            raise Refuted(f"{name} is not a file that the run wrote: {MANIFEST} has no checksum of it")
+    there = written(path, noted)
+    for name, sum_ in noted.items():
+        if there[name] != sum_:
+            raise Refuted(f"{name} is not what the run wrote: its checksum differs from {MANIFEST}")
+    return f"{len(noted)} files are what the run wrote, by their checksums"
+
+
+def _inside(path: Path, name: str) -> bool:
+    return ".." not in Path(name).parts and not Path(name).is_absolute() and (path / name).resolve().is_relative_to(
+        path.resolve()
+    )  # fmt: skip
+
+
+def check_belongs(stored: tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]], folder: RunFolder) -> None:
+    """A certificate is of this configuration, of as many designs, and numbers its nodes as they stand.
+
+    Raises:
+        Refuted: it is of another run, or of a release that did not say.
+    """
+    header, tables = stored
+    if header.get("of") != written(folder.path, ["config.yaml"])["config.yaml"]:
+        raise Refuted("certificate.json is of another configuration than config.yaml")
+    if header.get("designs") != len(folder.designs):
+        raise Refuted(f"certificate.json is of {header.get('designs')} designs, the frame has {len(folder.designs)}")
+    if not is_mapping(header.get("sums")):
+        raise Refuted("certificate.json has no checksums of its tables")
+    number = tables["nodes"].get("number")
+    if number is not None and not np.array_equal(number, np.arange(len(number))):
+        raise Refuted("nodes.parquet: the nodes are not numbered as they stand")
+
+
+def study_anew(folder: RunFolder) -> tuple[Study, str]:
+    """The study that the overrides compose, which must be that of the configuration.
+
+    Raises:
+        Refuted: naming the first key that differs.
+        ConfigError: overrides that compose nothing.
+    """
+    study = study_from_config(*folder.overrides, conf=folder.conf)
+    found = read_yaml(write_yaml(study.resolved))
+    same("config.yaml", folder.config, found, how="overrides.txt composes")
+    return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(found):,} values"
+
+
+def results_anew(study: Study, folder: RunFolder, raw: pd.DataFrame) -> Results:
+    """All frames of the designs of a folder, priced again.
+
+    Args:
+        study: that the overrides compose.
+        folder: tells whether there were intervals.
+        raw: the designs as they stand in their file.
+
+    Raises:
+        Refuted: naming a design that the study does not have.
+    """
+    points, methods = _points(study, raw)
+    trace_once(study)
+    results = collect(study.problem, Trace(points, methods), study.seed, study.provenance)
+    drawn = any(str(name).endswith("_low") for name in raw.columns)
+    if drawn or folder.summary.get("regret") or folder.summary.get("errors"):
+        add_intervals(study, results)
+    add_devices(study, results)
+    return results
+
+
+def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
+    """All frames, priced again, against those of the folder.
+
+    Raises:
+        Refuted: naming file, row and column of the first number that differs.
+    """
+    raw = read_frame(folder.path / "designs.parquet", "designs.parquet")
+    results = results_anew(study, folder, raw)
+    checks, close = list[str](), closeness(study)
+    for name in FRAMES:
+        path = folder.path / f"{name}.parquet"
+        if not path.is_file():
+            raise Refuted(f"{name}.parquet is missing")
+        found = _as_kept(getattr(results, name))
+        _same_frame(path.name, raw if name == "designs" else read_frame(path, path.name), found, close)
+        if len(found):
+            checks.append(f"{name} {len(found):,} x {found.shape[1]}")
+    own = folder.certificate
+    if own is not None and own.workloads:
+        kept = read_frame(folder.path / "workloads.parquet", "workloads.parquet")
+        _same_frame("workloads.parquet", kept, _as_kept(pd.DataFrame(columns_of(own.workloads))), close)
+    return results, [f"frames priced anew, the same to {close:g}, rows x columns: {', '.join(checks)}"]
+
+
+def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, own: Certificate) -> str:
+    """All of the summary that follows from configuration, designs and proof; says how many values.
+
+    Args:
+        study: of the configuration.
+        folder: has the summary.
+        results: derived anew.
+        claim: what the numbers of the certificate say in words.
+        own: the summary's certificate, which is checked apart.
+
+    Raises:
+        Refuted: naming the first value that differs.
+    """
+    told = folder.summary
+    counts, seconds = told.get("counts"), told.get("seconds")
+    for name, part in (("counts", counts), ("seconds", seconds)):
+        if not is_mapping(part) or not all(_is_number(value) and value >= 0 for value in part.values()):
+            raise Refuted(f"summary.json: {name} is no mapping of names to numbers")
+    assert is_mapping(counts)
+    assert is_mapping(seconds)
+    trace = Trace({}, [], counts, seconds, claim, own)
+    found = json.loads(dumps(summary_of(study, results, trace)))
+    same("summary.json", told, found, close=closeness(study))
+    told_of = [one.plain for one in (*study.unusual, *unusual_answer(study, results))]
+    same("unusual.json", _json(folder, "unusual.json"), json.loads(dumps(told_of)))
+    same("provenance.json", _json(folder, "provenance.json"), json.loads(dumps(study.provenance)))
+    rest = {name: value for name, value in found.items() if name not in ("counts", "seconds", "certificate")}
+    return (
+        f"summary.json: {_leaves(rest):,} values beside its certificate; {_leaves(study.provenance):,} of"
+        f" provenance.json, {_leaves(told_of):,} of unusual.json"
+    )
+
+
+def check_page(folder: RunFolder) -> str:
+    """The page is what these files give; its pictures, which versions of the library draw anew, have a checksum.
+
+    Raises:
+        Refuted: it is another.
+    """
+    path = folder.path / PAGE
+    if not path.is_file():
+        return "report.html is not there: `codesign report` builds it"
+    if without_pictures(path.read_text(encoding="utf-8", errors="replace")) != text_of_page(folder):
+        raise Refuted(f"{PAGE} is not what the files of the run give: rebuild it with `codesign report {folder.path}`")
+    return "report.html says what these files give, but for its pictures"
+
+
+def closeness(study: Study) -> float:
+    """How well numbers of a study must agree."""
+    equations = base_of(some_design(study)).program.equations
+    return LOOPED if any(equation.name in LOOPS for equation in equations) else SAME
+
+
+def same(file: str, told: Any, found: Any, where: str = "", how: str = "derived", close: float = SAME) -> None:
+    """Compare two trees of plain values; `close` is how well numbers must agree, relatively.
+
+    Raises:
+        Refuted: naming the first place that differs.
+    """
+    place = f"{file}: {where}" if where else file
+    if is_mapping(told) and is_mapping(found):
+        for key in dict.fromkeys((*found, *told)):
+            inner = f"{where}.{key}" if where else str(key)
+            if key not in told or key not in found:
+                side = f"{how} is one" if key not in told else f"{how} is none"
+                raise Refuted(f"{file}: {inner} is {'missing' if key not in told else 'there'}, {side}")
+            same(file, told[key], found[key], inner, how, close)
+    elif is_list(told) and is_list(found):
+        if len(told) != len(found):
+            raise Refuted(f"{place} has {len(told)} entries, {how} are {len(found)}")
+        for number, (one, other) in enumerate(zip(told, found, strict=True)):
+            same(file, one, other, f"{where}[{number}]", how, close)
+    elif not _alike(told, found, close):
+        raise Refuted(f"{place} is {_short(told)}, {how} is {_short(found)}")
+
+
+def _alike(told: Any, found: Any, close: float) -> bool:
+    if _is_number(told) and _is_number(found):
+        return told == found or math.isclose(told, found, rel_tol=close, abs_tol=TINY * close / SAME)
+    return type(told) is type(found) and told == found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _short(value: Any) -> str:
+    text = f"{value:.12g}" if isinstance(value, float) else repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def _leaves(value: Any) -> int:
+    if is_mapping(value):
+        return sum(map(_leaves, value.values()))
+    return sum(map(_leaves, value)) if is_list(value) else 1
+
+
+def _json(folder: RunFolder, name: str) -> Any:
+    if not (folder.path / name).is_file():
+        raise Refuted(f"{name} is missing")
+    return read_json(folder.path / name, name)
+
+
+def _points(study: Study, raw: pd.DataFrame) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Designs of a frame and how they were found: variables of the study, inside their ranges, plans that are legal.
+
+    Raises:
+        Refuted: naming the first that is not.
+    """
+    space, points = study.space, dict[str, np.ndarray]()
+    known = {*space.plan, *space.hardware} or {*study.scenario.plan.told()}
+    names = [str(name) for name in raw.columns if str(name).removeprefix(PLAN_PREFIX) in known]
+    for name in (name for name in names if name.startswith(PLAN_PREFIX)):
+        column = raw[name].to_numpy()
+        if column.dtype.kind not in "fiu" or not np.isfinite(column).all():
+            raise Refuted(f"designs.parquet: column {name} holds what is no number")
+        points[name.removeprefix(PLAN_PREFIX)] = column.astype(float)
+    absent = sorted({*space.plan, *space.hardware} - {*points})
+    if absent:
+        raise Refuted(f"designs.parquet has no column {PLAN_PREFIX}{absent[0]}")
+    for name, values in space.lists.items():
+        wrong = np.flatnonzero(~np.isin(points[name], values))
+        if len(wrong):
+            raise Refuted(f"designs.parquet: row {wrong[0]}: {name} {points[name][wrong[0]]:g} is not in space.plan")
+    for name, variable in space.hardware.items():
+        inside = (points[name] >= variable.low * (1 - BOX)) & (points[name] <= variable.high * (1 + BOX))
+        if not inside.all():
+            row = int(np.argmin(inside))
+            raise Refuted(f"designs.parquet: row {row}: {name} {points[name][row]:g} is outside its range")
+    if space.plan:
+        legal, _ = Rules(space.lists, study.scenario)({name: points[name] for name in space.plan})
+        if not np.all(legal):
+            raise Refuted(f"designs.parquet: row {int(np.argmin(legal))}: its plan is not legal")
+    if "method" not in raw:
+        raise Refuted("designs.parquet has no column method")
+    return points, [str(text) for text in raw["method"]]
+
+
+def _as_kept(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame as it comes back from a file."""
+    buffer = BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return pd.read_parquet(buffer)
+
+
+def _same_frame(file: str, told: pd.DataFrame, found: pd.DataFrame, close: float) -> None:
+    """Compare every cell.
+
+    Raises:
+        Refuted: naming row and column of the first that differs.
+    """
+    names = [str(name) for name in found.columns]
+    other = [str(name) for name in told.columns]
+    if names != other:
+        first = next((name for name in (*names, *other) if (name in names) != (name in other)), None)
+        what = "columns in another order" if first is None else f"{'no' if first in names else 'a'} column {first}"
+        raise Refuted(f"{file} has {what}, unlike what is derived")
+    if len(told) != len(found):
+        raise Refuted(f"{file} has {len(told)} rows, derived are {len(found)}")
+    for name in names:
+        wrong = _differ(told[name], found[name], close, _rounding(file, name, found) * close / SAME)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise Refuted(
+                f"{file}: row {row}: {name} is {_short(told[name].iloc[row])}, derived is"
+                f" {_short(found[name].iloc[row])}"
+            )
+
+
+def _rounding(file: str, name: str, found: pd.DataFrame) -> float:
+    """What rounding may leave of a number of this column that is a difference."""
+    if name == "excess" or (file == "elasticities.parquet" and name != "value"):
+        return DIFFERENCE
+    if name.startswith("breakdown_s."):  # what of a part is not hidden behind others
+        return 1e-15 * float(found["time_s"].max())
+    return 0.0
+
+
+def _differ(told: pd.Series, found: pd.Series, close: float, rounding: float) -> np.ndarray:
+    """Which cells of a column are not the same."""
+    one, other = told.to_numpy(), found.to_numpy()
+    if other.dtype.kind in "fiu" and one.dtype.kind in "fiu":
+        return ~np.isclose(one.astype(float), other.astype(float), rtol=close, atol=rounding, equal_nan=True)
+    if one.dtype.kind != other.dtype.kind:
+        return np.ones(len(other), dtype=bool)
+    none = told.isna().to_numpy() & found.isna().to_numpy()
+    return np.array([a != b for a, b in zip(one, other, strict=True)], dtype=bool) & ~none
+
+
+def counted(told: Mapping[str, Any], known: Mapping[str, int]) -> list[str]:
+    """Counts of the summary against those that are known; names of the others.
+
+    Raises:
+        Refuted: naming the first that differs.
+    """
+    for name, value in known.items():
+        if name in told and told[name] != value:
+            raise Refuted(f"summary.json: counts.{name} is {told[name]}, derived is {value}")
+    return [f"counts.{name}" for name in told if name not in known]

@@ -1,0 +1,92 @@
+"""Who would be best if prices were others: the found designs priced anew, each with its plan as it is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from ..core.fields import get_path, replace
+from ..model.metrics import Account
+from ..model.ownership import Rented
+from ..model.scenario import Scenario
+from ..staging import base_of, running
+from ..uncertainty import with_room
+from .candidates import Candidate
+
+PRICE, RENT = "cluster.accelerator.price_usd", "cluster.facility.ownership.usd_per_device_h"
+UNMOVED = 1e-9  # relative: a number that changes the goal by less is none of its prices
+SHARED = (
+    ("electricity", "cluster.facility.usd_per_j"), ("the time of write-off", "cluster.facility.amortisation_s"),
+    ("PUE", "cluster.facility.pue"), ("the share of its life in use", "cluster.facility.busy_ratio"),
+)  # fmt: skip
+"""What all candidates have in common, in words, and its leaf."""
+
+FACTORS = (0.5, 2.0)  # prices of energy and years of use differ by about so much between sites
+
+
+def priced_anew(candidates: Sequence[Candidate], *, maximised: bool) -> pd.DataFrame:
+    """Who is best with each of the numbers that all share halved and doubled, and with what goal.
+
+    Numbers that change no goal are left out, as electricity where everything is rented. The last row is the price, or
+    the rent, of the best one's accelerators: `factor` is how many times it may be what it is until the next one
+    (`best`) is as good; infinite where the goal does not grow with it. Empty with less than two designs.
+    """
+    found = [candidate for candidate in candidates if candidate.best is not None]
+    if len(found) < 2:
+        return pd.DataFrame()
+    sign, names = -1.0 if maximised else 1.0, [candidate.label for candidate in found]
+    cases: list[dict[str, float]] = [{path: factor} for _, path in SHARED for factor in FACTORS]
+    paths = [_paid(candidate.scenario) for candidate in found]
+    goals = sign * np.array([_goals(one, [{}, {path: 2.0}, *cases]) for one, path in zip(found, paths, strict=True)])
+    now, dearer, others = goals[:, 0], goals[:, 1], goals[:, 2:]
+    rows: list[dict[str, Any]] = []
+    for at, (words, path, factor) in enumerate((words, path, f) for words, path in SHARED for f in FACTORS):
+        if np.allclose(others[:, at], now, rtol=UNMOVED, atol=0.0):
+            continue
+        best = int(np.argmin(others[:, at]))
+        goal = sign * others[best, at]
+        rows.append({"what": words, "path": path, "factor": factor, "best": names[best], "goal": goal})
+    first, second = (int(place) for place in np.argsort(now, kind="stable")[:2])
+    slope = dearer[first] - now[first]
+    until = 1 + (now[second] - now[first]) / slope if slope > 0 else np.inf
+    paid = "price" if paths[first] == PRICE else "rent"
+    what = f"the {paid} of {names[first]}'s accelerators"
+    rows.append(
+        {"what": what, "path": paths[first], "factor": until, "best": names[second], "goal": sign * now[second]}
+    )
+    return pd.DataFrame(rows)
+
+
+def _paid(scenario: Scenario) -> str:
+    """The leaf that says what an accelerator costs: its price, or its rent."""
+    owner = scenario.cluster.facility.ownership
+    return f"{RENT}.{owner.device}" if isinstance(owner, Rented) else PRICE
+
+
+def _goals(candidate: Candidate, cases: Sequence[Mapping[str, float]]) -> list[float]:
+    """The goal of a candidate's best design where some numbers are so many times what they are, as far as legal."""
+    assert candidate.study is not None
+    objective, scenario = candidate.study.objective, with_room(candidate.scenario)
+
+    def told(account: Account) -> list[Any]:
+        return [objective.value(account.metrics, objective.goal)]
+
+    program = base_of(scenario).asked(told)
+    changed = []
+    for case in cases:
+        changes = {path: _legal(path, float(get_path(scenario, path)) * factor) for path, factor in case.items()}
+        changed.append(jax.tree.leaves(with_room(replace(scenario, changes)) if changes else scenario))
+    kinds = [program.kinds[slot] for slot in program.inputs]
+    columns = zip(*changed, strict=True)
+    stacked = [np.stack([np.asarray(one, kind) for one in leaf], -1) for leaf, kind in zip(columns, kinds, strict=True)]
+    (values,) = running(program)(*stacked)
+    return [float(value) for value in np.broadcast_to(np.asarray(values, dtype=float), (len(cases),))]
+
+
+def _legal(path: str, value: float) -> float:
+    """A PUE of at least 1, a share of at most 1."""
+    if path.endswith(".pue"):
+        return min(max(value, 1.0), 4.0)
+    return min(value, 1.0) if path.endswith("_ratio") else value

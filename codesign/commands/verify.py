@@ -1,0 +1,330 @@
+"""`codesign verify`: a run's proof checked by a program that shares nothing with the search, and attacked."""
+
+import dataclasses
+import math
+import time
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..config import Study
+from ..core.disk_cache import keep_in
+from ..core.errors import ConfigError
+from ..core.json_io import dumps
+from ..report.run_folder import RunFolder, read_run, readable
+from ..search import Certificate, GridThenProof, Inverse, Mix, Pareto, Robust, Whole
+from ..search.certificate import CLAIMED, DIGITS
+from ..study.objective import feasible
+from ..verification import (
+    Answer,
+    Asked,
+    AskedMix,
+    AttackEffort,
+    Derivation,
+    Refuted,
+    StatedClaim,
+    derivation_of,
+    verify,
+)
+from ..verification.derivation import claim_of
+from ..verification.whole_check import SAME, VALUE, check_listed
+from .cases import SHOWN, cases_of, check_shown, check_told
+from .certificate_told import check_certificate, check_plans, check_workloads, claim_anew
+from .evidence_files import FOLDER, read_evidence
+from .setup import prepare_jax
+from .terminal import console
+from .told_anew import check_belongs, check_files, check_page, frames_anew, study_anew, summary_anew
+from .verify_front import answer_of_front, is_bounded
+from .verify_mix import answer_of_mix, asked_of_mix
+
+KEEPERS = (
+    "certified", "grid_then_proof", "inverse", "whole", "pareto", "mix", "robust", "amortised with a proof",
+)  # fmt: skip
+TIMES = 2.0  # the time of the search that a check may take, if nobody says how many designs an attack has
+Stored = tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]
+SEARCHED = ("search", "space", "objective", "seed", "name")  # keys of overrides that no design depends on
+
+
+def verify_run(run: str, attack: int | None, seed: int, *, as_json: bool = False) -> int:
+    """Check a run folder and print the answer.
+
+    Args:
+        run: the folder.
+        attack: designs to try; None: as many as the time of the search allows.
+        seed: of these.
+        as_json: print the answer as JSON.
+
+    Returns:
+        Exit code: 0 where nothing that is claimed is false, 1 where something is.
+
+    Raises:
+        ConfigError: a folder without a proof that could be checked, files that cannot be read, or a count that is none.
+    """
+    if attack is not None and attack < 0:
+        raise ConfigError(f"--attack {attack}: the number of designs to try cannot be negative")
+    if seed < 0:
+        raise ConfigError(f"--seed {seed}: a seed is 0 or more")
+    prepare_jax()
+    keep_in(None)  # what is verified is traced anew: a program that was kept may be one that the search read too
+    wall, cpu = time.perf_counter(), time.process_time()
+    folder = read_run(run)
+    with readable(folder.path):
+        claimed = folder.certificate
+        if claimed is None or not (claimed.front or claimed.goal):
+            raise ConfigError(f"{run!r} has no certificate: {_keepers()}")
+        answer, took = _answered(folder, claimed, attack, seed, Console(stderr=True, quiet=as_json))
+    seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+    _show(answer, seconds, took, as_json)
+    return 0 if answer.verified else 1
+
+
+def _answered(
+    folder: RunFolder, claimed: Certificate, attack: int | None, seed: int, out: Console
+) -> tuple[Answer, dict[str, float]]:
+    """The answer, and what the search took.
+
+    Raises:
+        ConfigError: see `verify_run`.
+    """
+    begun = Answer(False, "")
+    try:
+        begun.checks.append(check_files(folder.path))
+        study, text = study_anew(folder)
+        begun.checks.append(text)
+        stored = read_evidence(folder.path)
+        if stored is None and (claimed.bound is not None or claimed.certified or is_bounded(claimed)):
+            raise ConfigError(f"{str(folder.path)!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
+        if stored is not None:
+            check_belongs(stored, folder)
+        with _Watch(out) as watch:
+            watch("frames anew", 0, 1)
+            rest = _told(study, folder, claimed, begun)
+            answer = _proven(study, folder, claimed, stored, _effort(attack, _took(stored)), seed, watch)
+        answer.checks = begun.checks + answer.checks
+        if answer.verified:
+            _check_digits(claimed)
+            plans = answer.numbers.get("distinct_plans") if answer.numbers.get("every_plan") else None
+            rest += check_plans(folder.summary["counts"], None if plans is None else plans // _combinations(study))
+            answer.checks.append(check_page(folder))
+            rest = ["versions.json", "figures/", *(["certificate.took"] if stored else []), *dict.fromkeys(rest)]
+            answer.checks.append(f"not checked: {', '.join(rest)}")
+    except Refuted as found:
+        return Answer(False, f"not verified: {found}", begun.checks), {}
+    return answer, _took(stored)
+
+
+def _check_digits(claimed: Certificate) -> None:
+    """A bound has the digits that searches tell: one that was raised by less than one of them has more.
+
+    Raises:
+        Refuted: it has others.
+    """
+    if claimed.bound is not None and claimed.bound != float(f"{claimed.bound:.{DIGITS - 1}e}"):
+        raise Refuted(f"the bound {claimed.bound!r} has more than {DIGITS} digits: no search tells one so")
+
+
+def _told(study: Study, folder: RunFolder, claimed: Certificate, answer: Answer) -> list[str]:
+    """Check what the run tells beside its proof; names of what does not follow from anything.
+
+    Raises:
+        Refuted: naming what is not so.
+    """
+    results, texts = frames_anew(study, folder)
+    answer.checks.extend(texts)
+    claim = claim_anew(study, claimed, folder.summary.get("counts") or {})
+    answer.checks.append(summary_anew(study, folder, results, claim, claimed))
+    asked = None if isinstance(study.search, Mix) else asked_of(study)
+    return check_certificate(study, asked, folder, results, claimed)
+
+
+def _proven(
+    study: Study,
+    folder: RunFolder,
+    claimed: Certificate,
+    stored: Stored | None,
+    effort: AttackEffort,
+    seed: int,
+    watch: "_Watch",
+) -> Answer:
+    """The proof, checked."""
+    asked = asked_of_mix(study.search, study.seed) if isinstance(study.search, Mix) else asked_of(study)
+    if isinstance(asked, AskedMix):
+        if claimed.workloads:
+            check_workloads(study, asked, claimed)
+        answer = answer_of_mix(asked, claimed, stored, effort, seed, watch, same_claim, shown=folder.best)
+    elif claimed.front is not None:
+        answer = answer_of_front(
+            asked, folder.designs, folder.summary["certificate"]["front"], stored, effort, seed, watch
+        )
+    else:
+        answer = _answer(asked, study, folder, claimed, stored, effort, seed, watch)
+    assuming = study.scenario.workload.words.assuming
+    if answer.verified and assuming:
+        answer = dataclasses.replace(answer, line=f"{answer.line}; all under the assumption that {assuming}")
+    return answer
+
+
+def _effort(attack: int | None, took: dict[str, float]) -> AttackEffort:
+    """So many designs, or until the check has taken what the search took, so many times."""
+    return AttackEffort(attack, time.process_time() if not took else TIMES * took["cpu_s"])
+
+
+def _combinations(study: Study) -> int:
+    """Combinations of listed values, each of which has every plan."""
+    listed = study.search.values if isinstance(study.search, Whole) else {}
+    return math.prod(len({*map(float, values)}) for values in listed.values())
+
+
+def _took(stored: Stored | None) -> dict[str, float]:
+    """Seconds of the search; nothing where they are none."""
+    told = (stored[0].get("took") if stored else None) or {}
+    known = isinstance(told, dict) and {*told} == {"wall_s", "cpu_s"}
+    right = known and all(isinstance(value, int | float) and 0 <= value < math.inf for value in told.values())
+    return {name: float(value) for name, value in told.items()} if right else {}
+
+
+def asked_of(study: Study) -> Asked:
+    """What a study asks for, as a verification needs it."""
+    objective, search = study.objective, study.search
+    if isinstance(search, Inverse):
+        return Asked(study.scenario, study.space, objective, search.variable, -1.0 if search.most else 1.0)
+    if isinstance(search, Pareto):
+        first, *others = ((wanted.name, wanted.sign) for wanted in search.wanted)
+        return Asked(study.scenario, study.space, objective, *first, levelled=dict(others))
+    asked = Asked(study.scenario, study.space, objective, objective.goal, 1.0 if objective.minimise else -1.0)
+    if isinstance(search, Whole):
+        return dataclasses.replace(asked, values=search.values, units=search.units)
+    if isinstance(search, Robust):
+        cases = cases_of(study.problem, search.cases, search.how, search.tail, study.seed)
+        return dataclasses.replace(asked, scenario=search.cases.with_room(study.scenario), cases=cases)
+    return asked
+
+
+def _keepers() -> str:
+    return f"the searches that keep one are {', '.join(KEEPERS)} (run it again with one of them)"
+
+
+def _answer(
+    asked: Asked,
+    study: Study,
+    folder: RunFolder,
+    claimed: Certificate,
+    stored: Stored | None,
+    attack: AttackEffort,
+    seed: int,
+    watch: "_Watch",
+) -> Answer:
+    """Compare what the run says in its several files, then check it."""
+    proof: Derivation | Refuted | None = None
+    try:
+        claim = claim_of(claimed.claimed())
+        if stored is not None:
+            claim = same_claim(claimed, claim_of(stored[0].get("claim") or {}))
+            proof = derivation_of(*stored)
+        check_told(asked, study.search, study.seed, claimed, claim)
+        joined = isinstance(study.search, GridThenProof)  # of two designs that are nearly the same one is shown
+        check_shown(folder, claim, SAME if joined else SHOWN)
+        _check_frame(asked, folder, claim)
+    except (Refuted, KeyError, TypeError, ValueError) as found:
+        return Answer(False, f"not verified: {found if isinstance(found, Refuted) else 'claim cannot be read'}")
+    answer = verify(asked, claim, proof, attack, seed, watch)
+    if not answer.verified and "plan." in answer.line:
+        kept = [text for text in folder.overrides if text.lstrip("+~").split(".")[0].split("=")[0] not in SEARCHED]
+        answer.numbers["again"] = " ".join(["codesign evaluate", *kept, answer.line.rpartition("): ")[2]])
+    return answer
+
+
+def same_claim(claimed: Certificate, claim: StatedClaim) -> StatedClaim:
+    """The claim of the certificate, which must be that of the summary, from which reports are made.
+
+    Raises:
+        Refuted: naming the value that differs.
+    """
+    for name in CLAIMED:
+        told, value = getattr(claimed, name), getattr(claim, name)
+        if told != value:
+            raise Refuted(f"summary.json claims {name} {told}, certificate.json {value}")
+    if claimed.certified and claim.bound is None and not claim.infeasible:
+        raise Refuted("summary.json claims a proof, certificate.json neither a bound nor that nothing is feasible")
+    return claim
+
+
+def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
+    """The best row of the frame, which reports show: as good as it says, and not better than the bound.
+
+    The frame is of nominal constants, where these are uncertain; bound and best of the claim are over all cases.
+
+    Raises:
+        Refuted: naming what differs.
+    """
+    best = folder.best
+    if not best.get("feasible"):
+        return
+    if claim.infeasible and asked.cases is None:
+        raise Refuted("designs.parquet has a feasible design, claimed is that there is none")
+    point = {name: float(best[f"var.{name}"]) for name in (*asked.space.plan, *asked.space.hardware)}
+    if claim.best is not None:
+        check_listed(asked, point, "designs.parquet: the best design")
+    value, excess = asked.nominal.priced(point)
+    said = float(best["objective"] if asked.goal == asked.objective.goal else best[f"var.{asked.goal}"])
+    if not math.isclose(value, said, rel_tol=VALUE) or not feasible(excess):
+        raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, not {said:.9g} as it says")
+    if asked.cases is not None:
+        value, excess = asked.priced(point)
+    elif claim.best is not None and asked.sign * (math.log(value) - math.log(claim.best)) > SAME:
+        raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, claimed is {claim.best:.9g}")
+    if excess <= 0 and claim.infeasible:
+        raise Refuted("designs.parquet has a design that is feasible in every case, claimed is that there is none")
+    if excess <= 0 and asked.sign * math.log(value) < claim.log_bound - SAME:
+        raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, the bound is {claim.bound:.9g}")
+
+
+def _show(answer: Answer, seconds: dict[str, float], took: dict[str, float], as_json: bool) -> None:
+    """What was checked and the answer; times beside those that the search took, compilation included."""
+    if as_json:
+        found: dict[str, Any] = {"verified": answer.verified, "answer": answer.line, "checks": answer.checks}
+        found |= answer.numbers | seconds | {f"search_{name}": value for name, value in took.items()}
+        print(dumps(found, indent=2))
+        return
+    out = console()
+    for text in answer.checks:
+        out.print(f"- {text}", highlight=False, markup=False)
+    if "again" in answer.numbers:
+        out.print(answer.numbers["again"], highlight=False, markup=False)
+    times = f"verification {seconds['wall_s']:.1f} s ({seconds['cpu_s']:.1f} CPU s)"
+    if took:
+        times += f"; the search took {took['wall_s']:.1f} s ({took['cpu_s']:.1f} CPU s)"
+    out.print(times, highlight=False, markup=False)
+    out.print(answer.line, highlight=False, markup=False, soft_wrap=True)
+
+
+class _Watch:
+    """A progress bar on a terminal, one line a stage elsewhere."""
+
+    def __init__(self, out: Console):
+        self.out, self.stage = out, ""
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=out, disable=not out.is_terminal, transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("reading", total=None)
+
+    def __enter__(self) -> "_Watch":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Take a report."""
+        if stage != self.stage:
+            self.stage = stage
+            if not self.out.is_terminal:
+                self.out.print(stage, highlight=False)
+        self.bar.update(self.task, description=stage, completed=done, total=total)

@@ -1,0 +1,1 @@
+"""What the model is held against: measurements, calibration, validation, published claims."""

@@ -1,0 +1,228 @@
+"""Which table measures which kernel model: rows to work, and the range of every constant."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ...model.hardware import (
+    AbstractKernel,
+    DecodeAttention,
+    Elementwise,
+    Gemm,
+    GroupedGemm,
+    PrefillAttention,
+    Roofline,
+)
+from .gpus import FORMATS
+
+Columns = dict[str, np.ndarray]
+Range = tuple[float, float, float]  # start, low, high
+
+ROUTING = {  # distribution -> tokens of the most loaded rank over the mean, touched experts over an even spread's
+    "balanced": (1.0, 1.0),
+    "power_law_1.01": (1.99, 0.95),
+    "power_law_1.2": (2.31, 0.85),
+}
+"""Medians of a joint fit with the kernel constants over every device, framework and number format."""
+
+MLA_QUERY, MLA_VALUE, MLA_LATENT, MLA_ABSORBED = (
+    192.0,
+    128.0,
+    576.0,
+    1088.0,
+)  # [deepseek2024v2]: 128 + 64, 512 + 64, + 512
+
+
+class KernelTable(NamedTuple):
+    """A class of measured kernels.
+
+    works turns rows into one or more launches, each a column set of `Work`; the prediction is their sum. scaling says
+    how a constant changes from chip to chip: exponents of peak and of memory bandwidth, each per processor.
+    """
+
+    name: str
+    pattern: str
+    required: tuple[str, ...]
+    format_column: str
+    model: type[AbstractKernel]
+    ranges: dict[str, Range]
+    works: Callable[[pd.DataFrame], list[Columns]]
+    operand: bool = False  # the model has operand_bytes
+    chip: bool = True  # the model has a chip
+    fixed: dict[str, float] = {}  # noqa: RUF012 (a constant of the class)
+    scaling: dict[str, tuple[float, float]] = {}  # noqa: RUF012
+    latency: str = "latency_us"
+
+
+def _column(rows: pd.DataFrame, name: str) -> np.ndarray:
+    return rows[name].to_numpy(dtype=float)
+
+
+def _bytes_of(rows: pd.DataFrame, column: str) -> np.ndarray:
+    return rows[column].map(lambda name: FORMATS[name][2] if name in FORMATS else 2.0).to_numpy(dtype=float)
+
+
+def gemm_works(rows: pd.DataFrame) -> list[Columns]:
+    """[m, k] x [k, n] with a 16-bit result."""
+    m, n, k = (_column(rows, c) for c in ("m", "n", "k"))
+    element = _bytes_of(rows, "dtype")
+    return [{"flops": 2 * m * n * k, "nbytes": (m * k + n * k) * element + 2 * m * n, "rows": m, "cols": n, "depth": k}]
+
+
+def prefill_works(rows: pd.DataFrame) -> list[Columns]:
+    """Causal attention of q new tokens over k keys."""
+    bs, q, k, heads, kv, dim = (
+        _column(rows, c)
+        for c in ("batch_size", "q_len_tokens", "kv_len_tokens", "num_heads", "num_kv_heads", "head_dim")
+    )
+    pairs = bs * heads * (q * k - 0.5 * q * (q - 1))
+    nbytes = 2 * bs * kv * k * dim * _bytes_of(rows, "kv_cache_dtype") + 2 * bs * heads * q * dim * 2
+    shape = {"rows": q, "cols": k, "depth": dim, "batch": bs * heads, "groups": bs * kv}
+    return [{"flops": 4 * pairs * dim, "nbytes": nbytes, **shape}]
+
+
+def decode_works(rows: pd.DataFrame) -> list[Columns]:
+    """One query token a sequence against its cache."""
+    bs, k, heads, kv, dim = (
+        _column(rows, c) for c in ("batch_size", "kv_len_tokens", "num_heads", "num_kv_heads", "head_dim")
+    )
+    nbytes = 2 * bs * kv * k * dim * _bytes_of(rows, "kv_cache_dtype") + 2 * bs * heads * dim * 2
+    shape = {"rows": np.ones_like(k), "cols": k, "depth": dim, "batch": bs * heads, "groups": bs * kv}
+    return [{"flops": 4 * bs * heads * k * dim, "nbytes": nbytes, **shape}]
+
+
+def mla_prefill_works(rows: pd.DataFrame) -> list[Columns]:
+    """Latent attention with keys and values expanded per head."""
+    bs, q, k, heads = (_column(rows, c) for c in ("batch_size", "q_len_tokens", "kv_len_tokens", "num_heads"))
+    width = MLA_QUERY + MLA_VALUE
+    pairs = bs * heads * (q * k - 0.5 * q * (q - 1))
+    nbytes = bs * heads * width * (k * _bytes_of(rows, "kv_cache_dtype") + 2 * q)
+    depth = np.full_like(q, MLA_QUERY)
+    shape = {"rows": q, "cols": k, "depth": depth, "batch": bs * heads, "groups": bs}
+    return [{"flops": 2 * pairs * width, "nbytes": nbytes, **shape}]
+
+
+def mla_decode_works(rows: pd.DataFrame) -> list[Columns]:
+    """Latent attention with the expansions absorbed: every head reads the one latent vector."""
+    bs, k, heads = (_column(rows, c) for c in ("batch_size", "kv_len_tokens", "num_heads"))
+    nbytes = bs * k * MLA_LATENT * _bytes_of(rows, "kv_cache_dtype") + 2 * bs * heads * MLA_ABSORBED
+    depth = np.full_like(k, MLA_QUERY)
+    shape = {"rows": np.ones_like(k), "cols": k, "depth": depth, "batch": bs * heads, "groups": bs}
+    return [{"flops": 2 * bs * heads * k * MLA_ABSORBED, "nbytes": nbytes, **shape}]
+
+
+def moe_works(rows: pd.DataFrame) -> list[Columns]:
+    """The two grouped products of the most loaded rank: up with gate, then down."""
+    tokens, hidden, inner, top_k, experts, tp, ep = (
+        _column(rows, c)
+        for c in ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+    )
+    routing = rows["distribution"].map(lambda name: ROUTING.get(str(name), ROUTING["balanced"]))
+    load = np.where(ep > 1, [r[0] for r in routing], 1.0)
+    spread = np.asarray([r[1] for r in routing])
+    even = (rows["distribution"] == "balanced").to_numpy()
+    local, width, mean = experts / ep, inner / tp, tokens * top_k / ep
+    drawn = local * (1 - np.exp(-np.minimum(mean / local * spread, 50.0)))
+    touched = np.where(even, np.minimum(local, np.maximum(mean, 1.0)), np.maximum(drawn, 1.0))
+    routed, element = mean * load, _bytes_of(rows, "dtype")
+
+    routing = {"tokens": tokens, "visits": top_k, "experts": experts, "shards": tp, "load": load}
+
+    def product(depth: np.ndarray, cols: np.ndarray, back: float) -> Columns:
+        nbytes = touched * depth * cols * element + routed * (depth + cols) * 2
+        shape = {"rows": routed / local, "cols": cols, "depth": depth, "batch": local, "groups": touched}
+        shape |= routing | {"back": np.full_like(tokens, back)}
+        return {"flops": 2 * routed * depth * cols, "nbytes": nbytes, **shape}
+
+    return [product(hidden, 2 * width, 0.0), product(width, hidden, 1.0)]
+
+
+def elementwise_works(rows: pd.DataFrame) -> list[Columns]:
+    """Reads bf16 and writes bytes, a row at a time."""
+    m, k = _column(rows, "m"), _column(rows, "k")
+    return [{"flops": 0 * m, "nbytes": 3 * m * k, "rows": m, "cols": k}]
+
+
+US = 1e-6
+GEMM: dict[str, Range] = {
+    "t0_s": (4 * US, 0.3 * US, 40 * US), "compute_ratio": (0.8, 0.1, 1.2), "memory_ratio": (0.85, 0.1, 1.2),
+    "cache_ratio": (4, 0.5, 20), "fill_depth": (100, 1, 2000), "small_tile_loss": (0.2, 1e-3, 2),
+    "wave_rounding": (0.4, 0.01, 1), "norm": (3, 1, 12), "cached_rows": (0.5, 0.02, 4), "cached_cols": (0.1, 0.02, 4),
+    "throttle_loss": (0.1, 1e-3, 1), "split_s": (2 * US, 0.01 * US, 20 * US), "quantise_passes": (0.05, 1e-3, 5),
+}  # fmt: skip
+PREFILL: dict[str, Range] = {
+    "t0_s": (6 * US, 0.3 * US, 60 * US), "compute_ratio": (0.6, 0.02, 1.5), "memory_ratio": (0.6, 0.02, 2),
+    "cache_ratio": (3, 0.2, 50), "cached_share": (0.3, 0.01, 1.2), "row_cost": (60, 0.1, 5000),
+    "block_cost": (2000, 0.1, 1e6), "longest_block": (0.5, 0.01, 8), "norm": (2, 1, 12),
+    "throttle_loss": (0.05, 1e-3, 1), "cost_64": (1.3, 0.2, 5), "cost_192": (1, 0.2, 5), "cost_256": (1, 0.1, 10),
+    "cost_512": (1, 0.05, 20),
+}  # fmt: skip
+DECODE: dict[str, Range] = {
+    "t0_s": (6 * US, 0.3 * US, 60 * US), "compute_ratio": (0.3, 3e-3, 1.2), "memory_ratio": (0.85, 0.1, 1.2),
+    "cache_ratio": (4, 0.3, 20), "processor_ratio": (3, 0.1, 20), "cached_share": (0.3, 0.02, 1.2),
+    "wave_rounding": (0.5, 0.01, 1), "fill_keys": (64, 1, 2000), "norm": (3, 1, 12),
+    "group_s": (0.5 * US, 1e-3 * US, 20 * US), "split_s": (2 * US, 0.01 * US, 20 * US), "most_splits": (100, 1, 512),
+    "traffic_2": (1.1, 0.2, 20), "traffic_8": (1.5, 0.2, 50), "traffic_32": (3, 0.2, 100), "traffic_64": (10, 0.5, 500),
+    "group_2": (1.1, 0.1, 20), "group_8": (1.5, 0.1, 50), "group_32": (4, 0.1, 100), "group_64": (10, 0.3, 500),
+}  # fmt: skip
+GROUPED: dict[str, Range] = {
+    "t0_s": (10 * US, 0.5 * US, 150 * US), "compute_ratio": (0.5, 0.02, 1.2), "memory_ratio": (0.7, 0.02, 1.2),
+    "row_s": (2.5e-9, 5e-12, 1e-6), "group_s": (1e-7, 5e-10, 1e-5), "pad_rows": (30, 0.1, 600),
+    "fill_depth": (100, 1, 5000), "short_rows": (20, 0.1, 2000), "activation_passes": (1.5, 0.05, 20),
+    "norm": (3, 1, 12),
+}  # fmt: skip
+ELEMENTWISE: dict[str, Range] = {
+    "t0_s": (4 * US, 0.3 * US, 60 * US), "memory_ratio": (0.85, 0.05, 2), "cache_ratio": (3, 0.2, 50),
+    "cached_share": (0.5, 0.02, 1.2), "row_s": (7e-8, 1e-10, 1e-5), "norm": (4, 1, 12),
+}  # fmt: skip
+
+SCALED_GEMM = {"cache_ratio": (1.0, -1.0)}  # caches are built to feed the arithmetic, not in step with the memory
+SCALED_CACHE = {"cache_ratio": (0.0, -1.0)}  # as many bytes a cycle from each processor's cache
+SCALED_PREFILL = SCALED_CACHE | {"row_cost": (1.0, 0.0), "block_cost": (1.0, 0.0)}
+"""A row or block costs a processor the same time outside its matrix units: more of faster ones' FLOPs."""
+
+COMMON = ("gpu", "framework", "latency_us")
+GQA = ("kv_cache_dtype", "batch_size", "q_len_tokens", "kv_len_tokens", "num_heads", "num_kv_heads", "head_dim")
+MLA = ("mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "q_len_tokens", "kv_len_tokens")
+MOE = ("dtype", "distribution", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
+       "moe_ep_size")  # fmt: skip
+
+TABLES = (
+    KernelTable("gemm", "gemm_*.csv", (*COMMON, "dtype", "m", "n", "k"), "dtype", Gemm, GEMM, gemm_works, True,
+                scaling=SCALED_GEMM),
+    KernelTable(
+        "attention_prefill", "attention_context_*.csv", (*COMMON, "attn_dtype", *GQA), "attn_dtype",
+        PrefillAttention, PREFILL, prefill_works, scaling=SCALED_PREFILL,
+    ),
+    KernelTable(
+        "attention_decode", "attention_generation_*.csv", (*COMMON, "attn_dtype", *GQA), "attn_dtype",
+        DecodeAttention, DECODE, decode_works, scaling=SCALED_CACHE,
+    ),
+    KernelTable(
+        "mla_prefill", "mla_context*.csv", (*COMMON, *MLA), "mla_dtype", PrefillAttention,
+        {key: PREFILL[key] for key in PREFILL if not key.startswith("cost_")}, mla_prefill_works,
+        scaling=SCALED_PREFILL,
+    ),
+    KernelTable(
+        "mla_decode", "mla_generation*.csv", (*COMMON, *MLA), "mla_dtype", DecodeAttention, DECODE, mla_decode_works,
+        fixed={"query_tile": 32.0}, scaling=SCALED_CACHE,
+    ),
+    KernelTable("moe_gemm", "moe_*.csv", (*COMMON, *MOE), "dtype", GroupedGemm, GROUPED, moe_works, True),
+    KernelTable(
+        "elementwise", "elementwise_*.csv", (*COMMON, "quant_dtype", "m", "k"), "quant_dtype", Elementwise,
+        ELEMENTWISE, elementwise_works, scaling=SCALED_CACHE,
+    ),
+)  # fmt: skip
+
+ROOFLINE: dict[str, Range] = {
+    "t0_s": (5 * US, 0.3 * US, 150 * US), "compute_ratio": (0.6, 1e-3, 1.5), "memory_ratio": (0.7, 1e-3, 4),
+}  # fmt: skip
+ROOFLINES = tuple(
+    table._replace(
+        name=f"{table.name}_roofline", model=Roofline, ranges=ROOFLINE, operand=False, chip=False, fixed={}, scaling={}
+    )
+    for table in TABLES
+)
+"""The same tables read as three constants: for searches over very many designs."""

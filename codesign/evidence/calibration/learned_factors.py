@@ -1,0 +1,267 @@
+"""Networks of `hardware.residual` trained on measured kernels: what the fitted constants of a class leave over.
+
+One network a class of kernels, for all accelerators, frameworks and number formats together. The physics stay as they
+were fitted; the network learns log(measured / physics) of whole rows, so that of rows of several launches each has its
+own factor. Accelerators are dropped at random while it learns: what is left serves those that nobody measured.
+
+Source: [loshchilov2019] for the optimizer; loss, sizes and steps are assumed, chosen on rows held out.
+"""
+
+import dataclasses
+import io
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ...model.hardware.residual import (
+    BOUND,
+    EDITION,
+    FARTHEST,
+    LAYERS,
+    FittedOn,
+    ShapeNetwork,
+    applied,
+    features,
+    learnt,
+    logistic_unit,
+    network_of,
+)
+from .constants import Node, build
+from .fit import NOISY_S, NOISY_WEIGHT, SCALE, described_array, in_buckets, launch_seconds, work_of
+from .kernel_tables import TableGroup
+from .prediction_errors import score
+
+HIDDEN, STEPS, BATCH, RATE, DECAY = 64, 6000, 1024, 3e-3, 0.1
+WIDER = {"moe_gemm": 96}  # class -> its hidden layers: routing and two products are more to tell
+DROPPED = 0.1  # share of rows whose accelerator is not told
+AVERAGED = 0.998  # of the weights so far, in each step: their mean over the last five hundred is kept
+FEWEST = 400  # rows of a class below which nothing is learned
+HELD_OUT = 0.3
+LEARNED = ("gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "moe_gemm")
+"""Classes whose launches say their shapes; those of element-wise kernels are bytes alone."""
+
+
+class FactorModel(nn.Module):
+    """Log of the factor from scaled features and places in the lists of names."""
+
+    sizes: tuple[int, ...]
+    hidden: int = HIDDEN
+
+    @nn.compact
+    def __call__(self, scaled: jax.Array, places: jax.Array) -> jax.Array:
+        """Of rows [rows, launches, features] with places [rows, 3]."""
+        start = nn.initializers.normal(0.1)
+        context = jnp.zeros(self.hidden)
+        for number, size in enumerate(self.sizes):
+            embed = nn.Embed(size, self.hidden, embedding_init=start, name=f"embedding_{number}")
+            context = context + embed(places[:, number])
+        hidden = nn.Dense(self.hidden, name="layer_0")(scaled) + context[:, None]
+        for number in range(1, LAYERS):
+            last = number == LAYERS - 1
+            init = nn.initializers.normal(0.01 / np.sqrt(self.hidden)) if last else nn.initializers.lecun_normal()
+            hidden = nn.Dense(1 if last else self.hidden, name=f"layer_{number}", kernel_init=init)(
+                logistic_unit(hidden)
+            )
+        return BOUND * jnp.tanh(hidden[..., 0])
+
+
+class Launches(NamedTuple):
+    """Launches of one class: features [n, launches, features], places [n, 3], seconds of the physics [n, launches]."""
+
+    features: np.ndarray
+    places: np.ndarray
+    physics_s: np.ndarray
+    measured_s: np.ndarray
+    owner: np.ndarray  # number of the group of each row
+
+    def some(self, chosen: np.ndarray) -> "Launches":
+        """Only these."""
+        return Launches(*(column[chosen] for column in self))
+
+
+def label_of(group: TableGroup) -> FittedOn:
+    """What its constants are called."""
+    return FittedOn(group.table.name, group.device.accelerator, group.framework, group.number_format)
+
+
+def launches_of(groups: Sequence[TableGroup], kernels: Sequence[Any]) -> Launches:
+    """All rows of the groups of one class, with the physics of each launch."""
+    names = names_of(groups)
+    parts = []
+    for number, (group, kernel) in enumerate(zip(groups, kernels, strict=True)):
+        count = len(group.measured_s)
+        told = np.asarray(features(work_of(np.moveaxis(described_array(group), -1, 0)), kernel.chip))
+        place = [words.index(word) + 1 for words, word in zip(names, label_of(group)[1:], strict=True)]
+        parts.append(
+            Launches(
+                told,
+                np.tile(place, (count, 1)),
+                launch_seconds(kernel, group),
+                group.measured_s,
+                np.full(count, number),
+            )
+        )
+    return Launches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def names_of(groups: Sequence[TableGroup]) -> tuple[tuple[str, ...], ...]:
+    """Accelerators, frameworks and number formats, each in alphabetical order."""
+    return tuple(tuple(sorted(set(words))) for words in zip(*(label_of(group)[1:] for group in groups), strict=True))
+
+
+def train(
+    rows: Launches, names: tuple[tuple[str, ...], ...], seed: int = 0, steps: int = STEPS, hidden: int = HIDDEN
+) -> ShapeNetwork:
+    """The network of one class, its hidden layers so wide."""
+    mean = rows.features.mean(axis=(0, 1))
+    spread = rows.features.std(axis=(0, 1)) + 1e-3
+    scaled = np.clip((rows.features - mean) / spread, -FARTHEST, FARTHEST).astype(np.float32)
+    model = FactorModel(tuple(len(words) + 1 for words in names), hidden)
+    key, first = jax.random.split(jax.random.PRNGKey(seed))
+    weights = model.init(first, jnp.asarray(scaled[:1]), jnp.asarray(rows.places[:1]))
+    rule = optax.adamw(optax.cosine_decay_schedule(RATE, steps), weight_decay=DECAY)
+    physics, measured = rows.physics_s.astype(np.float32), rows.measured_s.astype(np.float32)
+
+    def loss(weights: Any, chosen: jax.Array, key: jax.Array) -> jax.Array:
+        untold = jax.random.bernoulli(key, DROPPED, chosen.shape)
+        places = jnp.asarray(rows.places)[chosen]
+        places = places.at[:, 0].set(jnp.where(untold, 0, places[:, 0]))
+        factors = jnp.exp(model.apply(weights, jnp.asarray(scaled)[chosen], places))
+        seconds = jnp.asarray(measured)[chosen]
+        missed = jnp.log((factors * jnp.asarray(physics)[chosen]).sum(axis=1) / seconds)
+        weight = jnp.where(seconds > NOISY_S, 1.0, NOISY_WEIGHT)
+        return SCALE * (weight * (jnp.sqrt(1 + (missed / SCALE) ** 2) - 1)).mean()
+
+    @jax.jit
+    def step(state: Any, _: Any) -> Any:
+        weights, kept, memory, key = state
+        key, for_rows, for_drop = jax.random.split(key, 3)
+        chosen = jax.random.randint(for_rows, (min(BATCH, len(measured)),), 0, len(measured))
+        updates, memory = rule.update(jax.grad(loss)(weights, chosen, for_drop), memory, weights)
+        weights = optax.apply_updates(weights, updates)
+        kept = jax.tree.map(lambda old, new: AVERAGED * old + (1 - AVERAGED) * new, kept, weights)
+        return (weights, kept, memory, key), None
+
+    (_, kept, _, _), _ = jax.lax.scan(step, (weights, weights, rule.init(weights), key), length=steps)
+    found = jax.tree.map(np.asarray, kept)["params"]
+    layers = [found[f"layer_{i}"] for i in range(LAYERS)]
+    return ShapeNetwork(
+        tuple(layer["kernel"] for layer in layers), tuple(layer["bias"] for layer in layers), mean, spread, names,
+        tuple(found[f"embedding_{i}"]["embedding"] for i in range(len(names))),
+    )  # fmt: skip
+
+
+def corrected(
+    rows: Launches, groups: Sequence[TableGroup], kernels: Sequence[Any], network: ShapeNetwork
+) -> np.ndarray:
+    """Seconds of rows, each launch with its factor."""
+    found = np.empty(len(rows.measured_s))
+    for number, (group, kernel) in enumerate(zip(groups, kernels, strict=True)):
+        mine = rows.owner == number
+        found[mine] = (factors(kernel, group, lambda _: network) * rows.physics_s[mine]).sum(axis=1)
+    return found
+
+
+_applied = eqx.filter_jit(applied)
+
+
+def factors(kernel: Any, group: TableGroup, find: Callable[[str], ShapeNetwork | None]) -> np.ndarray:
+    """Learned factor of every launch of every row [rows, launches]."""
+    work, known = described_array(group), learnt(kernel, find)
+    if known is None:
+        return np.ones(work.shape[:2])
+    chip, context = dataclasses.replace(known.chip, label=""), jnp.asarray(known.context)
+    found = [
+        np.asarray(_applied(known.network, context, work_of(jnp.asarray(piece).T), chip))[:count]
+        for piece, count in in_buckets(work.reshape(-1, work.shape[-1]))
+    ]
+    return np.concatenate(found).reshape(work.shape[:2])
+
+
+class KernelSeconds(NamedTuple):
+    """Seconds of every row: by the formulas alone, and with the learned factors that come with the package."""
+
+    physics: np.ndarray
+    learned: np.ndarray
+
+
+def predicted(kernel: Any, group: TableGroup) -> KernelSeconds:
+    """Seconds of every row by a kernel model."""
+    apart = launch_seconds(kernel, group)
+    return KernelSeconds(apart.sum(axis=1), (factors(kernel, group, network_of) * apart).sum(axis=1))
+
+
+def as_bytes(network: ShapeNetwork) -> bytes:
+    """The content of its file: arrays alone, the same for the same network."""
+    arrays = {f"weight_{i}": part for i, part in enumerate(network.weights)}
+    arrays |= {f"bias_{i}": part for i, part in enumerate(network.biases)}
+    arrays |= {f"embedding_{i}": part for i, part in enumerate(network.embeddings)}
+    arrays |= {f"names_{i}": np.asarray(words) for i, words in enumerate(network.names)}
+    arrays |= {"mean": network.mean, "spread": network.spread, "edition": np.asarray(EDITION)}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+class Learned(NamedTuple):
+    """What a calibration leaves of networks: content of each file, and a row of the card a class and stratum."""
+
+    files: dict[str, bytes]
+    card: list[dict[str, object]]
+
+
+def learn(
+    groups: Sequence[TableGroup], fitted: Mapping[tuple[str, str, str, str], Node], progress: Callable[[str], None]
+) -> Learned:
+    """Networks of every class that was measured often enough, on top of fitted constants."""
+    together: dict[str, list[TableGroup]] = defaultdict(list)
+    for group in groups:
+        if group.table.name in LEARNED:
+            together[group.table.name].append(group)
+    learned = Learned({}, [])
+    for kind, members in sorted(together.items()):
+        count = sum(len(group.measured_s) for group in members)
+        if count < FEWEST:
+            progress(f"{kind}: {count} rows are too few to learn what the constants leave over ({FEWEST} at least)")
+            continue
+        kernels = [build(fitted[_key(group)]) for group in members]
+        rows, names = launches_of(members, kernels), names_of(members)
+        hidden, width = np.random.default_rng(0).random(count) < HELD_OUT, WIDER.get(kind, HIDDEN)
+        tried = corrected(rows, members, kernels, train(rows.some(~hidden), names, hidden=width))
+        network = train(rows, names, hidden=width)
+        learned.files[f"{kind}.npz"] = as_bytes(network)
+        card = list(_card(kind, members, rows, hidden, tried))
+        learned.card.extend(card)
+        progress(
+            f"{kind}: learned on {count} rows, median {card[0]['physics']:.1%} -> {card[0]['held_out']:.1%} held out"
+        )
+    return learned
+
+
+def _key(group: TableGroup) -> tuple[str, str, str, str]:
+    return (group.device.accelerator, group.framework, group.table.name, group.number_format)
+
+
+def _card(
+    kind: str, groups: Sequence[TableGroup], rows: Launches, hidden: np.ndarray, tried: np.ndarray
+) -> list[dict[str, object]]:
+    """Errors on rows above 10 us that the network of a second training did not see: of all, and by number format."""
+    formats = np.asarray([group.number_format for group in groups])[rows.owner]
+    physics, seen = rows.physics_s.sum(axis=1), hidden & (rows.measured_s > NOISY_S)
+    found: list[dict[str, object]] = []
+    for name in ("all", *sorted(set(formats))):
+        mine = seen & ((formats == name) | (name == "all"))
+        if mine.any():
+            before, after = (score(values[mine], rows.measured_s[mine]) for values in (physics, tried))
+            gpus = {group.device.name for group in groups if name in ("all", group.number_format)}
+            told = {"class": kind, "number_format": name, "gpus": " ".join(sorted(gpus)), "rows": len(rows.measured_s)}
+            errors = {"held_out_rows": after.n, "physics": before.median, "held_out": after.median}
+            found.append(told | errors | {"physics_p90": before.p90, "held_out_p90": after.p90})
+    return found

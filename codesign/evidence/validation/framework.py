@@ -1,0 +1,268 @@
+"""What training frameworks add to kernels: a few constants for each source of measured steps.
+
+kernel_slowdown multiplies arithmetic, launch_s is the host's time to issue one kernel, step_overhead_s is added to
+every step. They are fitted on one table and kept in `conf/calibration/frameworks/training.yaml` with their residual;
+judged on another source, they say how well a framework's overhead carries over.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import yaml
+from scipy.optimize import minimize
+
+from ...config.groups import conf_dir
+from ...core.errors import DataError
+from ...core.fields import replace
+from ...core.yaml_io import read_yaml
+from ...model.scenario import Cluster, Scenario
+from ..calibration.constants import provenance_lines
+from ..calibration.crossed import generation_of
+from ..calibration.publish import publish
+from ..measurements import FoundTable, reader, tables
+from .hardware import accelerator_option
+from .published_training import OF_CLASSES, Prepared, prepare, with_slowdowns
+
+__all__ = [
+    "Sample",
+    "adjustment",
+    "calibrate_training",
+    "fit_table",
+    "judged",
+    "of_part",
+    "parts_of",
+    "predicted",
+    "stored",
+]
+
+SCALES = {"launch_s": 1e-5, "step_overhead_s": 1e-2, "hop_s": 1e-5}  # of a constant in a fit; one of all others
+LEAST = 0.1  # of a factor
+CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time
+    "recompute_steps": ("kernel_slowdown",),
+    "achieved_rates": ("kernel_slowdown",),
+    "layout_steps": ("kernel_slowdown", "launch_s", "step_overhead_s", "elementwise"),
+    "sharded_rates": ("kernel_slowdown", "attention", "elementwise"),
+    "named_model_rates": ("kernel_slowdown", "attention", "experts", "dispatch"),
+}
+ZERO = "zero3"  # of a table with other frameworks beside its own
+SINCE = "26.06"  # release whose experts take half as long in steps of the same layout (all devices and models)
+LATER = f"since_{SINCE.replace('.', '_')}"
+HOPPER = "hopper"  # whose kernels are all slower by one factor in steps of three models; Blackwell's are not
+APART = {
+    "achieved_rates": {ZERO: ("exchange", "hop_s")},
+    "sharded_rates": {"": CONSTANTS["sharded_rates"]},
+    "named_model_rates": {LATER: ("experts",), HOPPER: ("kernel_slowdown",)},
+}
+"""Kind of table -> part (any: "") -> constants that it has of its own (see `parts_of`), the others as of the whole."""
+AT_ONE = {HOPPER: ("attention",)}
+"""Part -> constants of the whole table that it has not: few rows of long kernels cannot tell attention from others."""
+MOST_ROWS = 1000  # of a table that are drawn for a fit
+FEW_ROWS = 20  # up to which rows of one device are left out one by one
+FEWEST_APART = {"achieved_rates": 3, "sharded_rates": 20, "named_model_rates": 5}
+FITTED_ON = {  # kind of table -> the source whose constants ship with the package
+    "recompute_steps": "korthikanti2022_recompute",
+    "achieved_rates": "megatron_sc21",
+    "layout_steps": "vtrain_single_node",
+    "sharded_rates": "mosaicml_llm_foundry",
+    "named_model_rates": "nemo_megatron_bridge",
+}
+SOURCES = {  # source -> references.bib; of any other the file's name is its own reference
+    "korthikanti2022_recompute": "korthikanti2022",
+    "megatron_sc21": "narayanan2021",
+    "vtrain_single_node": "bang2024vtrain",
+    "mosaicml_llm_foundry": "mosaicml_llm_foundry",
+    "nemo_megatron_bridge": "nvidia_megatron_bridge",
+}
+WORDS = "letters, digits, . _ + -"
+HEADER = "# @package frameworks\n"
+TITLE = "# What training frameworks add to kernels, one entry a source; fitted by `codesign calibrate`.\n"
+
+
+def stored() -> dict[str, dict[str, float]]:
+    """Constants per source, as last fitted."""
+    path = conf_dir() / "calibration" / "frameworks" / "training.yaml"
+    data = read_yaml(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {stem: constants for stem, constants in data.items() if stem != "provenance"}
+
+
+def judged(frame: Any) -> Any:
+    """Rows that the constants of a whole table are fitted on: another framework inside it is not its own."""
+    return frame[parts_of(frame) != ZERO]
+
+
+def adjustment(constants: dict[str, float]) -> Callable[[Scenario], Scenario]:
+    """A change of every scenario to these framework constants."""
+
+    def change(batch: Scenario) -> Scenario:
+        like = jnp.ones_like(batch.plan.tp)
+        batch = with_slowdowns(batch, {n: value for n, value in constants.items() if n in OF_CLASSES})
+        others = {n: value * like for n, value in constants.items() if n not in OF_CLASSES}
+        return replace(batch, {f"workload.{n}": value for n, value in others.items()})
+
+    return change
+
+
+def of_part(stem: str, part: str) -> str:
+    """What constants of a part of a source are called."""
+    return f"{stem}-{part}"
+
+
+def parts_of(frame: Any) -> "pd.Series[str]":
+    """Part of its table that a row belongs to: another framework's sharding, a generation of devices, a release."""
+    if "scheme" in frame:
+        return frame["scheme"].astype(str).str.contains("ZeRO").map({True: ZERO, False: ""})
+    family = frame["gpu"].map({gpu: generation_of(accelerator_option(str(gpu))) for gpu in set(frame["gpu"])})
+    if "release" in frame:
+        numbers = frame["release"].astype(str).str.extract(r"^(\d\d\.\d\d)")[0].fillna("")
+        later = (numbers >= SINCE).map({True: LATER, False: ""})  # year and month
+        return later.where(family != HOPPER, HOPPER)
+    return family
+
+
+def predicted(prepared: Prepared, known: dict[str, dict[str, float]], stem: str) -> Any:
+    """Rows under the constants of a source, each under those of its part where it has some."""
+    whole = prepared.predict(adjustment(known[stem])).frame
+    found = parts_of(whole)
+    for part in sorted(set(found) - {""}):
+        own = known.get(of_part(stem, part))
+        if own is not None:
+            mine = found == part
+            whole.loc[mine, "predicted_s"] = prepared.predict(adjustment(own)).frame["predicted_s"][mine]
+    return whole
+
+
+def _apart(kind: str, part: str) -> Sequence[str]:
+    """Constants that a part of a table has of its own."""
+    of_kind = APART.get(kind, {})
+    return of_kind.get(part, of_kind.get("", ()))
+
+
+def fit_table(
+    table: FoundTable, clusters: Callable[[str], Cluster], progress: Callable[[str], None]
+) -> Iterator[tuple[str, dict[str, float], dict[str, str]]]:
+    """A table's constants and those of its parts: a name, numbers, their origin with the error of devices left out."""
+    sample, kind, stem = Sample(table, clusters, progress), table.schema.name, table.path.stem
+    found = parts_of(sample.frame)
+    of_whole = (found == "") if (found == "").any() else found != ZERO
+    if not of_whole.any():
+        raise DataError(f"{table.shown}: only rows of {ZERO}; allowed: some of the framework that the table is of")
+    cases: list[tuple[str, pd.Series[bool], Sequence[str], Sequence[str]]] = [(stem, of_whole, CONSTANTS[kind], ())]
+    for part in sorted(set(found) - {""}):
+        own = _apart(kind, part)
+        if own and (found == part).sum() >= FEWEST_APART[kind]:
+            cases.append((of_part(stem, part), found == part, own, AT_ONE.get(part, ())))
+    whole: dict[str, float] = {}
+    for name, rows, names, ones in cases:
+        held = {n: value for n, value in whole.items() if n not in (*names, *ones)}
+        progress(f"{table.shown}: {name}: {', '.join(names)} on {int(rows.sum())} rows")
+        constants = fit(sample.some(rows), names, held)
+        whole = whole or constants
+        error = float(np.median(np.abs(sample.some(rows).ratios(constants) - 1)))
+        apart = left_out(sample, rows, constants, names)
+        note = f"{int(rows.sum())} rows, median residual {100 * error:.1f} %{apart}"
+        progress(f"{name}: {note}")
+        source = SOURCES.get(stem, table.path.name)
+        yield name, constants, {"source": source, "at": stem, "kind": "fitted", "note": note}
+
+
+def fit(
+    sample: "Sample", names: Sequence[str], held: Mapping[str, float], near: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Least mean absolute log error, by Nelder-Mead in the constants' own scales; `held` stay as they are.
+
+    Args:
+        sample: rows.
+        names: constants that are fitted.
+        held: others.
+        near: constants to begin at, where they are known not to be far.
+    """
+
+    def constants_of(x: np.ndarray) -> dict[str, float]:
+        return {**held, **dict(zip(names, map(_legal, names, x), strict=True))}
+
+    def loss(x: np.ndarray) -> float:
+        return float(np.mean(np.abs(np.log(sample.ratios(constants_of(x))))))
+
+    start = [1.0 if name in SCALES else 1.05 for name in names]
+    if near is not None:
+        start = [near[name] / SCALES.get(name, 1.0) for name in names]
+    tries = (20 if near is not None else 40) * len(names)
+    options = {"maxfev": tries, "xatol": 1e-3}
+    found = minimize(loss, np.array(start), method="Nelder-Mead", options=options)
+    found = minimize(loss, found.x, method="Nelder-Mead", options=options)  # a simplex may have shrunk on its way
+    return {name: float(f"{value:.4g}") for name, value in constants_of(found.x).items()}
+
+
+def left_out(sample: "Sample", rows: "pd.Series[bool]", constants: Mapping[str, float], names: Sequence[str]) -> str:
+    """In words, the error of rows by a fit on the other devices' rows, or on all others where a few of one device."""
+    held = {name: value for name, value in constants.items() if name not in names}
+    groups, what = sample.frame["gpu"].where(rows), "devices"
+    if groups.nunique() < 2 and rows.sum() <= FEW_ROWS:
+        groups, what = pd.Series(sample.frame.index, index=sample.frame.index).where(rows), "rows"
+    if groups.nunique() < 2:
+        return ""
+    ratios: list[float] = []
+    for one in sorted(groups.dropna().unique()):
+        others = fit(sample.some(rows & (groups != one)), names, held, constants)
+        ratios += sample.some(groups == one).ratios(others).tolist()
+    return f", {100 * float(np.median(np.abs(np.asarray(ratios) - 1))):.1f} % of {what} left out"
+
+
+def _legal(name: str, scaled: float) -> float:
+    """A constant from its own scale; however the rows lie, it stays what a workload may have."""
+    return max(abs(float(scaled)) * SCALES.get(name, 1.0), 0.0 if name in SCALES else LEAST)
+
+
+class Sample:
+    """A table's rows, at most `MOST_ROWS` of them, priced again and again with other constants."""
+
+    def __init__(self, table: FoundTable, clusters: Callable[[str], Cluster], progress: Callable[[str], None]) -> None:
+        """Read once; what is set aside is told.
+
+        Raises:
+            DataError: no row can be priced.
+        """
+        messages: list[str] = []
+        self.clusters, self.prepared = clusters, prepare(table, clusters, messages, most=MOST_ROWS)
+        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in self.prepared.refused.items()]
+        for message in messages:
+            progress(message)
+        self.frame = self.prepared.predict().frame
+        if not len(self.frame):
+            raise DataError(f"{table.shown}: no row can be priced; allowed: at least one of a known device and format")
+
+    def some(self, chosen: "pd.Series[bool]") -> "Sample":
+        """These rows."""
+        part = object.__new__(Sample)
+        part.clusters, part.frame = self.clusters, self.frame[chosen]
+        part.prepared = self.prepared.some(set(part.frame.index), self.clusters)
+        return part
+
+    def ratios(self, constants: dict[str, float]) -> np.ndarray:
+        """Predicted over measured."""
+        frame = self.prepared.predict(adjustment(constants)).frame
+        return (frame["predicted_s"] / frame["measured_s"]).to_numpy()
+
+
+def calibrate_training(
+    directory: Path, out: Path, clusters: Callable[[str], Cluster], progress: Callable[[str], None] = lambda text: None
+) -> list[Path]:
+    """Fit every training table below a folder and write `frameworks/training.yaml` under `out`; the file, if any."""
+    found: dict[str, Any] = {}
+    origins: dict[str, Any] = {}
+    for table in tables(directory, *CONSTANTS):
+        stem = table.path.stem
+        if not reader.is_word(stem):
+            raise DataError(f"{table.shown}: its constants are called after it; allowed: {WORDS}.csv")
+        if stem in found:
+            raise DataError(f"{table.shown}: another table of steps is called {stem} too; allowed: one of a name")
+        for name, constants, origin in fit_table(table, clusters, progress):
+            found[name], origins[name] = constants, origin
+    if not found:
+        return []
+    content = HEADER + TITLE + yaml.safe_dump(found, sort_keys=True) + "".join(provenance_lines(origins))
+    return publish({out / "frameworks" / "training.yaml": content})

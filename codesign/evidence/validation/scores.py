@@ -1,0 +1,127 @@
+"""Rows of a validation: the errors of one quantity in one group."""
+
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...uncertainty.spreads import LEARNED, MEASURED, NEW, Spread, find
+from ..calibration.prediction_errors import score
+
+Row = dict[str, Any]
+GENERATIONS = "kernels"  # the suite whose members are generations of chips, not groups of rows
+HELD = 0.85  # of rows left out that an interval of a part must have covered: else that of the whole stratum is wider
+SMALL = 3  # a group of fewer rows has no rank correlation worth printing
+
+
+class Errors(NamedTuple):
+    """Predicted and measured values of one group.
+
+    regime: whether the device was measured. detail: a part of the stratum whose errors have a spread of their own.
+    """
+
+    stratum: str
+    group: str
+    predicted: np.ndarray
+    measured: np.ndarray
+    regime: str = MEASURED
+    detail: str = ""
+
+    def spreads(self, suite: str, quantity: str) -> tuple[str, ...]:
+        """Names that its interval may have, the nearest first."""
+        names = (f"{self.stratum}; {self.detail}", self.stratum) if self.detail else (self.stratum,)
+        return tuple(stratum_name(suite, name, quantity) for name in names)
+
+
+Observed = list[tuple[str, str, Errors]]
+_observers: list[Observed] = []
+
+
+@contextlib.contextmanager
+def observed() -> Iterator[Observed]:
+    """Everything that is compared in the meantime: (suite, quantity, errors)."""
+    found: Observed = []
+    _observers.append(found)
+    try:
+        yield found
+    finally:
+        _observers.remove(found)
+
+
+def stratum_name(suite: str, stratum: str, quantity: str) -> str:
+    """What intervals of a stratum are called."""
+    return f"{suite}: {stratum}: {quantity}"
+
+
+def rows(suite: str, quantity: str, groups: Iterable[Errors]) -> list[Row]:
+    """A row for every group and one, `all`, for every stratum: all its values, and the mean rank inside its groups."""
+    strata: dict[str, dict[str, list[Errors]]] = {}
+    for errors in groups:
+        if len(errors.measured):
+            strata.setdefault(errors.stratum, {}).setdefault(errors.group, []).append(errors)
+            for observer in _observers:
+                observer.append((suite, quantity, errors))
+    result = []
+    for stratum, members in strata.items():
+        inside, predicted, measured = [], [], []
+        for group, parts in members.items():
+            ours = np.concatenate([part.predicted for part in parts])
+            theirs = np.concatenate([part.measured for part in parts])
+            inside.append(_row(suite, stratum, quantity, group, ours, theirs) | _covered(suite, quantity, parts))
+            predicted.append(ours)
+            measured.append(theirs)
+        whole = _row(suite, stratum, quantity, "all", np.concatenate(predicted), np.concatenate(measured))
+        whole |= _covered(suite, quantity, [part for parts in members.values() for part in parts])
+        ranks = [row["rank"] for row in inside if row["rank"] is not None]
+        whole["rank"] = float(np.mean(ranks)) if ranks else None
+        result += [whole, *inside]
+    return result
+
+
+def _row(suite: str, stratum: str, quantity: str, group: str, predicted: np.ndarray, measured: np.ndarray) -> Row:
+    found = score(predicted, measured)
+    rank = None if found.n < SMALL or math.isnan(found.rank) else found.rank
+    return {"suite": suite, "stratum": stratum, "quantity": quantity, "group": group, **found._asdict(), "rank": rank}
+
+
+def word(group: str) -> str:
+    """A group as it stands among the members of a spread."""
+    return "_".join(group.split())
+
+
+def spread_of(suite: str, quantity: str, part: Errors) -> Spread | None:
+    """Errors to expect of a group: of its own kind, and as of one that was left out where none of it was measured.
+
+    Parts whose groups have nothing in common did not cover those left out: what the whole stratum says counts there.
+    """
+    names = part.spreads(suite, quantity)
+    known = find("stratum", names, LEARNED, part.regime, HELD) or find("stratum", names, LEARNED, MEASURED, HELD)
+    if known is None or suite == GENERATIONS or not known.members or word(part.group) in known.members:
+        return known
+    return find("stratum", names, LEARNED, NEW, HELD) or known
+
+
+def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:
+    """Share of rows inside the 90 % interval, that of rows left out in cross-validation, and its typical factor up and
+    down; None where none is known."""
+    inside, factors, held = [], [], []
+    for part in parts:
+        spread = spread_of(suite, quantity, part)
+        if spread is not None:
+            low, high = spread.interval()
+            ratio = np.log(part.measured / part.predicted)
+            inside.append((ratio >= low) & (ratio <= high))
+            factors.append(np.full(len(part.measured), math.exp(spread.half_width())))
+            held.append(np.full(len(part.measured), spread.coverage))
+    if not inside:
+        return dict.fromkeys(("coverage", "width", "left_out"))
+    shares = {"coverage": float(np.concatenate(inside).mean()), "left_out": float(np.concatenate(held).mean())}
+    return shares | {"width": float(np.median(np.concatenate(factors)))}
+
+
+def note(message: str) -> Row:
+    """What was set aside, as a row, so that no output can lose it."""
+    nothing = dict.fromkeys(("median", "mean", "p90", "bias", "rank", "coverage", "left_out", "width"))
+    return {"suite": "note", "stratum": "", "quantity": message, "group": "", "n": 0, **nothing}

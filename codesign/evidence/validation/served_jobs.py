@@ -1,0 +1,153 @@
+"""An engine of a served row: its model, layout and number format, and the scenario that it stands for.
+
+Scenarios of rows are sheets (`sheets`): a table asks for thousands that differ in lengths, layout and concurrency.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ...core.errors import ConfigError
+from ...model.scenario import Cluster, Scenario
+from ...model.workloads import ContinuousServing, Plan, Precision, Serving, Transformer
+from .batches import anonymous, sized
+from .sheets import Same, Sheet, sheet_of
+
+CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
+ENGINES = ("vllm", "sglang", "trtllm")
+STEPS = ("kernel_slowdown", "step_overhead_s", "choice_s", "expert_layer_s")
+"""Constants of an engine that its steps see; the others are those of requests."""
+FORMATS = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
+}  # fmt: skip
+
+
+class Job(NamedTuple):
+    """One engine: its model and layout on a cluster, and what is asked of it. `sequences` is what all decode together.
+
+    `replicas` share the sequences (attention by data); where `spread`, they share the experts too. `groups` are ranks
+    of `tp` that attend sequences of their own. `engine` is a framework; none prices by the reference kernels.
+    Lengths of `varied` requests are means.
+    """
+
+    cluster: Cluster
+    model: Transformer
+    number_format: str
+    tp: float
+    pp: float
+    replicas: float
+    spread: bool
+    sequences: float
+    input_tokens: float
+    output_tokens: float
+    engine: str = ""
+    groups: float = 1.0
+    varied: bool = False
+
+
+def format_of(precision: Any, name: str) -> str:
+    """The number format of a row: as stated, else as the name of the weights says, else 16 bits.
+
+    Raises:
+        ConfigError: one that is not known.
+    """
+    if precision != precision:
+        ending = re.search(r"fp8|fp4", name.lower())
+        return ending.group() if ending else "bf16"
+    stated = str(precision).lower()
+    if stated not in FORMATS:
+        raise ConfigError(f"number format {precision!r} is not modelled")
+    return FORMATS[stated]
+
+
+def precision_of(number_format: str) -> Precision:
+    """Weights and products in a format, the cache in 8 bits or more.
+
+    Assumes: an engine that serves 8 or 4 bits keeps its cache in 8.
+    """
+    cache = "fp8" if number_format in ("fp8", "fp4") else number_format
+    return Precision(compute=number_format, weights=number_format, kv_cache=cache)
+
+
+def scenario(job: Job, sequences: float) -> Sheet:
+    """The job with so many sequences decoding together.
+
+    Assumes: where experts are spread over ranks that share every sequence, each rank holds a part of every expert.
+
+    Raises:
+        ConfigError: the device has no such number format.
+    """
+    named, model = precision_of(job.number_format), job.model
+
+    def build(numbers: Mapping[str, float]) -> Scenario:
+        cluster, precision = anonymous(job.cluster, named)
+        lengths = {name: numbers[name] for name in ("input_tokens", "output_tokens")}
+        served = Serving(replace(model, name=""), **lengths, precision=precision)
+        plan = Plan(**{name: numbers[name] for name in ("tp", "pp", "ep", "micro_batch")})
+        return Scenario(sized(cluster, numbers["devices"]), served, plan)
+
+    return sheet_of(("static", Same(job.cluster), Same(model), named.compute, named.kv_cache), build, {
+        "input_tokens": float(job.input_tokens), "output_tokens": float(job.output_tokens), "tp": float(job.tp),
+        "pp": float(job.pp), "ep": float(job.replicas if job.spread else 1.0),
+        "micro_batch": float(max(sequences / job.replicas, 1.0)), "devices": float(job.tp * job.pp * job.replicas),
+    })  # fmt: skip
+
+
+def _with_energies(plain: Cluster, own: Cluster, precision: Precision) -> Cluster:
+    """An anonymous cluster with the joules per FLOP of the formats that its parts stand for."""
+    formats = {"compute": precision.compute, "attention": precision.attention, "vector": "vector"}
+    known = own.accelerator.energy_j_per_flop
+    joules = {part: known.get(name, jnp.asarray(0.0)) for part, name in formats.items()}
+    return replace(plain, accelerator=replace(plain.accelerator, energy_j_per_flop=joules))
+
+
+def check_format(job: Job) -> None:
+    """Refuse a job that no scenario can be made of.
+
+    Raises:
+        ConfigError: the device has no such number format.
+    """
+    anonymous(job.cluster, precision_of(job.number_format))
+
+
+def continuous_sheet(job: Job, added: Mapping[str, float], energies: bool = False) -> Sheet:
+    """The job as its engine serves it, `sequences` requests open at a time.
+
+    Args:
+        added: constants of the engine; those of `STEPS` are seen here.
+        energies: joules of arithmetic too, which `anonymous` leaves out.
+
+    Raises:
+        ConfigError: the device has no such number format.
+    """
+    named, model = precision_of(job.number_format), job.model
+    own = {name: float(value) for name, value in added.items() if name in STEPS}
+
+    def build(numbers: Mapping[str, float]) -> Scenario:
+        plain, precision = anonymous(job.cluster, named)
+        cluster = _with_energies(plain, job.cluster, named) if energies else plain
+        values = {name: numbers[name] for name in ("input_tokens", "output_tokens", *own)}
+        served = ContinuousServing(replace(model, name=""), **values, precision=precision)
+        plan = Plan(**{name: numbers[name] for name in ("tp", "pp", "ep", "attention_dp", "micro_batch")}, chunk=CHUNK)
+        return Scenario(sized(cluster, numbers["devices"]), served, plan)
+
+    ranks = float(job.tp * job.replicas)
+    layout = {"tp": float(job.tp), "ep": float(job.replicas), "attention_dp": 1.0}
+    if not job.spread:
+        layout = {"tp": ranks, "ep": 1.0, "attention_dp": float(job.groups * job.replicas)}
+    mine = job.sequences / job.replicas if job.spread else job.sequences
+    return sheet_of(("continuous", Same(job.cluster), Same(model), named.compute, named.kv_cache, energies), build, {
+        "input_tokens": float(job.input_tokens), "output_tokens": float(max(job.output_tokens, 2.0)), **layout,
+        "pp": float(job.pp), "micro_batch": float(max(mine, 1.0)), "devices": ranks * float(job.pp), **own,
+    })  # fmt: skip
+
+
+def continuous(job: Job, added: Mapping[str, float], energies: bool = False) -> Scenario:
+    """`continuous_sheet` as a scenario."""
+    sheet = continuous_sheet(job, added, energies)
+    scenario: Scenario = jax.tree.unflatten(sheet.structure, [jnp.asarray(leaf) for leaf in sheet.leaves])
+    return scenario

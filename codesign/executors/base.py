@@ -1,0 +1,90 @@
+"""Where the parts of a search are computed: one small interface, whatever runs them."""
+
+import abc
+import os
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+from ..core.errors import CodesignError, ConfigError
+from ..core.examples import by_default
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Self = TypeVar("Self", bound="AbstractRunner")
+
+TICK_S = 1.0  # between two looks where nothing has come: whoever waits can show progress and be interrupted
+
+
+class AbstractRunner(abc.ABC):
+    """Computes tasks that know nothing of each other, in whatever order and as often as it takes.
+
+    What a task leaves must depend on the task alone: a worker that is lost takes its task with it, which is then given
+    to another, and on some clusters one task is computed twice.
+
+    workers: tasks under way at the same time; None for as many as there are processors. chunk_s: seconds that one task
+    should take: short ones cost overhead, long ones are lost with a worker and leave others waiting at the end.
+    retries: times that a task is given to another worker after its own was lost.
+    """
+
+    workers: int | None
+    chunk_s: float
+    retries: int
+
+    def check(self) -> None:
+        """Refuse settings that no runner can have.
+
+        Raises:
+            ConfigError: the first.
+        """
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"runner.workers = {self.workers} must be at least 1; leave it out for one a processor")
+        if not 0 < self.chunk_s < float("inf"):
+            raise ConfigError(f"runner.chunk_s = {self.chunk_s} must be positive: seconds that a task should take")
+        if self.retries < 0:
+            raise ConfigError(f"runner.retries = {self.retries} must be at least 0")
+
+    @property
+    def count(self) -> int:
+        """Tasks under way at the same time."""
+        return self.workers or processors()
+
+    def refuse(self) -> None:
+        """What is missing, known before anything is written.
+
+        Raises:
+            ConfigError: a package that is not installed, a command that is not there.
+        """
+        return
+
+    @abc.abstractmethod
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
+        """What `work` makes of each task, as it comes, in whatever order; None every second in which nothing does.
+
+        Closing the iterator ends what is under way. What `work` raises is raised here.
+
+        Raises:
+            CodesignError: a task whose worker was lost more often than `retries` allows.
+        """
+
+    @classmethod
+    def example(cls: type[Self]) -> Self:
+        """A small one, which contracts run."""
+        return by_default(cls)
+
+
+def processors() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def lost(what: str, task: Any, times: int) -> CodesignError:
+    """That workers do not survive a task."""
+    return CodesignError(
+        f"runner={what}: {task} ended its worker {times} times; where memory is short, take smaller blocks "
+        "(search.block) or fewer workers (runner.workers)"
+    )
+
+
+def needed(package: str, what: str) -> ConfigError:
+    """That a package is missing."""
+    return ConfigError(f"runner={what} needs the package {package}: pip install 'codesign[cluster]'")

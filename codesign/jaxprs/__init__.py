@@ -1,0 +1,1 @@
+"""Traced programs: a flat form of a jaxpr, its primitives in NumPy, evaluation, code generation."""

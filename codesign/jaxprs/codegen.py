@@ -1,0 +1,59 @@
+"""A list of operations written out as one Python function, so that little is spent between two of them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from .program import Equation
+
+__all__ = ["written_calls"]
+
+
+def written_calls(
+    equations: Sequence[Equation],
+    calls: Sequence[Callable[..., Any]],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    constants: Sequence[int],
+    again: Mapping[int, int],
+) -> Callable[[Sequence[Any], Iterable[Any]], list[Any]]:
+    """A Python function of inputs and constants, one call after the other.
+
+    Args:
+        equations: primitives alone.
+        calls: what does each of them.
+        inputs, outputs, constants: slots of what is given, asked for and known.
+        again: place of an equation -> slot of the argument that it writes over.
+
+    A name whose number nobody reads any more is given to the next, so that little memory is held.
+    """
+    last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
+    last |= dict.fromkeys((*outputs, *constants), len(equations))
+    space: dict[str, Any] = {}
+    names, free, made = {slot: f"c{slot}" for slot in constants}, list[str](), 0
+
+    def fresh() -> str:
+        nonlocal made
+        if free:
+            return free.pop()
+        made += 1
+        return f"x{made}"
+
+    names |= {slot: fresh() for slot in dict.fromkeys(inputs)}
+    lines = [f"    [{', '.join(names[slot] for slot in inputs)}] = given"] if inputs else []
+    lines += [f"    [{', '.join(names[slot] for slot in constants)}] = known"] if constants else []
+    for place, (equation, call) in enumerate(zip(equations, calls, strict=True)):
+        space[f"f{place}"] = call
+        read = ", ".join(names[slot] for slot in equation.inputs)
+        if place in again:
+            read += f", out={names[again[place]]}"
+        for slot in dict.fromkeys(equation.inputs):
+            if last[slot] == place and names[slot].startswith("x"):
+                free.append(names[slot])
+        written = [fresh() for _ in equation.outputs]
+        names |= dict(zip(equation.outputs, written, strict=True))
+        target = f"[{', '.join(written)}]" if equation.primitive.multiple_results else written[0]
+        lines.append(f"    {target} = f{place}({read})")
+        free += [names[slot] for slot in equation.outputs if slot not in last]
+    lines.append(f"    return [{', '.join(names[slot] for slot in outputs)}]")
+    exec("def run(given, known):\n" + "\n".join(lines), space)  # written from numbers and names of our own alone
+    return space["run"]

@@ -1,0 +1,146 @@
+"""How large functions run that run only a few times: by NumPy, because compiling takes a hundred times as long.
+
+JAX traces the function, with derivatives and batches as asked; each elementary operation that it wrote down is then one
+call of NumPy on whole arrays. The program, and so the result, is that of the compiled function up to rounding.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend.core import Literal
+
+from .dispatch import doer
+from .jit import quick_jit
+
+__all__ = ["crossed", "interpreted"]
+
+PATIENCE = 32  # runs of one program that cost about what compiling it does
+MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
+
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
+"""Primitive that runs a program -> the parameter that holds it."""
+
+
+class InterpretedStep(NamedTuple):
+    """One operation: what does it, slots of inputs and outputs, slots that nobody reads afterwards."""
+
+    does: Callable[..., Any]
+    several: bool
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    done_with: tuple[int, ...]
+
+
+class InterpretedProgram(NamedTuple):
+    """A traced program over numbered slots; `slots` holds its constants."""
+
+    slots: list[Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    steps: list[InterpretedStep]
+
+
+def _doer(equation: Any, axes: int) -> Callable[..., Any]:
+    """What does one operation, its settings filled in."""
+    name, settings = equation.primitive.name, equation.params
+    kinds = [variable.aval.dtype for variable in equation.invars]
+    if name in CALLS:
+        return functools.partial(_run, _program(settings[CALLS[name]], axes))
+    return doer(equation.primitive, settings, kinds, axes)
+
+
+@functools.cache
+def _program(traced: Any, axes: int = 0) -> InterpretedProgram:
+    """A traced program with its variables numbered; its numbers have so many axes of points in front."""
+    jaxpr, number, slots = traced.jaxpr, {}, []
+
+    def constant(value: Any) -> Any:
+        return np.asarray(value).reshape((1,) * axes + np.shape(value))[()]
+
+    def slot(variable: Any) -> int:
+        if isinstance(variable, Literal):
+            slots.append(constant(variable.val))
+            return len(slots) - 1
+        if variable not in number:
+            number[variable] = len(slots)
+            slots.append(None)
+        return number[variable]
+
+    for variable, value in zip(jaxpr.constvars, traced.consts, strict=True):
+        slots[slot(variable)] = constant(value)
+    inputs = tuple(map(slot, jaxpr.invars))
+    plain = [
+        (_doer(e, axes), e.primitive.multiple_results, tuple(map(slot, e.invars)), tuple(map(slot, e.outvars)))
+        for e in jaxpr.eqns
+    ]
+    outputs, steps = tuple(map(slot, jaxpr.outvars)), []
+    needed = {*outputs}
+    for does, several, read, written in reversed(plain):
+        last = tuple({*read, *written} - needed)
+        needed |= {*read}
+        steps.append(InterpretedStep(does, several, read, written, last))
+    return InterpretedProgram(slots, inputs, outputs, steps[::-1])
+
+
+def _run(program: InterpretedProgram, *arguments: Any) -> list[Any]:
+    """Outputs of a program."""
+    slots = program.slots.copy()
+    for slot, value in zip(program.inputs, arguments, strict=True):
+        slots[slot] = value
+    for does, several, inputs, outputs, done_with in program.steps:
+        result = does(*[slots[i] for i in inputs])
+        for slot, value in zip(outputs, result if several else [result], strict=True):
+            slots[slot] = value
+        for slot in done_with:
+            slots[slot] = None
+    return [slots[i] for i in program.outputs]
+
+
+def interpreted(function: Callable[..., Any], *, always: bool = False) -> Callable[..., Any]:
+    """`jax.jit` for a large function that runs a few times: traced once a structure, compiled if it runs often.
+
+    Args:
+        function: pure, of arrays.
+        always: never compiled.
+
+    Memory: about that of every intermediate number still needed, over all points of a batch.
+    """
+    traced, compiled, runs = jax.jit(function), functools.cache(lambda: quick_jit(function, once=True)), Counter()
+
+    def run(*arguments: Any) -> Any:
+        trace = traced.trace(*arguments)
+        program = _program(trace.jaxpr)
+        runs[id(program)] += 1
+        leaves = [np.asarray(leaf)[()] for leaf in jax.tree.leaves(arguments)]
+        if not always and (runs[id(program)] > PATIENCE or any(np.size(leaf) > MANY for leaf in leaves)):
+            return compiled()(*arguments)
+        with np.errstate(all="ignore"):
+            found = _run(program, *leaves)
+        return jax.tree.unflatten(jax.tree.structure(trace.out_info), jax.device_put(found))  # compiles nothing
+
+    return run
+
+
+def crossed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of (anything, name -> number) for every combination of some values, traced once a structure.
+
+    What is asked has (anything, name -> [values]) and gives arrays with one axis for each name, in their order, of
+    length 1 where a number does not depend on it: what few names reach is done for few values.
+    """
+    traced = jax.jit(function)
+
+    def run(given: Any, values: dict[str, np.ndarray]) -> Any:
+        trace = traced.trace(given, dict.fromkeys(values, np.float64(1.0)))
+        axes = len(values)
+        fixed = [np.asarray(leaf).reshape((1,) * axes + np.shape(leaf)) for leaf in jax.tree.leaves(given)]
+        shapes = {name: [-1 if axis == place else 1 for axis in range(axes)] for place, name in enumerate(values)}
+        spread = [np.reshape(values[name], shapes[name]) for name in sorted(values)]  # as JAX orders them
+        with np.errstate(all="ignore"):
+            found = _run(_program(trace.jaxpr, axes), *fixed, *spread)
+        return jax.tree.unflatten(jax.tree.structure(trace.out_info), found)
+
+    return run

@@ -1,0 +1,341 @@
+"""A traced function as one flat list of equations over numbered slots.
+
+Calls are written out where they stand, but for operations that carry a name of this package (`smooth.operation`): those
+stay one equation, because what they are cannot be read off their parts.
+"""
+
+import functools
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
+
+from ..core.errors import ConfigError
+from ..core.smooth import OPERATION
+
+CALLS = {
+    **dict.fromkeys(("jit", "pjit", "remat", "remat2", "checkpoint"), "jaxpr"),
+    **dict.fromkeys(("closed_call", "core_call"), "call_jaxpr"),
+    **dict.fromkeys(("custom_vjp_call", "custom_vjp_call_jaxpr"), "call_jaxpr"),
+}
+"""Primitive that runs a program -> the parameter that holds it. Slopes of one's own in reverse are left out: what is
+written here is differentiated forward, by the program itself."""
+DERIVED = {"custom_jvp_call": "call_jaxpr"}
+"""The same for programs whose slopes may be somebody's own: each stays one equation."""
+OUTWARD = ("pure_callback", "io_callback", "outside_call", "infeed", "outfeed")
+"""What leaves the program for something that cannot be read."""
+PACKAGE = Path(__file__).parents[1]
+TRICKS = ("smooth.py",)  # files that only pass on what others ask for
+EITHER_WAY = ("add", "mul", "max", "min")  # equal to the last bit whichever comes first
+MOST_OPERATIONS = 4096  # named, of different arguments
+_operations: OrderedDict[Any, Any] = OrderedDict()
+OUTSIDE = ("/jax/", "/equinox/", "/functools.py", "/contextlib.py")
+
+
+class Equation(NamedTuple):
+    """One elementary operation, or one that carries a name of this package.
+
+    name: of the primitive, or of the operation; inner: its program, if it has one; traceback: of what asked for it, or
+    file, line and function of that in words.
+    """
+
+    name: str
+    primitive: Any
+    params: dict[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    inner: Any
+    traceback: Any
+
+    @property
+    def where(self) -> str:
+        """File, line and function of the model that wrote this operation."""
+        if isinstance(self.traceback, str):
+            return self.traceback
+        seen: Sequence[Any] = self.traceback.frames if self.traceback else ()
+        frames = [frame for frame in seen if _is_ours(frame.file_name)]
+        if not frames:
+            return "an operation outside this package"
+        frame = frames[0]
+        path = Path(frame.file_name)
+        shown = path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else Path(path.name)
+        return f"{shown}:{frame.line_num} ({frame.function_name.replace('.<locals>', '')})"
+
+
+class Program(NamedTuple):
+    """Equations in order; `known` holds what is a plain array from the start."""
+
+    equations: list[Equation]
+    known: dict[int, np.ndarray]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    shapes: list[tuple[int, ...]]
+    kinds: list[np.dtype]
+
+    def reached(self, slots: Collection[int]) -> frozenset[int]:
+        """Slots that anything flows to from these, these included."""
+        found = set(slots)
+        for equation in self.equations:
+            if found.intersection(equation.inputs):
+                found.update(equation.outputs)
+        return frozenset(found)
+
+
+def kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
+    """What is kept under a key, made where it is not; the ones not asked for longest are dropped."""
+    if key not in store:
+        store[key] = make()
+        if len(store) > most:
+            store.popitem(last=False)
+    store.move_to_end(key)
+    return store[key]
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_ours(file: str) -> bool:
+    return not any(part in file for part in OUTSIDE) and not file.endswith(TRICKS) and not file.startswith("<")
+
+
+def _is_as_written(inner: Any) -> bool:
+    """Whether a named program was written here, and is not its slope: a name alone can be anybody's."""
+    told = str(inner.jaxpr.debug_info.func_src_info or "").partition(" at ")[2].rpartition(":")[0]
+    return Path(told).is_relative_to(PACKAGE) and len(inner.jaxpr.outvars) == 1
+
+
+@functools.lru_cache(maxsize=4096)
+def _one_of(name: str, inner: Any) -> Any:
+    """The first program met that is the same operation of the same arguments: JAX may trace one several times."""
+    if inner.consts:
+        return inner
+    arguments = tuple((aval.shape, aval.dtype.str, bool(aval.weak_type)) for aval in inner.in_avals)
+    return kept(_operations, (name, arguments, str(inner)), lambda: inner, MOST_OPERATIONS)
+
+
+def flatten(closed: Any) -> Program:
+    """The equations of a traced function: none twice, none that no output needs."""
+    return _Flat().program(closed)
+
+
+class _Flat:
+    """Equations in a row, each the first of its kind: what is met again is neither written nor entered again."""
+
+    def __init__(self) -> None:
+        self._listed: list[Equation] = []
+        self._known: dict[int, np.ndarray] = {}
+        self._shapes: list[tuple[int, ...]] = []
+        self._kinds: list[np.dtype] = []
+        self._opened: dict[int, tuple[Any, Any]] = {}  # programs that came open, each with itself closed
+        self._seen: dict[Any, Sequence[int]] = {}  # constants, equations and called programs -> slots
+
+    def program(self, closed: Any) -> Program:
+        """Of a traced function."""
+        inputs = self._new(closed.jaxpr.invars)
+        outputs = self._inline(closed, inputs)
+        equations = _needed(self._listed, outputs)
+        read = {slot for equation in equations for slot in equation.inputs}.union(outputs)
+        known = {slot: value for slot, value in self._known.items() if slot in read}
+        return Program(equations, known, tuple(inputs), tuple(outputs), self._shapes, self._kinds)
+
+    def _new(self, variables: Sequence[Any]) -> list[int]:
+        first = len(self._shapes)
+        self._shapes.extend(tuple(variable.aval.shape) for variable in variables)
+        self._kinds.extend(variable.aval.dtype for variable in variables)
+        return list(range(first, len(self._shapes)))
+
+    def _constant(self, value: Any) -> int:
+        array = np.asarray(value)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._seen:
+            self._seen[key] = [len(self._shapes)]
+            self._known[len(self._shapes)] = array
+            self._shapes.append(array.shape)
+            self._kinds.append(array.dtype)
+        return self._seen[key][0]
+
+    def _inline(self, closed: Any, arguments: Sequence[int]) -> Sequence[int]:
+        """Slots of the outputs of a program at these slots."""
+        called = (id(closed), *arguments)
+        if called not in self._seen:
+            jaxpr = closed.jaxpr
+            slots = {
+                variable: self._constant(value) for variable, value in zip(jaxpr.constvars, closed.consts, strict=True)
+            }
+            slots |= dict(zip(jaxpr.invars, arguments, strict=True))
+            for equation in jaxpr.eqns:
+                outputs = self._written(equation, self._slots(slots, equation.invars))
+                slots |= dict(zip(equation.outvars, outputs, strict=True))
+            self._seen[called] = self._slots(slots, jaxpr.outvars)
+        return self._seen[called]
+
+    def _slots(self, slots: dict[Any, int], variables: Sequence[Any]) -> list[int]:
+        return [self._constant(v.val) if isinstance(v, Literal) else slots[v] for v in variables]
+
+    def _closed(self, equation: Any, holder: str) -> Any:
+        """The program that an equation runs; one without constants of its own is closed once."""
+        inner = equation.params[holder]
+        if isinstance(inner, ClosedJaxpr):
+            return inner
+        if id(inner) not in self._opened:
+            self._opened[id(inner)] = (inner, ClosedJaxpr(inner, ()))
+        return self._opened[id(inner)][1]
+
+    def _written(self, equation: Any, inputs: Sequence[int]) -> Sequence[int]:
+        """Slots of what an equation of JAX gives."""
+        name = equation.primitive.name
+        holder = CALLS.get(name) or DERIVED.get(name)
+        inner: Any = self._closed(equation, holder) if holder else None
+        title = str(equation.params.get("name", "")) if holder else ""
+        named = name in CALLS and title.startswith(OPERATION) and _is_as_written(inner)
+        if name in CALLS and not named:
+            return self._inline(inner, inputs)
+        name, inner = (title, _one_of(title, inner)) if named else (name, inner)
+        told = equation.source_info.traceback
+        if name in OUTWARD:
+            where = Equation(name, None, {}, (), (), None, told).where
+            raise ConfigError(
+                f"{where}: {name} asks Python for a number: a traced model can only hold functions of JAX"
+            )
+        own = Equation(name, equation.primitive, equation.params, tuple(inputs), (), inner, told)
+        key = key_of(own, own.inputs)
+        if key not in self._seen:
+            self._seen[key] = self._new(equation.outvars)
+            self._listed.append(own._replace(outputs=tuple(self._seen[key])))
+        return self._seen[key]
+
+
+def chained(first: Program, second: Program, fed: Mapping[int, int], also: Sequence[int] = ()) -> Program:
+    """Both as one program, with the outputs of the second, and slots `also` of the first: its inputs `fed` are slots of
+    the first, other inputs stand behind those of the first.
+    """
+    shift = len(first.shapes)
+
+    def moved(slots: Sequence[int]) -> tuple[int, ...]:
+        return tuple(fed.get(slot, slot + shift) for slot in slots)
+
+    later = [e._replace(inputs=moved(e.inputs), outputs=moved(e.outputs)) for e in second.equations]
+    joined = Program(
+        [*first.equations, *later],
+        first.known | {slot + shift: value for slot, value in second.known.items()},
+        (*first.inputs, *moved([slot for slot in second.inputs if slot not in fed])),
+        (*moved(second.outputs), *also),
+        [*first.shapes, *second.shapes],
+        [*first.kinds, *second.kinds],
+    )
+    return reduced(joined)
+
+
+def written_out(program: Program) -> Program:
+    """The same numbers by primitives alone: what is kept as one equation for its slopes or its name is written out."""
+    whole = program
+    while any(equation.inner is not None for equation in whole.equations):
+        listed, known = list[Equation](), dict(whole.known)
+        shapes, kinds = list(whole.shapes), list(whole.kinds)
+        same: dict[int, int] = {}
+        for equation in whole.equations:
+            inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
+            if equation.inner is None:
+                listed.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
+                continue
+            inner, shift = inside(equation.inner), len(shapes)
+            place = dict(zip(inner.inputs, inputs, strict=True))
+            for part in inner.equations:
+                moved = [
+                    tuple(place.get(slot, slot + shift) for slot in slots) for slots in (part.inputs, part.outputs)
+                ]
+                listed.append(part._replace(inputs=moved[0], outputs=moved[1]))
+            known |= {slot + shift: value for slot, value in inner.known.items()}
+            shapes += inner.shapes
+            kinds += inner.kinds
+            found = [place.get(slot, slot + shift) for slot in inner.outputs]
+            same |= dict(zip(equation.outputs, found, strict=True))
+        outputs = tuple(same.get(slot, slot) for slot in whole.outputs)
+        whole = Program(listed, known, whole.inputs, outputs, shapes, kinds)
+    return reduced(whole)
+
+
+@functools.lru_cache(maxsize=4096)
+def inside(closed: Any) -> Program:
+    """`flatten` of an operation, which a model has a hundred times."""
+    return flatten(closed)
+
+
+def reduced(program: Program) -> Program:
+    """The same program, what it computes twice computed once, and without what no output needs."""
+    same: dict[int, int] = {}
+    seen: dict[Any, tuple[int, ...]] = {}
+    for slot, value in program.known.items():
+        key = (value.dtype.str, value.shape, value.tobytes())
+        same[slot] = seen.setdefault(key, (slot,))[0]
+    kept: list[Equation] = []
+    for equation in program.equations:
+        inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
+        key = key_of(equation, inputs)
+        outputs = seen.setdefault(key, equation.outputs)
+        if outputs is equation.outputs:
+            kept.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
+        else:
+            same |= dict(zip(equation.outputs, outputs, strict=True))
+    outputs = tuple(same.get(slot, slot) for slot in program.outputs)
+    return program._replace(equations=_needed(kept, outputs), outputs=outputs)
+
+
+_name_of = operator.itemgetter(0)
+
+
+def key_of(equation: Equation, inputs: tuple[Any, ...]) -> Any:
+    """Equations of equal keys do the same, to inputs of which this is said."""
+    if equation.name in EITHER_WAY and all(isinstance(one, int) for one in inputs):
+        inputs = tuple(sorted(inputs))
+    if equation.inner is not None:
+        return (equation.name, inputs, id(equation.inner))
+    settings = equation.params.items()
+    key = (equation.name, inputs, tuple(sorted(settings, key=_name_of) if len(settings) > 1 else settings))
+    try:
+        hash(key)
+    except TypeError:
+        return (equation.name, inputs, id(equation.params))
+    return key
+
+
+def likeness(program: Program, *, values: bool = True) -> Any:
+    """Programs of equal likeness do the same; slot by slot, where their `known` do not differ.
+
+    Args:
+        program: of any origin: two traces of the same functions are alike.
+        values: whether numbers that are known count, or only their shapes and types.
+    """
+    numbers = (
+        (slot, value.shape, value.dtype.str, value.tobytes() if values else b"")
+        for slot, value in sorted(program.known.items())
+    )
+    inputs = tuple((slot, program.shapes[slot], str(program.kinds[slot])) for slot in program.inputs)
+    equations = tuple(
+        (
+            _kind_of(equation),
+            equation.inputs,
+            equation.outputs,
+            tuple(program.shapes[slot] for slot in equation.outputs),
+        )
+        for equation in program.equations
+    )
+    return (tuple(numbers), inputs, program.outputs, equations)
+
+
+def _kind_of(equation: Equation) -> Any:
+    """What an equation does; slopes that are somebody's own are told apart by where they were written down."""
+    if equation.inner is None or equation.primitive.name in DERIVED:
+        return key_of(equation, ())
+    return (equation.name, likeness(inside(equation.inner)))
+
+
+def _needed(equations: list[Equation], outputs: Sequence[int]) -> list[Equation]:
+    wanted, kept = set(outputs), list[Equation]()
+    for equation in reversed(equations):
+        if wanted.intersection(equation.outputs):
+            wanted.update(equation.inputs)
+            kept.append(equation)
+    return kept[::-1]

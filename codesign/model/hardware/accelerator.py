@@ -1,0 +1,128 @@
+"""One accelerator: engines, memory, kernels, power and price."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.cost import Cost
+from ...core.errors import ConfigError
+from ...core.fields import part, quantities, quantity, static
+from ...core.jax_typed import asarray
+from ...core.pretty import as_text
+from .board import AbstractBoard
+from .compute import AbstractKernel, Work
+from .die import Die
+from .memory import AbstractMemory
+from .residual import AbstractResidual
+from .shoreline import Shoreline
+
+RELATED_FORMATS = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",)}
+"""Which kernel constants stand in for a number format without its own, nearest first."""
+
+RELATED_KERNELS = {"mla_prefill": "attention_prefill", "mla_decode": "attention_decode", "moe_gemm": "gemm"}
+"""Which class of kernel stands in for one without constants of its own."""
+
+DATA_OF = {
+    "gemm": "weights", "moe_gemm": "weights", "attention_decode": "kv_cache", "mla_decode": "kv_cache",
+    "optimizer": "optimizer",
+}  # fmt: skip
+"""Class of data that a class of kernel mostly moves; the others move activations."""
+
+
+class Accelerator(eqx.Module):
+    """A device that computes. Peaks are dense; `vector` is the peak of everything that is no matrix product.
+
+    kernels maps class -> number format -> kernel model; a class or format without its own entry takes the nearest
+    (see `kernel`). With a `die`, its area and clock scale the peaks, powers and price that stand here. A `residual`
+    multiplies kernel times by what was learned from measurements beyond their formulas. `generation` names the
+    family of chips: what was measured on one says something of the others. A `board` says what its clocks draw and
+    which limit they keep.
+    """
+
+    name: str = static()
+    peak_flops_per_s: dict[str, Float[Array, "*b"]] = quantities(low=1.0, usual=(1.9e13, 1.5e16))
+    hbm: AbstractMemory = part()
+    kernels: dict[str, dict[str, AbstractKernel]] = part()
+    energy_j_per_flop: dict[str, Float[Array, "*b"]] = quantities(usual=(5e-14, 1.1e-11))
+    idle_w: Float[Array, "*b"] = quantity(
+        default=0.0, doc="board power before arithmetic and traffic are counted", usual=(226.0, 910.0)
+    )
+    tdp_w: Float[Array, "*b"] = quantity(
+        default=0.0, doc="rated board power less its HBM at full rate", usual=(250.0, 1200.0)
+    )
+    price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM", usual=(7700.0, 41000.0))
+    shoreline: Shoreline | None = None
+    die: Die | None = None
+    residual: AbstractResidual | None = None
+    generation: str = static(default="")
+    board: AbstractBoard | None = None
+
+    __repr__ = as_text
+
+    def peak(self, number_format: str) -> Array:
+        """Dense peak of a number format.
+
+        Raises:
+            ConfigError: the device has no such format.
+        """
+        if number_format not in self.peak_flops_per_s:
+            known = ", ".join(sorted(self.peak_flops_per_s))
+            raise ConfigError(f"accelerator {self.name} has no peak for {number_format!r} (known: {known})")
+        peak = self.peak_flops_per_s[number_format]
+        return peak if self.die is None else peak * self.die.peak_ratio()
+
+    def idle_power_w(self) -> Array:
+        """Board power before arithmetic and traffic are counted."""
+        return self.idle_w if self.die is None else self.idle_w * self.die.power_ratio()
+
+    def rated_power_w(self) -> Array:
+        """Rated board power less its HBM at full rate."""
+        return self.tdp_w if self.die is None else self.tdp_w * self.die.power_ratio()
+
+    def capex_usd(self) -> Array:
+        """Price of the device without its HBM."""
+        return self.price_usd if self.die is None else self.price_usd * self.die.price_ratio()
+
+    def dies(self) -> Array:
+        """Of a package; each has its edge."""
+        return asarray(1.0) if self.die is None else self.die.dies
+
+    def limits(self) -> dict[str, Array]:
+        """Used share of what bounds the die and its package, if it is a design of its own, and of the board."""
+        own = {} if self.die is None else self.die.limits(self.rated_power_w() + self.hbm.peak_power_w())
+        return own if self.board is None else own | self.board.limits(self.idle_power_w())
+
+    def kernel(self, kind: str, number_format: str) -> AbstractKernel:
+        """The kernel model of a class and number format; falls back to a related class, format, then `elementwise`."""
+        related = RELATED_KERNELS.get(kind, kind)
+        formats = self.kernels.get(kind) or self.kernels.get(related) or self.kernels["elementwise"]
+        for candidate in (number_format, *RELATED_FORMATS.get(number_format, ()), "bf16", "fp16", "any"):
+            if candidate in formats:
+                return formats[candidate]
+        return next(iter(formats.values()))
+
+    def compute(self, kind: str, number_format: str, work: Work, count: Array) -> Cost:
+        """`count` launches of `work`: seconds, and the joules of its arithmetic and traffic."""
+        some = work.flops + work.nbytes > 0
+        # no shape divides by zero; free of `count`, so that the compiler shares the time of repeated work
+        data = DATA_OF.get(kind, "activations")
+        charged = dataclasses.replace(work, nbytes=work.nbytes + self.hbm.added_bytes(work.nbytes, data))
+
+        def at_least_one(extent: Array) -> Array:
+            return jnp.where(some, extent, 1.0)
+
+        launched = jax.tree.map(at_least_one, charged)
+        kernel = self.kernel(kind, number_format)
+        seconds = kernel.time_s(launched, self.peak(number_format), self.hbm.bandwidth(data))
+        if self.residual is not None:
+            seconds = seconds * self.residual.factor(kernel, launched)
+        per_flop = self.energy_j_per_flop.get(number_format, asarray(0.0))
+        per_flop = per_flop if self.die is None else per_flop * self.die.energy_ratio()
+        joules = work.flops * per_flop + work.nbytes * self.hbm.energy(data)
+        if self.board is not None:
+            seconds, joules = self.board.at_work(seconds, joules, self.idle_power_w())
+            joules = jnp.where(some, joules, 0.0)
+        return Cost(jnp.where(some & (count > 0), seconds, 0.0), joules) * count

@@ -1,0 +1,257 @@
+"""evaluate(scenario) -> Metrics: pure, jittable, vmappable, differentiable in every leaf."""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from ...core.cost import Cost
+from ...core.errors import ConfigError, suggestion
+from ...core.smooth import reads_hard, used_share
+from ...core.yaml_io import is_mapping
+from ...jaxprs.evaluate import interpreted
+from ..hardware import Accelerator
+from ..scenario import Cluster, Scenario
+from ..workloads import ComputeOp, Op
+from ..workloads.ops import PREFILL
+from ..workloads.schedule import Timeline
+from .footprint import memory_by_class, memory_limits, per_tier
+from .ledger import moved
+from .lifetime import Bill, lifetime, lifetime_limits, with_spares
+from .money import device_capex_usd, device_idle_w, device_provisioned_w, prefill_pool, summed
+
+BANDWIDTH = "near memory"  # among the rates of an account
+PROMPTS = "prompts, "  # begins the names of rates of the pool that computes prompts
+
+
+class Metrics(eqx.Module):
+    """What a candidate does and costs. Times are of one step (training) or one batch of requests (serving).
+
+    `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built
+    (`scale_up.edge`) or as one that others use too (`scale_up.background`), feasible up to 1, infinite where there is
+    nothing to use; `violations` the broken rules of the plan (feasible at 0), `extra` what only this kind of job or
+    network has (TTFT, TPOT, `count.scale_out.switches`, `log_perplexity_penalty` where sums are rounded).
+    Powers include the facility's overhead.
+    """
+
+    time_s: Float[Array, "*b"]
+    tokens_per_s: Float[Array, "*b"]
+    mfu: Float[Array, "*b"]
+    energy_j: Float[Array, "*b"]
+    joules_per_token: Float[Array, "*b"]
+    power_w: Float[Array, "*b"]
+    provisioned_power_w: Float[Array, "*b"]
+    capex_usd: Float[Array, "*b"]
+    usd_per_million_tokens: Float[Array, "*b"]
+    extra: dict[str, Float[Array, "*b"]]
+    usage: dict[str, Float[Array, "*b"]]
+    violations: dict[str, Float[Array, "*b"]]
+    memory_bytes: dict[str, Float[Array, "*b"]]
+    breakdown_s: dict[str, Float[Array, "*b"]]
+
+    if not TYPE_CHECKING:  # type checkers shall go on to refuse what is no field
+
+        def __getattr__(self, name: str) -> Any:
+            """A metric that only this kind of job has is no attribute: say how it is asked for."""
+            known = self.__dict__.get("extra") or {}
+            where = f": of this job it is metrics.get({name!r})" if name in known else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{where}")
+
+    def get(self, name: str) -> Array:
+        """A metric by name: a field, an entry of `extra`, or `usage.hbm` and the like.
+
+        Raises:
+            ConfigError: no such metric, with a suggestion.
+        """
+        flat = self.flat()
+        if name not in flat:
+            raise ConfigError(f"metric {name!r} does not exist{suggestion(name, flat)}")
+        return flat[name]
+
+    def flat(self) -> dict[str, Array]:
+        """Every number by name; nested ones as `group.key`, those of `extra` by their own name."""
+        result: dict[str, Array] = {}
+        for field, value in vars(self).items():
+            if field == "extra":
+                result |= value
+            elif is_mapping(value):
+                result |= {f"{field}.{key}": entry for key, entry in value.items()}
+            else:
+                result[field] = value
+        return result
+
+
+def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
+    """Every operation of the workload with its cost on the cluster."""
+    layout = scenario.layout
+    ops = scenario.workload.lower(layout)
+    cluster = scenario.cluster.joining(layout.devices)
+    return list(zip(ops, cluster.price(ops, layout, scenario.workload.repeats(layout)), strict=True))
+
+
+def evaluate(scenario: Scenario) -> Metrics:
+    """Price the scenario.
+
+    Inside a transformation (`jit`, `vmap`, `grad`) this is plain tracing. Called with numbers it is traced once a
+    structure and run by NumPy; one that is called often is compiled.
+
+    Returns:
+        Metrics with leaves of the scenario's batch shape.
+
+    Raises:
+        ConfigError: it is no scenario.
+    """
+    _refuse_others(scenario)
+    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(scenario))
+    return _evaluate(scenario) if traced or not reads_hard() else _by_numbers()(scenario)
+
+
+def _refuse_others(given: object) -> None:
+    if not isinstance(given, Scenario):
+        part = ": give its scenario" if hasattr(given, "scenario") else ""
+        raise ConfigError(f"evaluate prices a Scenario, not a {type(given).__name__}{part}")
+
+
+@functools.cache
+def _by_numbers() -> Callable[[Scenario], Metrics]:
+    return interpreted(_evaluate)
+
+
+class Account(NamedTuple):
+    """Everything that is known of a scenario.
+
+    metrics; ops and their costs, one each; rates: what operations are held against (peak by number format, bandwidth of
+    the near memory; names of the pool's for prompts begin with `PROMPTS`); repeats: phase -> how often its operations
+    are done; parts: see `parts_of`.
+    """
+
+    metrics: Metrics
+    ops: list[Op]
+    costs: list[Cost]
+    rates: dict[str, Array]
+    repeats: dict[str, Array]
+    parts: dict[str, Array]
+
+
+def account(scenario: Scenario) -> Account:
+    """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
+    priced = priced_ops(scenario)
+    repeats = scenario.workload.repeats(scenario.layout)
+    rates: dict[str, Array] = {}
+    for op, _ in priced:
+        if isinstance(op, ComputeOp):
+            accelerator, place = computed_by(scenario.cluster, op)
+            rates |= {place + op.number_format: accelerator.peak(op.number_format)}
+            rates |= {place + BANDWIDTH: accelerator.hbm.bandwidth()}
+    ops, costs = [op for op, _ in priced], [cost for _, cost in priced]
+    return Account(_metrics(scenario, priced), ops, costs, rates, repeats, parts_of(scenario))
+
+
+def computed_by(cluster: Cluster, op: Op) -> tuple[Accelerator, str]:
+    """The accelerator that runs an operation, and what begins the names of its rates in an account."""
+    if cluster.prefill is not None and op.phase in PREFILL:
+        return cluster.prefill.cluster.accelerator, PROMPTS
+    return cluster.accelerator, ""
+
+
+def parts_of(scenario: Scenario) -> dict[str, Array]:
+    """Replicas, and capex and provisioned power of the whole cluster by part."""
+    devices = scenario.layout.devices
+    cluster = scenario.cluster.joining(devices)
+    count = with_spares(cluster, devices)
+    parts = {f"capex.{part}": count * usd for part, usd in device_capex_usd(cluster).items()}
+    parts |= {f"power.{part}": count * watts for part, watts in device_provisioned_w(cluster).items()}
+    pool = prefill_pool(cluster, scenario.layout)
+    if pool is not None:
+        parts |= {f"capex.{part}": usd for part, usd in pool.capex_usd.items()}
+        parts |= {f"power.{part}": watts for part, watts in pool.provisioned_w.items()}
+    return {"var.dp": scenario.layout.dp} | parts
+
+
+def _evaluate(scenario: Scenario) -> Metrics:
+    """What `evaluate` is, without a decision on how it runs."""
+    return _metrics(scenario, priced_ops(scenario))
+
+
+def _told(movement: dict[str, Array]) -> dict[str, Array]:
+    """Joules of data movement by scheme and in all, before the facility's overhead."""
+    if not movement:
+        return {}
+    parts = {f"movement_j.{scheme}": joules for scheme, joules in movement.items()}
+    return parts | {"movement_j": summed(movement)}
+
+
+def drawn_j(cluster: Cluster, timeline: Timeline) -> Array:
+    """Joules of one device beyond idle power."""
+    board = cluster.accelerator.board
+    if board is None:
+        return timeline.energy_j
+    most = board.most_j(timeline.time_s, cluster.accelerator.idle_power_w())
+    return jnp.minimum(timeline.energy_j + board.working_w * timeline.working_s, most)
+
+
+def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
+    layout = scenario.layout
+    cluster = scenario.cluster.joining(layout.devices)
+    work = scenario.workload if cluster.doubts is None else scenario.workload.under(cluster.doubts.first_token)
+    timeline, ops = work.timeline(priced, layout), [op for op, _ in priced]
+    devices, facility = layout.devices, cluster.facility
+    idle, count = with_spares(cluster, device_idle_w(cluster)), with_spares(cluster, devices)
+    energy = devices * facility.pue * (drawn_j(cluster, timeline) + idle * timeline.time_s)
+    movement = moved(scenario, [op for op, _ in priced])
+    if movement:  # links carry no energy of their own then: see `Cluster.paths`
+        energy = energy + facility.pue * summed(movement)
+    if cluster.doubts is not None:
+        energy = energy * cluster.doubts.energy
+    provisioned = count * facility.pue * summed(device_provisioned_w(cluster))
+    capex = count * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
+    usd = facility.usd(capex, count, timeline.time_s, energy)
+    paid = {kind: (usd * share, tokens) for kind, (share, tokens) in timeline.billed.items()}
+    peak, fast_devices = cluster.accelerator.peak(scenario.workload.number_format()), devices
+    pool = prefill_pool(cluster, layout)
+    if pool is not None:
+        more = pool.cost(timeline, facility)
+        provisioned, capex = provisioned + more.provisioned_w, capex + more.capex_usd
+        energy, usd = energy + more.energy_j, usd + more.usd
+        paid["input"] = (paid["input"][0] + more.usd, paid["input"][1])
+        fast_devices = devices + pool.devices * pool.peak(scenario.workload.number_format()) / peak
+    billed = {f"usd_per_million_{kind}_tokens": 1e6 * part / tokens for kind, (part, tokens) in paid.items()}
+    memory = memory_by_class(scenario)
+    capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
+    used = per_tier(memory)
+    usage = {tier: used_share(nbytes, capacity[tier]) for tier, nbytes in used.items()}
+    for name in cluster.levels:
+        usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].limits().items()}
+    usage |= cluster.crowded(ops, layout, scenario.workload.repeats(layout))
+    usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}
+    usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
+    if pool is not None:
+        usage |= {"prefill.hbm": used_share(summed(scenario.workload.prefill_bytes(layout)), pool.usable_bytes())}
+    usage |= lifetime_limits(scenario, cluster) | timeline.usage
+    return Metrics(
+        time_s=timeline.time_s,
+        tokens_per_s=timeline.tokens / timeline.time_s,
+        mfu=timeline.model_flops / peak / (timeline.time_s * fast_devices),  # so ordered float32 holds the slopes
+        energy_j=energy,
+        joules_per_token=energy / timeline.tokens,
+        power_w=energy / timeline.time_s,
+        provisioned_power_w=provisioned,
+        capex_usd=capex,
+        usd_per_million_tokens=1e6 * usd / timeline.tokens,
+        extra=(timeline.extra if cluster.doubts is None else cluster.doubts.of_first_token(timeline.extra))
+        | billed
+        | facility.service()
+        | cluster.counts(devices)
+        | cluster.quality(ops, layout)
+        | _told(movement)
+        | lifetime(scenario, cluster, timeline, Bill(capex, energy, usd)),
+        usage=usage,
+        violations=scenario.workload.violations(layout),
+        memory_bytes=memory,
+        breakdown_s=timeline.breakdown_s,
+    )

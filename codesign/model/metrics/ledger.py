@@ -1,0 +1,139 @@
+"""The traffic ledger: how many bytes each parallelism scheme moves over which class of path, and what they cost.
+
+Physical counting: what an algorithm of minimal volume puts on the wire, from the same operations that are timed. The
+counting of [ding2025pfa]'s tables is offered beside it.
+"""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.errors import ConfigError
+from ...core.jax_typed import asarray
+from ..networks.fabrics import Group
+from ..networks.fabrics.path_energy import PathEnergy, PathShares
+from ..scenario import Scenario
+from ..workloads import CommOp, DenseFeedForward, GroupedQueryAttention, Op, Training, TransferOp
+from ..workloads.celestisim import Family, counted_bytes, model_parallel_group
+
+SCHEMES = {"data": "dp", "expert_data": "dp"}
+"""Mesh axes that are booked under another scheme's name."""
+
+SENT: dict[str, Callable[[Array], Array]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "send": lambda n: jnp.where(n > 1, 1.0, 0.0),
+}
+"""Bytes a member sends per byte of the operation."""
+
+
+class Entry(eqx.Module):
+    """Bytes that one scheme moves in a step or batch, on all devices, by class of path."""
+
+    tray: Float[Array, "*b"]
+    rack: Float[Array, "*b"]
+    inter_rack: Float[Array, "*b"]
+    offload: Float[Array, "*b"]
+
+    def __add__(self, other: "Entry") -> "Entry":
+        return Entry(*(mine + theirs for mine, theirs in zip(self._all(), other._all(), strict=True)))
+
+    def _all(self) -> tuple[Array, Array, Array, Array]:
+        return self.tray, self.rack, self.inter_rack, self.offload
+
+    def total_bytes(self) -> Array:
+        """Bytes over every path."""
+        return self.tray + self.rack + self.inter_rack + self.offload
+
+    def energy_j(self, paths: PathEnergy) -> Array:
+        """Joules of the adapters and switches on the way; memories and arithmetic are counted where they work."""
+        each = paths.j_per_byte()
+        return sum((getattr(self, name) * joules for name, joules in each.items()), asarray(0.0))
+
+
+def spread(nbytes: Array, shares: PathShares) -> Entry:
+    """Bytes between accelerators, divided over the classes of path."""
+    return Entry(nbytes * shares.tray, nbytes * shares.rack, nbytes * shares.inter_rack, 0.0 * nbytes)
+
+
+def offloaded(nbytes: Array) -> Entry:
+    """Bytes to or from memory that is no accelerator's own."""
+    none = 0.0 * nbytes
+    return Entry(none, none, none, nbytes)
+
+
+def ledger(scenario: Scenario, paths: PathEnergy, ops: Sequence[Op] | None = None) -> dict[str, Entry]:
+    """Scheme (tp, cp, ep, dp, pp, offload) -> bytes by class of path, of one step or batch on all devices.
+
+    Rings and pipelines talk to the next member, all-to-alls to every peer; groups lie as the layout numbers its ranks.
+
+    Args:
+        scenario: what moves them.
+        paths: where trays and racks end, and whose counting it is.
+        ops: what the workload lowers to, where that is known already.
+
+    Raises:
+        ConfigError: the document's counting of a job that it does not cover.
+    """
+    if paths.counting == "celestisim":
+        return tables_ledger(scenario, paths)
+    layout = scenario.layout
+    repeats = scenario.workload.repeats(layout)
+    booked: dict[str, Entry] = {}
+    for op in scenario.workload.lower(layout) if ops is None else ops:
+        times = layout.devices * repeats.get(op.phase, 1.0)
+        if isinstance(op, CommOp):
+            group = layout.group(op.axis)
+            nbytes = times * op.count * op.nbytes * SENT[op.operation](group.size)
+            if op.axis == "pp":  # the last stage of a pipeline has nobody to send to
+                nbytes = nbytes * (group.size - 1) / group.size
+            name, entry = SCHEMES.get(op.axis, op.axis), spread(nbytes, _place(op, group, paths))
+        elif isinstance(op, TransferOp):
+            name, entry = "offload", offloaded(times * op.count * op.nbytes)
+        else:
+            continue
+        booked[name] = booked[name] + entry if name in booked else entry
+    return booked
+
+
+def tables_ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
+    """Bytes of a pre-training step as the tables of [ding2025pfa] count them: tp, pp and offload.
+
+    Assumes: a model of the tables' family, all state outside the accelerator; the replicas' exchange is not counted.
+
+    Raises:
+        ConfigError: another job, or a model with experts.
+    """
+    job = scenario.workload
+    others = ConfigError(
+        "paths.counting = celestisim counts the training of dense transformers only; physical counts any job"
+    )
+    if not isinstance(job, Training) or not isinstance(job.model.feed_forward, DenseFeedForward):
+        raise others
+    model, plan, attention = job.model, scenario.plan, job.model.attention
+    if not isinstance(attention, GroupedQueryAttention):
+        raise others
+    family = Family(model.layers, model.hidden, attention.head_dim, job.sequence, job.global_batch)
+    nbytes = counted_bytes(family, plan.tp, plan.pp, plan.micro_batch, scenario.layout.selective)
+    shares = paths.to_any_peer(model_parallel_group(plan.tp, plan.pp))
+    entries = {scheme: spread(nbytes[scheme], shares) for scheme in ("tp", "pp")}
+    return entries | {"offload": offloaded(nbytes["offload"])}
+
+
+def moved(scenario: Scenario, ops: Sequence[Op]) -> dict[str, Array]:
+    """Scheme -> joules that its bytes cost on their way, on all devices; nothing where the cluster names no paths."""
+    paths = scenario.cluster.paths
+    if paths is None:
+        return {}
+    return {scheme: entry.energy_j(paths) for scheme, entry in ledger(scenario, paths, ops).items()}
+
+
+def _place(op: CommOp, group: Group, paths: PathEnergy) -> PathShares:
+    """Which paths the members of a group talk over."""
+    if op.operation == "all_to_all":
+        return paths.to_any_peer(group)
+    return paths.to_next(group, closed=op.axis != "pp")

@@ -1,0 +1,1 @@
+"""Networks: topologies, fabrics, collective operations."""

@@ -1,0 +1,166 @@
+"""The collectives of one network level, and operations that span several levels."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ....core.cost import Cost, overlap, zero
+from ....core.errors import ConfigError
+from ....core.fields import quantity
+from ....core.jax_typed import asarray, is_traced, jit, where
+from ....core.smooth import reads_hard
+from ..fabrics import AbstractFabric, Group
+from .base import OPERATIONS, AbstractCollective
+from .pipelined import Pipelined
+from .tree import PipelinedChain
+
+
+class Collectives(eqx.Module):
+    """One algorithm per operation; broadcast and reduce along a chain unless told otherwise.
+
+    `pipelined` says how the library works on this level and on those inside it at once; without it one after the other.
+    """
+
+    all_reduce: AbstractCollective
+    all_gather: AbstractCollective
+    reduce_scatter: AbstractCollective
+    all_to_all: AbstractCollective
+    send: AbstractCollective
+    broadcast: AbstractCollective = PipelinedChain()
+    reduce: AbstractCollective = PipelinedChain()
+    pipelined: Pipelined | None = None
+
+
+class NetworkLevel(eqx.Module):
+    """A fabric and the collectives that run on it.
+
+    processor_ratio is the share of the compute engines that communication on this level takes while it overlaps.
+    """
+
+    fabric: AbstractFabric
+    collectives: Collectives
+    processor_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
+
+    def capex_usd(self) -> Array:
+        """Purchase price per endpoint: the fabric, and what its sums need beside it."""
+        return self.fabric.capex_usd() + self.collectives.all_reduce.capex_usd(self.fabric.reach())
+
+    def limits(self) -> dict[str, Array]:
+        """Used share of whatever bounds both as things that can be built."""
+        return self.fabric.limits() | self.collectives.all_reduce.limits(self.fabric.reach())
+
+
+class Stage(NamedTuple):
+    """The part of a group that talks on one level."""
+
+    level: NetworkLevel
+    group: Group
+
+    def run(self, operation: str, nbytes: Array) -> Cost:
+        """Cost of the operation inside this level alone."""
+        algorithm = getattr(self.level.collectives, operation)
+        cost = algorithm.cost(nbytes, self.group, self.level.fabric.link(self.group))
+        return Cost(cost.time_s, cost.energy_j, cost.time_s * self.level.processor_ratio)
+
+
+def stages(levels: Sequence[NetworkLevel], group: Group) -> list[Stage]:
+    """Split a group over levels, innermost first; each level takes what its reach holds."""
+    result, rest = list[Stage](), group
+    for level in levels[:-1]:
+        inner, rest = rest.split(level.fabric.reach())
+        result.append(Stage(level, inner))
+    return [*result, Stage(levels[-1], rest)]
+
+
+def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
+    """Cost of an operation over a group that spans the given levels, innermost first.
+
+    all-reduce: reduce-scatter inside, all-reduce of the shards outside, all-gather inside (or the level's own
+    all-reduce where nobody is outside). all-gather and reduce-scatter: the shards outside, everything inside. Of a
+    library that is `pipelined` outside, the operation itself inside, and both at once.
+    broadcast and reduce: the whole buffer among one member of each domain, and inside every domain.
+    all-to-all: both levels at once, each with its share of the traffic. send: the slowest level that is crossed.
+
+    Raises:
+        ConfigError: unknown operation.
+    """
+    if operation not in OPERATIONS:
+        raise ConfigError(f"collective operation {operation!r} is not one of {', '.join(OPERATIONS)}")
+    inner, rest = parts[0], parts[1:]
+    if not rest:
+        return inner.run(operation, nbytes)
+    if operation == "send":
+        return _crossing_send(nbytes, parts)
+    if operation == "all_to_all":
+        return _split_all_to_all(nbytes, parts)
+    if operation in ("broadcast", "reduce"):
+        return hierarchical(operation, nbytes, rest) + inner.run(operation, nbytes)
+    outside = hierarchical(operation, nbytes / inner.group.size, rest)
+    pipelined = rest[0].level.collectives.pipelined
+    if pipelined is not None:
+        inside = inner.run(operation, nbytes)
+        return pipelined.cost(operation, inside, outside, inner.group.size, _members(rest), nbytes)
+    if operation != "all_reduce":
+        return outside + inner.run(operation, nbytes)
+    beyond = _members(rest) > 1
+    around = inner.run("reduce_scatter", nbytes) + inner.run("all_gather", nbytes)
+    return outside + where(beyond, around, inner.run("all_reduce", nbytes))
+
+
+_alike: Callable[[str, Array, tuple[Stage, ...]], Cost] = jit(hierarchical, static_argnums=0)
+
+
+def spanning(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
+    """`hierarchical`, traced once for all operations alike; another reading of maxima is traced anew."""
+    alike = is_traced(nbytes) and reads_hard()
+    return _alike(operation, nbytes, tuple(parts)) if alike else hierarchical(operation, nbytes, parts)
+
+
+def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
+    """Increase of ln(perplexity) of a model that sums over these levels: what each level rounds, together."""
+    inner, rest = parts[0], parts[1:]
+
+    def own(name: str) -> Array:
+        return getattr(inner.level.collectives, name).log_perplexity_penalty(inner.group)
+
+    if not rest:
+        return own(operation)
+    outside = log_perplexity_penalty(operation, rest)
+    if operation != "all_reduce" or rest[0].level.collectives.pipelined is not None:
+        return outside + own(operation)
+    around = own("reduce_scatter") + own("all_gather")
+    return outside + jnp.where(_members(rest) > 1, around, own("all_reduce"))
+
+
+def _members(parts: Sequence[Stage]) -> Array:
+    total = asarray(1.0)
+    for part in parts:
+        total = total * part.group.size
+    return total
+
+
+def _crossing_send(nbytes: Array, parts: Sequence[Stage]) -> Cost:
+    """The outermost level that the group reaches sets the pace of neighbour messages."""
+    chosen = parts[0].run("send", nbytes)
+    for part in parts[1:]:
+        chosen = where(part.group.size > 1, part.run("send", nbytes), chosen)
+    return chosen
+
+
+def _split_all_to_all(nbytes: Array, parts: Sequence[Stage]) -> Cost:
+    """Each level carries the blocks of the members that are first met on it, all levels at once.
+
+    A member of the group keeps 1/n of its buffer, sends (g1-1)/n inside and the rest outside; a level's own
+    algorithm of g members sends (g-1)/g of what it is handed, hence the g/n.
+    """
+    everyone = _members(parts)
+    total, met = zero(), asarray(1.0)
+    for part in parts:
+        size = part.group.size
+        share = met * size / everyone
+        total = overlap(total, part.run("all_to_all", nbytes * share))
+        met = met * size
+    return total

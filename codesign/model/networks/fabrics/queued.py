@@ -1,0 +1,116 @@
+"""Any fabric of a node, or between nodes, behind queues in which bursts of other traffic stand."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ....core.fields import integer, quantity, static
+from ....core.jax_typed import arrays
+from ....core.smooth import maximum
+from ...hardware import Link
+from .base import AbstractFabric, Group
+from .contended import slowdown
+from .interference import wait_s
+from .switch import SwitchDomain
+
+LATER_OF_TWO = 1.5
+"""Mean of the longer of two exponential waits of mean 1: a step of a ring begins when its neighbour's message has come
+and its own last one is on its way, whichever is later. Source: derived."""
+
+
+class QueuedNode(AbstractFabric):
+    """`inner` in or between nodes of `accelerators` and `cards`, whose queues others' bursts of R bytes fill too.
+
+    Each accelerator also offers `background_bytes_per_s` = G of others, of which the share p leaves the node. A message
+    waits for what stands in front of it, and moves at the rate that is left; r and c are the seconds per byte of an
+    accelerator's link and of its share of the cards:
+
+        inside    u = G max(r, p c)    alpha + w [q(u, R max(r, p c)) + q(G r, R r)]                    beta / (1 - u)
+        between   v = G p c            alpha + w [q(u, R max(r, p c)) + 2 q(v, R c m / A) + q(G r, R r)] beta / (1 - v)
+
+    with q the wait of an M/D/1 queue, whose customers are whole bursts, and w = 1.5 in groups of more than two. A full
+    card holds up what means to stay (p c > r), as in `interference`. What the others' bursts are like is
+    taken from the plan's own traffic where it is not given: they are of the same kind.
+
+    Both levels read the rates of one another (`Group.beside`); a fabric that is asked alone knows its own only.
+
+    Assumes: others offer the same whatever becomes of it (Poisson bursts, destinations uniform); buffers hold them;
+    queues between nodes as in the cards. Against rings of eight carried out burst by burst (`simulation.ring_beside`):
+    -4 to +23 % up to 0.8 of the rate, of four -3 to +27 % up to 0.6; too late in few long messages (+71 % at 0.8).
+    Log-convex in all rates and in the background.
+    Source: [pcie_interference] section 4.2 for the queues; bursts as customers: a batch of packets at once.
+    """
+
+    sees_others: ClassVar[bool] = True
+
+    inner: AbstractFabric
+    background_bytes_per_s: Float[Array, "*b"] = quantity(
+        high=1e13, default=0.0, doc="of others, offered by each accelerator"
+    )
+    beyond_ratio: Float[Array, "*b"] | None = quantity(
+        high=1.0, default=None, doc="share of it that leaves its node; not given: as of the plan's traffic"
+    )
+    burst_bytes: Float[Array, "*b"] | None = quantity(
+        default=None, doc="sent at once; not given: as the plan's messages"
+    )
+    accelerators: Float[Array, "*b"] = integer(low=1.0, high=1e4, default=8.0)
+    cards: Float[Array, "*b"] = integer(low=1.0, high=1e4, default=1.0, doc="network cards of a node")
+    between: bool = static(default=False)
+
+    def link(self, group: Group) -> Link:
+        """The inner link, late by the waits, at what is left of its rate."""
+        link, seen = self.inner.link(group), group.beside
+        inside, card, beyond = self._rates(group)
+        burst = seen.burst_bytes if self.burst_bytes is None else self.burst_bytes
+        others = self.background_bytes_per_s
+        held = maximum(inside, beyond * card)  # seconds a byte keeps an accelerator's own queue
+        wait = wait_s(others * held, burst * held) + wait_s(others * inside, burst * inside)
+        if self.between:
+            wait = wait + 2 * wait_s(others * beyond * card, burst * card * self.cards / self.accelerators)
+        used = self.taken_ratio(group)
+        wait = wait * jnp.where(group.size > 2, LATER_OF_TWO, 1.0)
+        beta = link.beta_s_per_byte * slowdown(used)
+        return dataclasses.replace(link, alpha_s=link.alpha_s + wait, beta_s_per_byte=beta)
+
+    def _rates(self, group: Group) -> tuple[Array, Array, Array]:
+        """Seconds per byte of an accelerator's link and of its share of the cards; the share that leaves the node."""
+        link, seen = self.inner.link(group), group.beside
+        inside = seen.inside_s_per_byte if self.between else link.beta_s_per_byte
+        card = link.beta_s_per_byte if self.between else seen.beyond_s_per_byte
+        return inside, card, seen.beyond_ratio if self.beyond_ratio is None else self.beyond_ratio
+
+    def taken_ratio(self, group: Group) -> Array:
+        """u inside, v between."""
+        inside, card, beyond = self._rates(group)
+        return self.background_bytes_per_s * (beyond * card if self.between else maximum(inside, beyond * card))
+
+    def reach(self) -> Array:
+        """As far as the inner fabric."""
+        return self.inner.reach()
+
+    def capex_usd(self) -> Array:
+        """The inner fabric's price."""
+        return self.inner.capex_usd()
+
+    def static_power_w(self) -> Array:
+        """The inner fabric's power."""
+        return self.inner.static_power_w()
+
+    def limits(self) -> dict[str, Array]:
+        """The inner fabric's."""
+        return self.inner.limits()
+
+    def counts(self, devices: Array) -> dict[str, Array]:
+        """The inner fabric's."""
+        return self.inner.counts(devices)
+
+    def joining(self, devices: Array) -> "QueuedNode":
+        """With an inner fabric that does."""
+        return dataclasses.replace(self, inner=self.inner.joining(devices))
+
+    @classmethod
+    def example(cls) -> "QueuedNode":
+        """A switched node of eight."""
+        return cls(SwitchDomain.example(), *arrays(45e9, 0.2, 1e6, 8.0, 8.0))

@@ -1,0 +1,353 @@
+"""The one pytree: a cluster, a workload and a plan."""
+
+import dataclasses
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..core.cost import Cost, zero
+from ..core.errors import ConfigError, suggestion
+from ..core.fields import integer, quantity, static
+from ..core.jax_typed import asarray
+from ..core.pretty import as_text
+from ..core.smooth import used_share
+from .carbon import Carbon
+from .error_factors import Doubts
+from .hardware import Accelerator, Link
+from .hardware.memory import AbstractMemory
+from .network_traffic import Flow, beside, shares_links
+from .networks.collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, log_perplexity_penalty, stages
+from .networks.collectives.levels import Stage, spanning
+from .networks.fabrics import Beside, Group, PathEnergy
+from .networks.fabrics.contended import CALM_RATIO
+from .ownership import AbstractOwnership
+from .reliability import Reliability
+from .slices import SharedRack
+from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
+from .workloads.ops import HANDOVER, PREFILL, kind_of
+
+OTHERS = "background"
+"""Name of the used share of a level's links that traffic of others takes."""
+
+
+class Host(eqx.Module):
+    """An accelerator's share of its node: the second memory tier, the link to it, processors, chassis."""
+
+    memory: AbstractMemory
+    link: Link
+    price_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(2900.0, 12000.0))
+    power_w: Float[Array, "*b"] = quantity(default=0.0, usual=(150.0, 390.0))
+
+    def transfer(self, nbytes: Array) -> Cost:
+        """Move bytes to or from the second tier: the slower of link and memory would bound; the link is taken.
+
+        Assumes: the second tier's own bandwidth exceeds the link's (checked as a violation).
+        """
+        seconds = jnp.where(nbytes > 0, self.link.alpha_s + nbytes * self.link.beta_s_per_byte, 0.0)
+        return Cost(seconds, nbytes * (self.link.energy_j_per_byte + self.memory.energy()))
+
+
+class Facility(eqx.Module):
+    """What surrounds the cluster: overhead power, electricity, write-off, and the tenants who share it.
+
+    Without `tenancy` the cluster is in use for `busy_ratio` of its life; with it, for that share of what its tenants
+    leave in use. Without `ownership` its price is written off evenly.
+    """
+
+    pue: Float[Array, "*b"] = quantity(low=1.0, high=4.0, default=1.2)
+    usd_per_j: Float[Array, "*b"] = quantity(default=0.08 / 3.6e6, usual=(2.2e-8, 3e-8))
+    amortisation_s: Float[Array, "*b"] = quantity(low=1.0, default=4 * 365.25 * 86400.0, usual=(1.2e8, 1.6e8))
+    busy_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=1.0, doc="share of its life in use")
+    usd_per_w: Float[Array, "*b"] = quantity(
+        default=0.0, doc="building and cooling per provisioned watt", usual=(2.7, 3.2)
+    )
+    tenancy: SharedRack | None = None
+    ownership: AbstractOwnership | None = None
+
+    def usd(self, capex_usd: Array, devices: Array, time_s: Array, energy_j: Array) -> Array:
+        """Dollars of some time in use: the cluster's, as its owner counts, and electricity."""
+        if self.ownership is None:
+            return capex_usd * time_s / (self.amortisation_s * self.in_use_ratio()) + energy_j * self.usd_per_j
+        held = self.ownership.usd_per_s(capex_usd, devices, self.amortisation_s) * time_s / self.in_use_ratio()
+        return held + energy_j * (self.usd_per_j * self.ownership.energy_share())
+
+    def in_use_ratio(self) -> Array:
+        """Share of its life in which the cluster earns its price."""
+        return self.busy_ratio if self.tenancy is None else self.busy_ratio * self.tenancy.utilisation()
+
+    def service(self) -> dict[str, Array]:
+        """What tenants see: share of the accelerators asked for that they get."""
+        return {} if self.tenancy is None else {"acceptance": self.tenancy.acceptance()}
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    try:
+        return tuple(sorted(dict(value).items()))
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"placement = {value!r} must map mesh axes to network levels, such as {{tp: scale_up}}"
+        ) from None
+
+
+class Cluster(eqx.Module):
+    """`device_count` equal accelerators, their hosts, and network levels from the inside out.
+
+    `levels` names the entries of `network` innermost first. `placement` pins mesh axes to one level (axis -> level
+    name); an axis that is not pinned spreads over the levels as ranks are numbered. With `paths`, what a byte costs on
+    its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy. With
+    `doubts`, times are those of one draw of the model's errors. `prefill` is a pool of other accelerators beside these
+    that computes prompts. `reliability` says what fails, `carbon` what is emitted to make and to run it.
+    """
+
+    accelerator: Accelerator
+    host: Host
+    network: dict[str, NetworkLevel]
+    device_count: Float[Array, "*b"] = integer(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
+    facility: Facility = Facility()
+    paths: PathEnergy | None = None
+    doubts: Doubts | None = None
+    prefill: "PrefillPool | None" = None
+    reliability: Reliability | None = None
+    carbon: Carbon | None = None
+    levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
+    placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
+
+    __repr__ = as_text
+
+    def __check_init__(self) -> None:
+        """Some level; every level and every pin must name an entry of `network`."""
+        if not self.levels:
+            raise ConfigError("levels is empty: name at least one entry of network")
+        for name in (*self.levels, *(level for _, level in self.placement)):
+            if name not in self.network:
+                raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
+        if self.prefill is not None and self.paths is not None:
+            raise ConfigError("paths count the bytes of one cluster: leave out paths or prefill (paths=null)")
+
+    def joining(self, devices: Array) -> "Cluster":
+        """With an outermost network that joins so many devices."""
+        name = self.levels[-1]
+        level = self.network[name]
+        fabric = level.fabric.joining(devices)
+        if fabric is level.fabric:
+            return self
+        return dataclasses.replace(self, network=self.network | {name: dataclasses.replace(level, fabric=fabric)})
+
+    def counts(self, devices: Array) -> dict[str, Array]:
+        """`count.LEVEL.PART` -> what is counted of the networks that join so many devices (switches, cables)."""
+        return {
+            f"count.{name}.{part}": count
+            for name in self.levels
+            for part, count in self.network[name].fabric.counts(devices).items()
+        }
+
+    def communicate(
+        self,
+        operation: str,
+        axis: str,
+        nbytes: Array,
+        layout: Layout,
+        beside: Sequence[Beside] = (),
+        element_bytes: float = 0.0,
+    ) -> Cost:
+        """Cost of a collective among the members of a mesh axis, `beside` what each level carries at the same time.
+
+        `element_bytes` is the size of a number where it may be rounded, 0 where it may not.
+        """
+        return spanning(operation, nbytes, self._stages(axis, layout, beside, element_bytes))
+
+    def _stages(
+        self, axis: str, layout: Layout, beside: Sequence[Beside] = (), element_bytes: float = 0.0
+    ) -> list[Stage]:
+        """The members of a mesh axis by the levels on which they talk."""
+        group = dataclasses.replace(layout.group(axis), element_bytes=element_bytes)
+        pinned = dict(self.placement).get(layout.plan.placed_as.get(axis, axis))
+        names = (pinned,) if pinned else self.levels
+        parts = stages([self.network[name] for name in names], group)
+        if beside:
+            parts = [
+                part._replace(group=dataclasses.replace(part.group, beside=seen))
+                for part, seen in zip(parts, beside, strict=True)
+            ]
+        return parts
+
+    def quality(self, ops: Sequence[Op], layout: Layout) -> dict[str, Array]:
+        """What rounded sums do to a language model, with the ends of an interval; nothing where no level rounds."""
+        algorithms = [getattr(self.network[name].collectives, op) for name in self.levels for op in OPERATIONS]
+        if not any(algorithm.may_round() for algorithm in algorithms):
+            return {}
+        sums = {(op.operation, op.axis): op for op in ops if isinstance(op, CommOp) and op.element_bytes}
+        penalty = asarray(0.0)
+        for (operation, axis), op in sums.items():
+            one = log_perplexity_penalty(operation, self._stages(axis, layout, (), op.element_bytes))
+            penalty = penalty + jnp.where(op.count > 0, one, 0.0)
+        low, high = penalty / PERPLEXITY_FACTOR, penalty * PERPLEXITY_FACTOR
+        name = "log_perplexity_penalty"
+        return {name: penalty, f"{name}_low": low, f"{name}_high": high}
+
+    def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
+        """What runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
+        levels = [self.network[name] for name in self.levels]
+        if self.placement or not shares_links(levels):
+            return {}
+        return beside(ops, levels, layout, repeats)
+
+    def crowded(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[str, Array]:
+        """Level -> share of its links' rate that others take where the plan talks, over what waits are known for."""
+        shared = [name for name in self.levels if self.network[name].fabric.sees_others]
+        if not shared:
+            return {}
+        away = (*PREFILL, HANDOVER) if self.prefill is not None else ()
+        sent: dict[Flow, Array] = {}
+        for op in ops:
+            if isinstance(op, CommOp) and op.phase not in away:
+                sent[op.phase, op.axis] = sent.get((op.phase, op.axis), asarray(0.0)) + op.count * op.nbytes
+        seen, found = self.beside(ops, layout, repeats), {name: asarray(0.0) for name in shared}
+        for flow, nbytes in sent.items():
+            for stage in self._stages(flow[1], layout, seen.get(flow, ())):
+                for name in shared:
+                    taken = stage.level.fabric.taken_ratio(stage.group)
+                    if stage.level is self.network[name] and taken is not None:
+                        busy = (stage.group.size > 1) & (nbytes > 0)
+                        found[name] = jnp.maximum(found[name], jnp.where(busy, taken, 0.0))
+        return {f"{name}.{OTHERS}": used_share(taken, CALM_RATIO) for name, taken in found.items()}
+
+    def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
+        """Cost of each operation on this hardware, its count included.
+
+        Operations that only differ in their numbers are priced as one batch where their formula is long: compile time
+        then grows with the kinds of operations and not with their number. Short formulas run faster one by one.
+
+        Args:
+            ops: what the workload lowers to.
+            layout: the plan on the devices.
+            repeats: how often each phase runs, so that shared levels see the plan's other traffic; without it no level
+                does.
+        """
+        if self.prefill is not None:
+            away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, HANDOVER)}
+            here = dataclasses.replace(self, prefill=None)
+            own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
+            other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout))
+            return [next(other if index in away else own) for index in range(len(ops))]
+        seen = self.beside(ops, layout, repeats) if repeats is not None else {}
+        kinds: dict[tuple[Any, ...], list[int]] = {}
+        for index, op in enumerate(ops):
+            kinds.setdefault(kind_of(op) if self._is_long(op) else (index,), []).append(index)
+        costs: list[Cost] = [zero()] * len(ops)
+        for members in kinds.values():
+            if len(members) == 1:
+                costs[members[0]] = self._price(ops[members[0]], _numbers(ops[members[0]], seen), layout)
+                continue
+            numbers = [_numbers(ops[index], seen) for index in members]
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(jnp.broadcast_arrays(*leaves)), *numbers)
+
+            def price(one: tuple[Any, ...], op: Op = ops[members[0]]) -> Cost:
+                return self._price(op, one, layout)
+
+            priced = jax.vmap(price)(stacked)
+            for place, index in enumerate(members):
+                costs[index] = jax.tree.map(operator.itemgetter(place), priced)
+        return costs
+
+    def _is_long(self, op: Op) -> bool:
+        """Whether the formula that prices an operation is worth batching."""
+        if isinstance(op, ComputeOp):
+            return self.accelerator.kernel(op.kernel, op.number_format).long
+        if isinstance(op, CommOp):
+            return any(getattr(self.network[name].collectives, op.operation).long for name in self.levels)
+        return False
+
+    def _price(self, op: Op, numbers: tuple[Any, ...], layout: Layout) -> Cost:
+        """Cost of the kind of operation that `op` is, at these numbers and doubts."""
+        cost = self._certain_price(op, numbers, layout)
+        if self.doubts is None:
+            return cost
+        if isinstance(op, ComputeOp):
+            factor = self.doubts.of_kernel(op.kernel, op.number_format)
+        else:
+            factor = self.doubts.of_collective(op.operation if isinstance(op, CommOp) else "transfer")
+        return Cost(factor * cost.time_s, cost.energy_j, factor * cost.engine_s)
+
+    def _certain_price(self, op: Op, numbers: tuple[Any, ...], layout: Layout) -> Cost:
+        """Cost as the model has it."""
+        if isinstance(op, ComputeOp):
+            work, count = numbers
+            return self.accelerator.compute(op.kernel, op.number_format, work, count)
+        if isinstance(op, CommOp):
+            nbytes, count, local, seen = numbers
+            wire = self.communicate(op.operation, op.axis, nbytes, layout, seen, op.element_bytes) * count
+            wire = wire if self.paths is None else dataclasses.replace(wire, energy_j=0.0 * nbytes)
+            if self.accelerator.board is not None:  # collectives are kernels too
+                clocks = self.accelerator.board.working_w * wire.time_s
+                wire = dataclasses.replace(wire, energy_j=wire.energy_j + clocks)
+            if local is None:
+                return wire
+            return wire + self.accelerator.compute("elementwise", "vector", local, count)
+        nbytes, count = numbers
+        moved = self.host.transfer(nbytes) * count
+        if self.paths is None:
+            return moved
+        return dataclasses.replace(moved, energy_j=nbytes * self.host.memory.energy() * count)
+
+
+class PrefillPool(eqx.Module):
+    """Accelerators beside a cluster's own that compute prompts, and the network over which caches leave them.
+
+    `cluster` is one of which accelerator, host and networks count: how many there are is the plan's to say
+    (`prefill_devices`). Each device of both pools has a port of `link`.
+    """
+
+    cluster: Cluster
+    link: NetworkLevel
+
+    __repr__ = as_text
+
+    def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
+        """Cost of the operations that run here or cross the link; see `Cluster.price`."""
+        pool, crossing = layout.prefill, Stage(self.link, Group(asarray(2.0)))
+        here = iter(self.cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
+        return [
+            crossing.run("send", op.nbytes) * op.count
+            if isinstance(op, CommOp) and op.phase == HANDOVER
+            else next(here)
+            for op in ops
+        ]
+
+
+def _numbers(op: Op, beside: Mapping[Flow, Sequence[Beside]]) -> tuple[Any, ...]:
+    """The traced part of an operation, with what runs beside its flow."""
+    if isinstance(op, ComputeOp):
+        return op.work, op.count
+    if isinstance(op, CommOp):
+        return op.nbytes, op.count, op.local, beside.get((op.phase, op.axis), ())
+    return op.nbytes, op.count
+
+
+class Scenario(eqx.Module):
+    """A candidate: what runs, on what, laid out how."""
+
+    cluster: Cluster
+    workload: AbstractWorkload
+    plan: Any  # an `AbstractPlan`, of the class that the workload names
+
+    __repr__ = as_text
+
+    def __check_init__(self) -> None:
+        """A pool for prompts and a workload that uses it come together."""
+        name, pool = type(self.workload).__name__, self.cluster.prefill
+        if pool is None and self.workload.two_pools:
+            raise ConfigError(f"{name} needs cluster.prefill, a pool that computes prompts: choose prefill=same")
+        if pool is not None and not self.workload.two_pools:
+            raise ConfigError(f"{name} uses no cluster.prefill: choose workload=disaggregated, or leave out prefill")
+
+    @property
+    def layout(self) -> Layout:
+        """The plan on its own number of devices, or on all that the cluster has."""
+        own = self.plan.device_count
+        return Layout(self.plan, self.cluster.device_count if own is None else own)

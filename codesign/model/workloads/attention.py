@@ -1,0 +1,318 @@
+"""Attention sub-layers: multi-head, grouped-query, multi-query and multi-head latent attention."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.fields import integer, quantity, static
+from ...core.smooth import at_least
+from ..hardware import Work
+from .layer_operations import (
+    BlockComm,
+    BlockOp,
+    Precision,
+    Shard,
+    branch,
+    elementwise,
+    linear,
+    norm,
+    residual,
+    tensor_parallel_comms,
+)
+
+
+class AbstractAttention(eqx.Module):
+    """One attention sub-layer, from its norm to its residual addition."""
+
+    heads: eqx.AbstractVar[Float[Array, "*b"]]
+
+    @abc.abstractmethod
+    def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
+        """Arithmetic of one layer on one device."""
+
+    @abc.abstractmethod
+    def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
+        """Communication of one layer."""
+
+    @abc.abstractmethod
+    def parameters(self, hidden: Array) -> Array:
+        """Weights of one layer, on all devices together."""
+
+    @abc.abstractmethod
+    def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
+        """What is kept of a sequence of `tokens` while it is decoded: one layer, one tensor rank."""
+
+    @abc.abstractmethod
+    def flops_per_token(self, keys: Array) -> Array:
+        """Forward FLOPs of the attention core for one token that attends `keys` tokens."""
+
+
+class GroupedQueryAttention(AbstractAttention):
+    """`heads` query heads that share `kv_heads` key-value heads: MHA where equal, MQA where kv_heads is 1.
+
+    Key-value heads are replicated where there are fewer than tensor ranks. `fused` computes the core in one kernel
+    that never writes the score matrix ([dao2022]); otherwise scores, softmax, dropout and values are four operations
+    on a materialised matrix. `causal` 1 counts only the attended half. `redo_values` False stops a selective
+    recomputation before the product with the values, whose result nothing needs.
+    """
+
+    heads: Float[Array, "*b"] = integer(low=1.0)
+    kv_heads: Float[Array, "*b"] = integer(low=1.0)
+    head_dim: Float[Array, "*b"] = integer(low=1.0)
+    causal: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
+    fused: bool = static(default=True)
+    separate_projections: bool = static(default=False)
+    redo_values: bool = static(default=True)
+
+    def parameters(self, hidden: Array) -> Array:
+        """Query, key, value and output projections."""
+        return hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+
+    def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
+        """A key and a value for each token and each key-value head this rank holds."""
+        return tokens * self._cached(tp) * precision.bytes_of("kv_cache")
+
+    def _cached(self, tp: Array) -> Array:
+        """Elements of one token."""
+        return 2 * self._kv_heads(tp) * self.head_dim
+
+    def flops_per_token(self, keys: Array) -> Array:
+        """Two products of one query with every key and value."""
+        return 4 * self.heads * self.head_dim * keys
+
+    def _kv_heads(self, tp: Array) -> Array:
+        return at_least(self.kv_heads / tp, 1.0)
+
+    def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
+        """Tensor-parallel joins, and the ring that passes keys and values round the context ranks."""
+        layout = shard.layout
+        again = jnp.maximum(layout.selective, layout.regather)
+        chunk = shard.sequences * shard.queries * self._cached(layout.plan.tp)
+        around = layout.plan.cp - 1
+        ring = BlockComm(
+            "attention_ring", "send", "cp", chunk * shard.precision.bytes_of("activations"),
+            around, 2 * around, layout.selective * around,
+        )  # fmt: skip
+        return [*tensor_parallel_comms("attention", shard, hidden, again=again), ring]
+
+    def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
+        """Norm, projections, core, output projection, residual."""
+        tp, act = shard.layout.plan.tp, shard.precision.bytes_of("activations")
+        sharded = shard.tokens * hidden * act / shard.outside
+        width = self.heads * self.head_dim / tp
+        out_bytes = shard.tokens * width * act
+        return [
+            branch("attention_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
+            norm("attention_norm", shard, hidden, vectors=norm_vectors),
+            *self._projections(shard, hidden, width),
+            *(self._fused_core(shard) if self.fused else self._core(shard, dropout)),
+            linear(
+                "attention_out", shard, shard.tokens, width, hidden,
+                stored_bytes=out_bytes, working_bytes=out_bytes + join_bytes(shard, hidden),
+            ),
+            *residual("attention", shard, hidden, dropout=dropout),
+        ]  # fmt: skip
+
+    def _projections(self, shard: Shard, hidden: Array, width: Array) -> list[BlockOp]:
+        """Query, key and value: one product, or three whose input gradients are then summed."""
+        tokens = shard.tokens
+        kv_width = self._kv_heads(shard.layout.plan.tp) * self.head_dim
+        kept, whole = input_bytes(shard, hidden, shard.layout.selective)
+        both = {"stored_bytes": kept, "working_bytes": whole}
+        if not self.separate_projections:
+            return [linear("attention_qkv", shard, tokens, hidden, width + 2 * kv_width, **both)]
+        return [
+            branch("attention_qkv_branch", shard, hidden, 3, sharded=False, **both),
+            linear("attention_q", shard, tokens, hidden, width),
+            linear("attention_k", shard, tokens, hidden, kv_width),
+            linear("attention_v", shard, tokens, hidden, kv_width),
+        ]
+
+    def _fused_core(self, shard: Shard) -> list[BlockOp]:
+        """One kernel: q, k, v in, result out; the backward pass redoes the scores (2.5 times the products)."""
+        tp, act = shard.layout.plan.tp, shard.precision.bytes_of("activations")
+        heads, kv_heads = self.heads / tp, self._kv_heads(tp)
+        attended = shard.keys - 0.5 * self.causal * shard.queries * shard.layout.plan.cp
+        flops = 4 * shard.tokens * heads * self.head_dim * attended
+        cache = shard.precision.bytes_of("kv_cache") if shard.decode else act
+        kv_bytes = 2 * shard.sequences * kv_heads * self.head_dim * shard.keys * cache
+        q_bytes = shard.tokens * heads * self.head_dim * act
+
+        def work(passes: float, q_reads: float, kv_reads: float) -> Work:
+            return Work(
+                passes * flops, q_reads * q_bytes + kv_reads * kv_bytes, shard.queries, shard.keys, self.head_dim,
+                shard.sequences * heads, shard.sequences * kv_heads,
+            )  # fmt: skip
+
+        # q and the new k, v are kept for the backward pass; the result belongs to the output projection
+        new_kv = 2 * shard.tokens * kv_heads * self.head_dim * act
+        kept = q_bytes + new_kv
+        return [
+            BlockOp(
+                "attention_core", "attention_decode" if shard.decode else "attention_prefill",
+                shard.precision.attention, work(1, 2, 1), work(2.5, 4, 2), None,
+                stored_bytes=kept, working_bytes=kept, gradient_bytes=kept, core=True,
+            )
+        ]  # fmt: skip
+
+    def _core(self, shard: Shard, dropout: bool) -> list[BlockOp]:
+        """Scores, softmax, dropout and values on a materialised score matrix.
+
+        Under selective recomputation only queries, keys and values stay. Source: [korthikanti2022] eq. 1; FLOPs per
+        element of [isaev2023].
+        """
+        tp, act = shard.layout.plan.tp, shard.precision.bytes_of("activations")
+        redone = shard.layout.selective
+        batch = shard.sequences * self.heads / tp
+        matrix = batch * shard.queries * shard.keys  # score elements
+        vectors = batch * (shard.queries + shard.keys) * self.head_dim
+
+        def product(name: str, kept: Array, whole: Array, *, to_scores: bool) -> BlockOp:
+            flops = 2 * matrix * self.head_dim
+            nbytes = (vectors + matrix) * act
+            cols, depth = (shard.keys, self.head_dim) if to_scores else (self.head_dim, shard.keys)
+            once = Work(flops, nbytes, shard.queries, cols, depth, batch)
+            both = Work(2 * flops, nbytes, shard.queries, cols, depth, batch)
+            result = matrix if to_scores else batch * shard.queries * self.head_dim
+            return BlockOp(
+                name, "gemm", shard.precision.compute, once, both, None, stored_bytes=kept * act,
+                working_bytes=whole * act, gradient_bytes=result * act, core=to_scores or self.redo_values,
+            )  # fmt: skip
+
+        softmax = elementwise(
+            "attention_softmax", matrix, forward=(5, 2 * act), backward=(8, 2 * act),
+            stored_bytes=matrix * act * (1 - redone), working_bytes=matrix * act, gradient_bytes=matrix * act,
+            core=True,
+        )  # fmt: skip
+        masked = (1, 2 * act + 1)
+        drop = elementwise(
+            "attention_score_dropout", matrix, forward=masked, backward=masked,
+            stored_bytes=matrix * (1 - redone), working_bytes=matrix, gradient_bytes=matrix, core=True,
+        )  # fmt: skip
+        values = batch * shard.keys * self.head_dim
+        return [
+            product("attention_scores", vectors, vectors, to_scores=True),
+            softmax,
+            *([drop] if dropout else []),
+            product("attention_values", values + matrix * (1 - redone), values + matrix, to_scores=False),
+        ]
+
+
+def input_bytes(shard: Shard, hidden: Array, redone: Array) -> tuple[Array, Array]:
+    """Bytes of a tensor-parallel region's input (kept for its weight gradients, live while the layer is at work).
+
+    With sequence parallelism each rank keeps its own share, and the gathered tensor beside it unless it is gathered
+    again (`regather`, or the region is redone anyway); without it the whole tensor is kept.
+    """
+    layout = shard.layout
+    whole = shard.tokens * hidden * shard.precision.bytes_of("activations")
+    own = whole / shard.outside * layout.scattered
+    again = jnp.maximum(redone, layout.regather) * layout.scattered
+    return whole * (1 - again) + own, whole + own
+
+
+def join_bytes(shard: Shard, hidden: Array) -> Array:
+    """Bytes of the buffer in which the ranks' partial results are reduced, alive while the layer is at work."""
+    whole = shard.tokens * hidden * shard.precision.bytes_of("activations")
+    return jnp.where(shard.layout.plan.tp > 1, whole / shard.outside, 0.0)
+
+
+class LatentAttention(AbstractAttention):
+    """Multi-head latent attention: keys and values live in a latent vector of `kv_rank` plus `rope_dim` elements.
+
+    Prefill and training expand keys and values per head; decode absorbs the expansions into the query and output
+    sides and attends the latent vector itself. The latent cache is not divided over tensor ranks.
+    Source: [deepseek2024v2] section 2.1.
+    """
+
+    heads: Float[Array, "*b"] = integer(low=1.0)
+    q_rank: Float[Array, "*b"] = integer(low=0.0, doc="0: queries straight from the hidden state")
+    kv_rank: Float[Array, "*b"] = integer(low=1.0)
+    nope_dim: Float[Array, "*b"] = integer(low=1.0)
+    rope_dim: Float[Array, "*b"] = integer(low=0.0)
+    value_dim: Float[Array, "*b"] = integer(low=1.0)
+    causal: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
+
+    def _query_parameters(self, hidden: Array) -> Array:
+        width = self.heads * (self.nope_dim + self.rope_dim)
+        through_rank = self.q_rank * (hidden + width)
+        return jnp.where(self.q_rank > 0, through_rank, hidden * width)
+
+    def parameters(self, hidden: Array) -> Array:
+        """Down- and up-projections of queries and of keys and values, and the output projection."""
+        down = hidden * (self.kv_rank + self.rope_dim)
+        up = self.kv_rank * self.heads * (self.nope_dim + self.value_dim)
+        return self._query_parameters(hidden) + down + up + self.heads * self.value_dim * hidden
+
+    def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
+        """The latent vector and the rotary key of each token, on every tensor rank."""
+        return tokens * self._cached(tp) * precision.bytes_of("kv_cache")
+
+    def _cached(self, tp: Array) -> Array:
+        """Elements of one token."""
+        return (self.kv_rank + self.rope_dim) * jnp.ones_like(tp)
+
+    def flops_per_token(self, keys: Array) -> Array:
+        """Scores over nope + rope dimensions, values over value_dim."""
+        return 2 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim) * keys
+
+    def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
+        """Tensor-parallel joins and the context ring over the latent vectors."""
+        layout = shard.layout
+        again = jnp.maximum(layout.selective, layout.regather)
+        chunk = shard.tokens * self._cached(layout.plan.tp) * shard.precision.bytes_of("activations")
+        around = layout.plan.cp - 1
+        ring = BlockComm("attention_ring", "send", "cp", chunk, around, 2 * around, layout.selective * around)
+        return [*tensor_parallel_comms("attention", shard, hidden, again=again), ring]
+
+    def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
+        """Norm, projections, core, output projection, residual."""
+        tp, act, tokens = shard.layout.plan.tp, shard.precision.bytes_of("activations"), shard.tokens
+        heads = self.heads / tp
+        query = heads * (self.nope_dim + self.rope_dim)
+        latent = self.kv_rank + self.rope_dim
+        q_in = jnp.where(self.q_rank > 0, self.q_rank, hidden)
+        kept, whole = input_bytes(shard, hidden, shard.layout.selective)
+        expanded = heads * (self.nope_dim + self.value_dim)
+        sharded = tokens * hidden * act / shard.outside
+        return [
+            branch("attention_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
+            norm("attention_norm", shard, hidden, vectors=norm_vectors),
+            linear("attention_down", shard, tokens, hidden, self.q_rank + latent,
+                   stored_bytes=kept, working_bytes=whole),
+            linear("attention_q_up", shard, tokens, q_in, query, stored_bytes=tokens * self.q_rank * act),
+            linear("attention_kv_up", shard, tokens, self.kv_rank, expanded, stored_bytes=tokens * latent * act),
+            self._core(shard, heads),
+            linear("attention_out", shard, tokens, heads * self.value_dim, hidden,
+                   stored_bytes=tokens * heads * self.value_dim * act),
+            *residual("attention", shard, hidden, dropout=dropout),
+        ]  # fmt: skip
+
+    def _core(self, shard: Shard, heads: Array) -> BlockOp:
+        act = shard.precision.bytes_of("activations")
+        latent = self.kv_rank + self.rope_dim
+        attended = shard.keys - 0.5 * self.causal * shard.queries * shard.layout.plan.cp
+        scores, values = self.nope_dim + self.rope_dim, self.value_dim
+        if shard.decode:  # absorbed: every head reads the one latent vector
+            flops = 2 * shard.tokens * heads * (latent + self.kv_rank) * attended
+            kv_bytes = shard.sequences * shard.keys * latent * shard.precision.bytes_of("kv_cache")
+            q_bytes = shard.tokens * heads * (latent + self.kv_rank) * act
+        else:
+            flops = 2 * shard.tokens * heads * (scores + values) * attended
+            kv_bytes = shard.sequences * shard.keys * heads * (scores + values) * act
+            q_bytes = shard.tokens * heads * (scores + values) * act
+
+        def work(passes: float, reads: float) -> Work:
+            return Work(
+                passes * flops, reads * (q_bytes + kv_bytes), shard.queries, shard.keys, scores,
+                shard.sequences * heads, shard.sequences,
+            )  # fmt: skip
+
+        stored = shard.tokens * heads * (2 * scores + values) * act
+        kind = "mla_decode" if shard.decode else "mla_prefill"
+        return BlockOp(
+            "attention_core", kind, shard.precision.attention, work(1, 1), work(2.5, 2), None,
+            stored_bytes=stored, working_bytes=stored, gradient_bytes=stored, core=True,
+        )  # fmt: skip

@@ -1,0 +1,106 @@
+"""What a workload must answer."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+from jaxtyping import Array
+
+from ...core.examples import by_default
+from ...core.pretty import as_text
+from .layer_operations import Precision
+from .ops import Op
+from .plan import AbstractModelPlan, Layout
+from .plan_fields import AbstractPlan
+from .schedule import Priced, Timeline
+from .words import OTHERS, Words
+
+
+class AbstractWorkload(eqx.Module):
+    """A job: lowers a layout to operations, and says what it keeps in memory.
+
+    `plan_class` are the plans by which this family is laid out, `words` what reports call its numbers.
+    """
+
+    plan_class: ClassVar[type[AbstractPlan]] = AbstractModelPlan
+    words: ClassVar[Words] = OTHERS
+
+    model: eqx.AbstractVar[Any]  # has a `name`; the rest is the family's own
+    precision: eqx.AbstractVar[Precision]
+    two_pools: ClassVar[bool] = False  # whether prompts may have accelerators of their own (`Cluster.prefill`)
+
+    __repr__ = as_text
+
+    @classmethod
+    def example(cls) -> "AbstractWorkload":
+        """A small job, which contracts price; classes without defaults bring their own."""
+        return by_default(cls)
+
+    @abc.abstractmethod
+    def lower(self, layout: Layout) -> tuple[Op, ...]:
+        """Everything one device does; counts as in `ops`."""
+
+    @abc.abstractmethod
+    def number_format(self) -> str:
+        """Format of the arithmetic, whose dense peak is the denominator of MFU."""
+
+    @abc.abstractmethod
+    def timeline(self, priced: Priced, layout: Layout) -> Timeline:
+        """Compose the priced operations into the time, breakdown and energy of one step or batch."""
+
+    def under(self, first_token: Array) -> "AbstractWorkload":
+        """The same where first tokens come later by a factor than the model has them, which promises must allow for."""
+        del first_token
+        return self
+
+    @abc.abstractmethod
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """Phase -> how often one device runs the operations of that phase in one step or batch."""
+
+    @abc.abstractmethod
+    def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
+        """Class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
+
+    def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Class of data -> bytes per device of a pool that computes prompts beside; nothing where there is none."""
+        return {}
+
+    def saved_bytes(self, layout: Layout) -> Array | None:
+        """What a checkpoint of the whole job holds; None where a job that fails begins anew with what is under way."""
+        return None
+
+    def run_tokens(self, layout: Layout) -> Array | None:
+        """Tokens after which the job is done; None where it has no end."""
+        return None
+
+    def limits(self, layout: Layout) -> dict[str, Array]:
+        """What bounds the job beside memory -> used share, feasible up to 1."""
+        return {}
+
+    @abc.abstractmethod
+    def violations(self, layout: Layout) -> dict[str, Array]:
+        """Rules of the layout -> relative violation, 0 where it holds: a plan that does not divide is not legal."""
+
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """One line on a rule of this family that a plan breaks; None leaves it at the rule's name."""
+        return None
+
+    def check_lists(self, listed: Mapping[str, Sequence[Any]]) -> None:
+        """Refuse lists of plan fields that do not belong together in a study; most jobs take any.
+
+        Args:
+            listed: field of the plan -> its values.
+
+        Raises:
+            ConfigError: what is wrong with them.
+        """
+
+    def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
+        """One line where no plan can fit, whatever is cut; None leaves it to the search for a change that fits.
+
+        Args:
+            layout: the plan on its devices.
+            capacity: usable bytes of each memory tier of one device.
+        """
+        return None

@@ -1,0 +1,95 @@
+"""Rules of a plan that a transformer's layout breaks, in numbers and the words of the configuration."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ...core.smooth import at_least
+from .lowering import indivisible
+from .plan import Layout
+from .steady_state import FULLEST
+
+
+def broken(workload: Any, rule: str, layout: Layout) -> str | None:
+    """One line on a rule; None where it is not one of a transformer's.
+
+    Args:
+        workload: whose model is a `Transformer`; a text asks only for what the workloads with its rule have.
+        rule: as `violations` names it.
+        layout: the plan on its devices.
+    """
+    plan, model, devices = layout.plan, workload.model, float(layout.devices)
+    ranks = {axis: float(getattr(plan, axis)) for axis in ("tp", "cp", "pp")}
+    product = " * ".join(f"{axis} {degree:g}" for axis, degree in ranks.items() if degree != 1) or "tp 1"
+    counted = "cluster.device_count" if plan.device_count is None else "plan.device_count"
+    replicas, micro = float(layout.dp), float(plan.micro_batch)
+    texts: dict[str, Callable[[], str]] = {
+        "devices": lambda: f"plan: {product} does not divide {counted} = {devices:g}",
+        "heads": lambda: f"plan.tp = {ranks['tp']:g} does not divide model heads = {float(model.attention.heads):g}",
+        "layers": lambda: (
+            f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not divide"
+            f" model layers = {float(model.layers):g} into equal chunks"
+            f" ({float(workload.layers_per_stage(layout)):g} layers a stage)"
+        ),
+        "batch": lambda: (
+            f"plan.micro_batch = {micro:g} times {replicas:g} replicas does not divide"
+            f" workload.global_batch = {float(workload.global_batch):g}"
+            if hasattr(workload, "global_batch")
+            else f"plan.micro_batch = {micro:g} is less than one sequence"
+        ),
+        "experts": lambda: (
+            f"plan.ep = {float(plan.ep):g} must divide model experts ="
+            f" {float(getattr(model.feed_forward, 'experts', plan.ep)):g} and the {replicas * ranks['cp']:g} data ranks"
+        ),
+        "interleaving": lambda: (
+            f"plan.virtual_stages = {float(plan.virtual_stages):g} needs a pipeline, but plan.pp = {ranks['pp']:g}"
+        ),
+        "sequence": lambda: (
+            f"plan: cp {ranks['cp']:g} * tp {ranks['tp']:g} does not divide"
+            f" workload.sequence = {float(workload.sequence):g}"
+        ),
+    }
+    return texts[rule]() if rule in texts else None
+
+
+def broken_batching(workload: Any, rule: str, layout: Layout) -> str | None:
+    """One line on a rule of continuous batching: prompts that pile up, parts without a sequence, groups of ranks."""
+    plan = layout.plan
+    batch, chunk = float(plan.micro_batch), float(plan.chunk)
+    groups, stages, tp = float(plan.attention_dp), float(plan.pp), float(plan.tp)
+    if rule == "attention_groups":
+        return f"plan.attention_dp = {groups:g} does not divide plan.tp = {tp:g}"
+    if rule == "batch":
+        return (
+            f"plan.micro_batch = {batch:g} leaves some of pp {stages:g} * attention_dp {groups:g} parts without a"
+            f" sequence: at least {stages * groups:g}"
+        )
+    if rule != "prompts":
+        return broken(workload, rule, layout)
+    state = workload.rhythm(layout).state
+    load, comes = float(state.load), float(state.arrivals * workload.computed_tokens())
+    fewer = int(batch / load * 0.98)
+    by = f"{load - 1:+.1%}" if load < 2 else f"{load:.4g} times as many"
+    most = f", or plan.micro_batch of {fewer} or fewer" if fewer >= stages * groups else ""
+    return (
+        f"prompts fill more than every step: {comes:.4g} prompt tokens come in a step that takes plan.chunk ="
+        f" {chunk:g} ({by}); take plan.chunk of {comes * 1.02 + 1:.0f} or more{most}, or longer answers"
+    )
+
+
+def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
+    """By how much a plan breaks each rule of continuous batching; 0 where it keeps it."""
+    plan, model = layout.plan, workload.model
+    experts = getattr(model.feed_forward, "experts", plan.ep)
+    whole = plan.pp * plan.attention_dp
+    return {
+        "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
+        "attention_groups": indivisible(plan.tp, plan.attention_dp),
+        "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
+        "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
+        "experts": indivisible(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
+        "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
+        "prompts": at_least(workload.rhythm(layout).state.load / FULLEST - 1, 0.0),
+    }

@@ -1,0 +1,320 @@
+"""Serving a transformer as engines do it: continuous batching with prompts in chunks."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.fields import integer, quantity, static
+from ...core.smooth import at_least, maximum
+from .broken_rules import batching_violations, broken_batching
+from .kinds import Kinds, known_kinds
+from .layer_operations import Precision
+from .lowering import weights_held
+from .mixed_step import MixedStep
+from .ops import Op, TransferOp
+from .plan import Layout
+from .schedule import Pass, Priced, Timeline, one_pass
+from .served import AbstractServing
+from .sessions import computed_cv, keys_before
+from .steady_state import Rhythm, SteadyState, steady_state
+from .transformer import Transformer
+
+
+class AbstractContinuousServing(AbstractServing):
+    """A closed loop: a replica always decodes `plan.micro_batch` sequences, one that ends is followed by the next.
+
+    Each step decodes every sequence by one token and takes up to `plan.chunk` prompt tokens of those who have come.
+    With f0 the time of a step without and f1 of one with prompts, L decode steps an answer, and shares and steps as in
+    `steady_state`:
+
+        TPOT = (1 - m) f0 + m f1                  requests/s = B / (L ((1 - p) f0 + p f1))
+        TTFT = (k + w) f1                         concurrency = B + requests/s TTFT
+
+    (where the last chunks of prompts are part of a chunk, that part counts; the rest as f0).
+
+    m, p, k, w are constants of the plan: with B and the chunk in it, all times are sums of step times with constant
+    factors, log-convex in hardware. A replica is tp x cp x pp devices; with pp stages as many parts of the batch are
+    under way, each decoded once a round. `plan.attention_dp` groups, and replicas that share experts (`ep`), step
+    together: a step is mixed where any of them has prompts.
+
+    Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between them; lognormal
+    unless `prompt_kinds` and `answer_kinds` are known (`kinds`). A share `cached_ratio` of each prompt is found in the
+    prefix cache: it needs no time, but its room. For each sequence that decodes the caches of `idle_sessions` between
+    two turns stay, prompt and answer whole, or of a share `kept_ratio` of them: the others compute their prompt again.
+    With speculation a step verifies `verified_tokens` of each sequence, of which `accepted_tokens` are right, and
+    drafting adds `draft_ratio` of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a
+    step and a sequence in it, `request_overhead_s` that of a request before its first step. `choice_s` is what choosing
+    a token takes for each word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores),
+    `expert_layer_s` what a layer of experts adds to a step. An `asynchronous` engine prepares a step beside the one
+    before it: the longer of its own time and the kernels' counts, and who comes is seen a step later.
+
+    A share `plan.offload_kv_cache` of the cache lies in the second tier: each step brings what it attends over the
+    host's link, beside the kernels as far as `plan.offload_overlap` hides it, two layers of it near at a time.
+
+    `time_s` is that of one decoded answer, in which as many requests are answered as are decoded together.
+    Assumes: room for the mean sequence with the block it fills; what is decoded is spread evenly over groups and
+    replicas; chunks of one prompt follow each other through the stages; latent attention expands no context again;
+    attention to some tokens of an offloaded cache brings all of them.
+    Source: closed form of this package, held against `simulation.serving`; chunks beside decodes [agrawal2024].
+    """
+
+    model: Transformer
+    input_tokens: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e7, "the longest published context"))
+    output_tokens: Float[Array, "*b"] = quantity(low=2.0, usual=(2.0, 1e7, "the longest published context"))
+    input_cv: Float[Array, "*b"] = quantity(high=10.0, default=0.0)
+    output_cv: Float[Array, "*b"] = quantity(high=10.0, default=0.0)
+    correlation: Float[Array, "*b"] = quantity(low=-1.0, high=1.0, default=0.0)
+    cached_ratio: Float[Array, "*b"] = quantity(high=0.999, default=0.0, doc="share of a prompt in the prefix cache")
+    idle_sessions: Float[Array, "*b"] = quantity(high=1e6, default=0.0, doc="between two turns, for each that decodes")
+    kept_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of idle sessions whose cache stays")
+    accepted_tokens: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0, doc="of a sequence in one step")
+    verified_tokens: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0, doc="of a sequence in one step")
+    draft_ratio: Float[Array, "*b"] = quantity(high=10.0, default=0.0, doc="time of drafting over that of a step")
+    precision: Precision = Precision()
+    step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
+    sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
+    request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
+    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts")
+    choice_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
+    expert_layer_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a layer in a step, beside products")
+    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
+    workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    block_tokens: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
+    asynchronous: bool = static(default=False)
+    prompt_kinds: Kinds = known_kinds("prompt_kinds")
+    answer_kinds: Kinds = known_kinds("answer_kinds")
+
+    def computed_tokens(self) -> Array:
+        """Of a prompt, those that no cache holds."""
+        return self.input_tokens * (1 - self.kept_ratio * self.cached_ratio)
+
+    def computed_cv(self) -> Array:
+        """Variation of these."""
+        return computed_cv(self.input_cv, self.cached_ratio, self.kept_ratio)
+
+    def context(self) -> Array:
+        """Mean context of a decoding sequence: long answers are met more often, E[I O]/E[O] + E[O^2]/(2 E[O])."""
+        prompt = self.input_tokens * at_least(1 + self.correlation * self.input_cv * self.output_cv, 0.0)
+        return prompt + 0.5 * self.output_tokens * (1 + self.output_cv**2)
+
+    def attended(self) -> Array:
+        """Mean keys of a prompt token that is computed: E[I^2]/(2 E[I]), the cached part before them."""
+        before = keys_before(self.cached_ratio, self.kept_ratio)
+        return 0.5 * (1 + before) * self.input_tokens * (1 + self.input_cv**2)
+
+    def rhythm(self, layout: Layout) -> Rhythm:
+        """What a step carries, by the plan alone."""
+        plan = layout.plan
+        decodes = at_least(plan.micro_batch / (plan.pp * plan.attention_dp), 1.0)
+        steps = (self.output_tokens - 1) / self.accepted_tokens
+        tokens = self.computed_tokens()
+        state = steady_state(decodes, steps, tokens, self.computed_cv(), plan.chunk, kinds=self.prompt_kinds)
+        groups = plan.attention_dp * (plan.ep if self.model.has_experts else 1.0)  # of ranks that step together
+        mixed, met = (
+            jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
+            for own in (state.share, state.met)
+        )
+        return Rhythm(state, decodes, steps, mixed, met, state.tokens * state.share / mixed)
+
+    def mixed_step(self, layout: Layout) -> MixedStep:
+        """The operations of a step with prompts."""
+        plan, rhythm = layout.plan, self.rhythm(layout)
+        tokens = rhythm.state.tokens / plan.cp
+        prompts = at_least(rhythm.state.tokens / self.computed_tokens(), 1.0)
+        keys = self.attended() + 0.5 * rhythm.state.tokens / prompts
+        return MixedStep(
+            self.model, self.precision, rhythm.decodes, self.verified_tokens, self.context() / plan.cp,
+            tokens, prompts, keys, rhythm.shared_tokens / plan.cp,
+        )  # fmt: skip
+
+    def decode_step(self, layout: Layout) -> MixedStep:
+        """The operations of a step without prompts."""
+        mixed, none = self.mixed_step(layout), jnp.asarray(0.0)
+        return MixedStep(
+            self.model, self.precision, mixed.decodes, mixed.queries, mixed.context, none, jnp.asarray(1.0), none, none
+        )
+
+    def lower(self, layout: Layout) -> tuple[Op, ...]:
+        """Phases `decode` and `mixed`: one step of each kind on one stage."""
+        layers, rhythm = self.layers_per_stage(layout), self.rhythm(layout)
+        answers = rhythm.decodes * self.verified_tokens
+        first = rhythm.shared_tokens / self.computed_tokens()  # prompts that end in a mixed step
+        groups = layout.plan.attention_dp
+        plain, mixed = self.decode_step(layout), self.mixed_step(layout)
+        ops = plain.lower(layout, layers, groups * answers, phase="decode", mixed=False)
+        ops += mixed.lower(layout, layers, groups * (answers + first), phase="mixed", mixed=True)
+        return (*ops, self.cache_in(layout, plain, "decode"), self.cache_in(layout, mixed, "mixed", prompts=True))
+
+    def cache_in(self, layout: Layout, step: MixedStep, phase: str, *, prompts: bool = False) -> Op:
+        """What a step brings of the cache from the second tier; what it writes goes the other way at once."""
+        nbytes = step.decodes * self.kv_bytes(layout, step.context * layout.plan.cp)
+        if prompts:
+            nbytes = nbytes + step.prompts * self.kv_bytes(layout, step.keys)
+        return TransferOp("cache_in", phase, layout.plan.offload_kv_cache * nbytes, jnp.asarray(1.0))
+
+    def kept_near(self, layout: Layout) -> Array:
+        """Share of the cache in the first memory: what is not offloaded, and two layers of what is."""
+        afar = layout.plan.offload_kv_cache
+        return 1 - afar + afar * self.two_layers(layout)
+
+    def step_s(self, done: Pass, layout: Layout) -> Array:
+        """A whole step: the stage, the head and what the engine adds."""
+        decodes = self.rhythm(layout).decodes
+        return self.with_host_s(self.device_s(done, decodes, layout), decodes)
+
+    def device_s(self, done: Pass, decodes: Array, layout: Layout) -> Array:
+        """What the accelerator works in a step of so many sequences: kernels, drafting, choosing tokens."""
+        return (done.busy_s + done.edge_s) * (1 + self.draft_ratio) + self.unlisted_s(decodes, layout)
+
+    def host_s(self, decodes: Array) -> Array:
+        """The engine's own time of a step of so many sequences."""
+        return self.step_overhead_s + self.sequence_overhead_s * decodes
+
+    def with_host_s(self, device_s: Array, decodes: Array) -> Array:
+        """A step of the device with the engine's own time after it, or beside it."""
+        host = self.host_s(decodes)
+        return maximum(device_s, host) if self.asynchronous else device_s + host
+
+    def overhead_s(self, done: Pass, layout: Layout) -> Array:
+        """Of a step: drafting and the engine's own time, as far as it is seen."""
+        if self.asynchronous:
+            return self.step_s(done, layout) - done.busy_s - done.edge_s
+        decodes = self.rhythm(layout).decodes
+        return (done.busy_s + done.edge_s) * self.draft_ratio + (
+            self.host_s(decodes) + self.unlisted_s(decodes, layout)
+        )
+
+    def unlisted_s(self, decodes: Array, layout: Layout) -> Array:
+        """What kernels take in a step of so many sequences that no operation stands for."""
+        choosing = self.choice_s * self.model.vocab * decodes * self.verified_tokens
+        has_experts = hasattr(self.model.feed_forward, "experts")
+        return choosing + self.expert_layer_s * self.layers_per_stage(layout) if has_experts else choosing
+
+    def timeline(self, priced: Priced, layout: Layout) -> Timeline:
+        """Shares of both kinds of steps; see the class."""
+        plan, rhythm = layout.plan, self.rhythm(layout)
+        plain = one_pass(priced, "decode", plan, self.kernel_slowdown, self.launch_s)
+        mixed = one_pass(priced, "mixed", plan, self.kernel_slowdown, self.launch_s)
+        f0, f1 = self.step_s(plain, layout), self.step_s(mixed, layout)
+        counted = {name: share * rhythm.state.counted for name, share in (("mixed", rhythm.mixed), ("met", rhythm.met))}
+        step = (1 - counted["mixed"]) * f0 + counted["mixed"] * f1
+        tpot = plan.pp * ((1 - counted["met"]) * f0 + counted["met"] * f1) / self.accepted_tokens
+        ttft = self.first_s(self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1)
+        if self.asynchronous:
+            ttft = ttft + plan.pp * step
+        rounds = rhythm.steps * plan.pp
+        time, sequences = rounds * step, plan.micro_batch * layout.dp
+        often = self.repeats(layout)
+        energy = sum(often[name] * done.energy_j for name, done in (("decode", plain), ("mixed", mixed)))
+        return Timeline(
+            time, self._breakdown({"decode": plain, "mixed": mixed}, often, layout), energy,
+            sequences * self.output_tokens, sequences * self._flops(),
+            self._extra(layout, ttft, tpot, time), self._billed(sequences, counted["mixed"] * (f1 - f0) / step),
+            working_s=rounds * self.unlisted_s(rhythm.decodes, layout),
+        )  # fmt: skip
+
+    def _waiting(self, state: SteadyState, f0: Array, f1: Array) -> Array:
+        """From the arrival of a request to its first token, on one stage."""
+        own = state.own_steps * (state.own_counted * f1 + (1 - state.own_counted) * f0)
+        return own + state.waiting_steps * f1
+
+    def _breakdown(self, passes: dict[str, Pass], often: dict[str, Array], layout: Layout) -> dict[str, Array]:
+        """Parts of the time of one answer."""
+        found = {name: often[name] * done.compute_s for name, done in passes.items()}
+        found |= {axis: jnp.asarray(0.0) for axis in (*passes["decode"].exposed_s, "head", "overhead")}
+        for name, done in passes.items():
+            for axis, exposed in done.exposed_s.items():
+                found[axis] = found[axis] + often[name] * exposed
+            found["head"] = found["head"] + often[name] * done.edge_s
+            found["overhead"] = found["overhead"] + often[name] * self.overhead_s(done, layout)
+        return found
+
+    def _flops(self) -> Array:
+        """Of one request, what the model itself needs."""
+        prompt = self.computed_tokens() * self.model.forward_flops_per_token(self.attended())
+        return prompt + (self.output_tokens - 1) * self.model.forward_flops_per_token(self.context())
+
+    def _extra(self, layout: Layout, ttft: Array, tpot: Array, time: Array) -> dict[str, Array]:
+        sequences = layout.plan.micro_batch * layout.dp
+        requests = sequences / time
+        return {
+            "ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft + (self.output_tokens - 1) * tpot,
+            "decode_tokens_per_s": sequences / tpot, "tokens_per_s_per_user": 1 / tpot,
+            "tokens_per_s_per_device": requests * self.output_tokens / layout.devices,
+            "requests_per_s": requests, "concurrency": sequences + requests * ttft,
+            "mixed_ratio": self.rhythm(layout).mixed, "prompt_load": self.rhythm(layout).state.load,
+        }  # fmt: skip
+
+    def _billed(self, sequences: Array, prompts: Array) -> dict[str, tuple[Array, Array]]:
+        """Prompts pay for what they add to the time of steps, answers for the rest."""
+        share = jnp.maximum(prompts, 0.0)
+        return {
+            "input": (share, sequences * self.input_tokens),
+            "output": (1 - share, sequences * self.output_tokens),
+        }
+
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """Steps of each kind while one answer is decoded."""
+        rhythm = self.rhythm(layout)
+        rounds, counted = rhythm.steps * layout.plan.pp, rhythm.mixed * rhythm.state.counted
+        return {"decode": rounds * (1 - counted), "mixed": rounds * counted}
+
+    def kv_bytes(self, layout: Layout, tokens: Array) -> Array:
+        """Key-value cache of a sequence of `tokens` on one device."""
+        tp = layout.plan.tp / layout.plan.attention_dp
+        held = self.model.attention.cache_bytes(tokens, tp, self.precision)
+        return held * self.layers_per_stage(layout) / layout.plan.cp
+
+    def kv_bytes_per_token(self, layout: Layout) -> Array:
+        """Key-value cache of one token of a mean sequence on one device."""
+        return self.kv_bytes(layout, self.context()) / self.context()
+
+    def held_tokens(self, layout: Layout) -> Array:
+        """In the cache of one attention group: decoding sequences with their blocks, and prompts under way."""
+        prompts = self.rhythm(layout).state.share * self.input_tokens * (1 + self.input_cv**2)
+        return self.decoding_tokens(layout) + prompts
+
+    def decoding_tokens(self, layout: Layout) -> Array:
+        """The same without prompts: decoding sequences, and sessions that wait for their next turn."""
+        idle = self.kept_ratio * self.idle_sessions * (self.input_tokens + self.output_tokens + 0.5 * self.block_tokens)
+        return self.rhythm(layout).decodes * layout.plan.pp * (self.context() + 0.5 * self.block_tokens + idle)
+
+    def weight_bytes(self, layout: Layout) -> Array:
+        """Weights of the fullest stage with its part of embedding and head."""
+        block = self.decode_step(layout).layer_ops(layout)
+        layers, plan = self.layers_per_stage(layout), layout.plan
+        single = jnp.where(plan.pp > 1, 1.0, 2 - self.model.tied_embeddings)
+        held = weights_held(block, layers, expert=False) + weights_held(block, layers, expert=True)
+        return (held + self.model.vocab * self.model.hidden / plan.tp * single) * self.precision.bytes_of("weights")
+
+    def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
+        """Weights, key-value cache of all that is under way, activations of one mixed step."""
+        weights = self.weight_bytes(layout)
+        two_layers = self.two_layers(layout)
+        cache = self.kv_bytes_per_token(layout) * self.held_tokens(layout)
+        widest = jnp.asarray(0.0)
+        for op in self.mixed_step(layout).layer_ops(layout):
+            widest = at_least(widest, op.stored_bytes)
+        working = 2 * widest + self.workspace_bytes
+        return {
+            "weights": (weights, weights * two_layers),
+            "kv_cache": (cache, cache * two_layers),
+            "working": (working, working),
+        }
+
+    def violations(self, layout: Layout) -> dict[str, Array]:
+        """Divisibility of heads, devices, experts and groups; no stage or group without work; prompts that keep up."""
+        return batching_violations(self, layout)
+
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """Prompts that pile up, parts without a sequence, groups that do not divide the ranks."""
+        return broken_batching(self, rule, layout)
+
+    @classmethod
+    def example(cls) -> "AbstractContinuousServing":
+        """Prompts of 512 tokens, answers of 64."""
+        return cls(Transformer.example(), 512.0, 64.0)
+
+
+class ContinuousServing(AbstractContinuousServing):
+    """Prompts beside decodes on the same accelerators: see `AbstractContinuousServing`."""

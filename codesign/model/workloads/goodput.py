@@ -1,0 +1,206 @@
+"""Goodput: the most requests a second of which so many in a hundred keep a time to first token and one per token.
+
+It is where the first of these meets its limit, all growing with the rate: the percentile of TTFT, that of TPOT, the
+load of prompts, the room for decodes. Found by bisection and a step of Newton's method, which carries its derivatives
+(implicit function theorem) through the balance of decodes and steps.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.errors import ConfigError
+from ...core.fields import quantity
+from ...jaxprs.evaluate import interpreted
+from .open_loop import Demand, OpenLoop, Times, open_loop
+from .steady_state import FULLEST
+
+__all__ = [
+    "Agreement", "Answering", "Goodput", "OneEngine", "check_kept", "check_stable", "goodput", "most_kept", "sustained",
+    "used_shares",
+]  # fmt: skip
+
+HALVINGS = 50  # of the logarithm of the rate
+FEW_HALVINGS = 18  # of it, where the most is known
+FEWEST = 1e-4  # of that
+BEYOND = 1e6  # used shares of a limit that are told apart
+LEAST, SPAN = 1e-6, 1e12  # requests/s at which nobody meets anybody, and how many times that is the most there is
+FOREVER_S = 1e15  # an agreement that everything keeps that does not pile up
+HELPS = {
+    "ttft_s": "more tokens a step, shorter prompts or faster arithmetic",
+    "tpot_s": "faster memory, more tensor ranks or a smaller model",
+}  # fmt: skip
+"""Limit -> what brings a request that is alone below it."""
+SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
+
+
+class Agreement(eqx.Module):
+    """Limits on the times of a request, which a share of all requests must keep."""
+
+    ttft_s: Float[Array, "*b"] = quantity(low=1e-9)
+    tpot_s: Float[Array, "*b"] = quantity(low=1e-9)
+    share: float = eqx.field(static=True, default=0.99)
+
+    def __check_init__(self) -> None:
+        """A share that there is a percentile of."""
+        if self.share not in SHARES:
+            raise ConfigError(f"share = {self.share} of requests is none of {', '.join(map(str, SHARES))}")
+
+
+class Goodput(NamedTuple):
+    """Requests/s of one engine, what its requests see there, and used shares of what bounds it."""
+
+    rate: Array
+    seen: OpenLoop
+    used: dict[str, Array]
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """Who answers requests, and by which times, at any rate; a tree of numbers."""
+
+    def seen(self, rate: Array) -> OpenLoop:
+        """At so many requests a second."""
+        ...
+
+
+class OneEngine(NamedTuple):
+    """Steps of an engine and who asks it; the demand's own rate does not count."""
+
+    times: Times
+    demand: Demand
+
+    def seen(self, rate: Array) -> OpenLoop:
+        """See `Answering`."""
+        return open_loop(self.times, self.demand.at(rate))
+
+
+def used_shares(times: Times, demand: Demand, agreed: Agreement, rate: Array) -> dict[str, Array]:
+    """Of the limits and of the engine, at a rate."""
+    return _used(OneEngine(times, demand).seen(rate), agreed)
+
+
+shares_at = jax.jit(used_shares)
+
+
+def _used(seen: OpenLoop, agreed: Agreement) -> dict[str, Array]:
+    name = SHARES[agreed.share]
+    return {
+        "ttft_s": getattr(seen.ttft_s, name) / agreed.ttft_s, "tpot_s": getattr(seen.tpot_s, name) / agreed.tpot_s,
+        "prompts": seen.load / FULLEST, "decodes": seen.fill,
+    }  # fmt: skip
+
+
+def _beyond(asked: Answering, agreed: Agreement, log_rate: Array) -> Array:
+    """Positive where the rate is more than is agreed."""
+    return jnp.stack(list(_used(asked.seen(jnp.exp(log_rate)), agreed).values())).max() - 1
+
+
+def goodput(times: Times, demand: Demand, agreed: Agreement) -> Goodput:
+    """The largest rate that keeps an agreement; next to nothing where no rate does (see `check_kept`).
+
+    Args:
+        times: of one engine's steps.
+        demand: who asks; its rate does not count.
+        agreed: limits.
+    """
+    return _between(OneEngine(times, demand), agreed, (jnp.asarray(math.log(LEAST)), math.log(SPAN)), HALVINGS)
+
+
+def most_kept(asked: Answering, agreed: Agreement, most: Array) -> Goodput:
+    """As `goodput`, up to a rate that is more than is sustained, at least `FEWEST` of it: in fewer rounds."""
+    lowest = jax.lax.stop_gradient(jnp.log(most)) + math.log(FEWEST)
+    return _between(asked, agreed, (lowest, -math.log(FEWEST)), FEW_HALVINGS)
+
+
+def _between(asked: Answering, agreed: Agreement, range_: tuple[Array, float], halvings: int) -> Goodput:
+    """The root in a range of logarithms of rates, from its least one."""
+    fixed = jax.lax.stop_gradient((asked, agreed))
+    low, span = range_
+
+    def closer(_: Any, ends: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        low, high, at = ends
+        beyond = jnp.clip(_beyond(*fixed, at), -BEYOND, BEYOND)
+        low, high = jnp.where(beyond > 0, low, at), jnp.where(beyond > 0, at, high)
+        return low, high, 0.5 * (low + high)
+
+    *_, found = jax.lax.fori_loop(0, halvings, closer, (low, low + span, low + 0.5 * span))
+    found = jax.lax.stop_gradient(found)
+    rate = jnp.exp(_newton(asked, agreed, found, span * 2.0 ** (3 - halvings)))
+    seen = asked.seen(rate)
+    return Goodput(rate, seen, _used(seen, agreed))
+
+
+def _newton(asked: Answering, agreed: Agreement, found: Array, furthest: float) -> Array:
+    """A step of Newton's method from a logarithm of the rate, no longer than `furthest`, with derivatives."""
+    slope = jax.jvp(lambda at: _beyond(asked, agreed, at), (found,), (jnp.ones_like(found),))
+    value, grows = slope[0], jax.lax.stop_gradient(slope[1])
+    way = jnp.clip(value, -BEYOND, BEYOND) / jnp.where(grows > 0, grows, jnp.inf)
+    return found - jnp.clip(way, -furthest, furthest)
+
+
+def check_kept(times: Times, demand: Demand, agreed: Agreement) -> None:
+    """Refuse limits below what a request sees that is alone.
+
+    Raises:
+        ConfigError: the limit, the floor under it, and what would help.
+    """
+    alone = shares_at(times, demand, agreed, jnp.asarray(LEAST))
+    for name in HELPS:
+        limit, used = float(getattr(agreed, name)), float(alone[name])
+        if used > 1:
+            raise ConfigError(below_the_floor(name, limit, limit * used, agreed.share))
+
+
+def below_the_floor(name: str, limit: float, floor: float, share: float) -> str:
+    """One line on a limit that a request does not keep that is alone: by how much, and what would help."""
+    return (
+        f"{name} = {limit:.4g} s is {1 - limit / floor:.1%} below the {floor:.4g} s that {share:.0%} of requests see"
+        f" alone on the engine: allow {floor * 1.01:.4g} or take {HELPS[name.rpartition('.')[2]]}"
+    )
+
+
+@functools.partial(interpreted, always=True)
+def sustained(times: Times, demand: Demand) -> Array:
+    """Requests/s of one engine at which neither prompts nor decodes pile up yet."""
+    forever = jnp.asarray(FOREVER_S)
+    return goodput(times, demand, Agreement(forever, forever)).rate
+
+
+def check_stable(found: OpenLoop, demand: Demand, most: Callable[[], Array], engines: float = 1.0) -> None:
+    """Refuse a rate at which prompts or decodes pile up.
+
+    Args:
+        found, demand: of one engine.
+        most: requests/s that it sustains.
+        engines: how many share the requests.
+
+    Raises:
+        ConfigError: by how much, and what would help.
+    """
+    load, fill = float(found.load), float(found.fill)
+    if load < FULLEST and fill < 1:
+        return
+    if load >= FULLEST:
+        why = f"prompts would fill {load:.4g} of every step of plan.chunk = {float(demand.chunk):g} tokens"
+        helps = "more prompt tokens a step"
+    else:
+        together = f"{float(found.decodes) * max(fill, 1):.4g} sequences together"
+        why = f"{together} on an engine are {fill - 1:+.1%} of the {float(demand.most):.4g} that have room"
+        helps = "more memory or slots"
+    rate, kept = (engines * float(value) for value in (demand.rate, most()))
+    raise ConfigError(over_the_rate(f"{rate:.4g} requests/s", rate, kept, why, helps))
+
+
+def over_the_rate(asked: str, rate: float, kept: float, why: str, helps: str) -> str:
+    """One line on a rate that the engines do not sustain: by how much, and what would help."""
+    return (
+        f"{asked} is {rate / kept:.4g} times the {kept:.4g} that the engines sustain, {why}:"
+        f" ask for {0.98 * kept:.3g} or fewer, or take {helps}, or more accelerators"
+    )

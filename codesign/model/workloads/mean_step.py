@@ -1,0 +1,160 @@
+"""The mean step of an engine whose requests come at a rate: decodes, prompts and its length agree with each other.
+
+At lambda requests/s the sequences n that are decoded follow from Little's law, n = lambda L s(n), where s is the mean
+step at n. In a long step more come than in a short one, so that steps with prompts, a share p of all, follow each
+other: p is that of `steady_state` with what comes in steps of both lengths. s and p are found together, by a fixed
+number of rounds of Newton's method, so that many points are one program; the last one carries the derivatives of the
+solution (implicit function theorem).
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ...core.jax_typed import traced_for_all
+from ...core.smooth import TINY
+from .arriving_load import Demand, Times
+from .steady_state import FULLEST, LEVELS, mixed_share
+
+__all__ = ["EngineStep", "agreed", "engine_step", "prompt_steps", "slope"]
+
+ROUNDS = 14  # of Newton's method in the step alone, shares following
+TOGETHER = 2  # of it in both
+FURTHEST = 0.7  # that one of them goes, in the logarithm
+
+
+class EngineStep(NamedTuple):
+    """At so many decodes: mean step, those without and with prompts, share of the latter, load of prompts.
+
+    `asked` is the load that there would be, `load` at most what steps have room for.
+    """
+
+    mean: Array
+    plain: Array
+    mixed: Array
+    share: Array
+    load: Array
+    decodes: Array
+    asked: Array
+
+
+@traced_for_all
+def engine_step(times: Times, demand: Demand, step: Array, share: Array, decodes: Array) -> EngineStep:
+    """What steps are where they take `step` seconds on average, and so many of them carry prompts."""
+    tokens = jnp.minimum(demand.rate * step * demand.computed / share, demand.chunk)
+    plain = times.step_s(decodes, demand.context, jnp.asarray(0.0), demand.keys)
+    mixed = times.step_s(decodes, demand.context, tokens, demand.keys)
+    full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
+    asked = demand.rate * demand.computed / demand.chunk * full
+    busy = jnp.minimum(asked, FULLEST)
+    return EngineStep((1 - share) * plain + share * mixed, plain, mixed, share, busy, decodes, asked)
+
+
+def _decodes(demand: Demand, step: Array) -> Array:
+    """Sequences that decode together, by Little's law."""
+    return jnp.minimum(demand.rate * demand.steps * step, demand.most)
+
+
+@traced_for_all
+def _told(demand: Demand, step: Array, at: EngineStep) -> Array:
+    """Share of steps with prompts where steps are such."""
+    arrivals = demand.rate * step
+    load = jnp.minimum(arrivals * demand.computed / demand.chunk, FULLEST)
+    come = [demand.rate * seconds for seconds in (at.plain, at.mixed)]
+    nobody = [jnp.exp(-mean) for mean in come]
+    none = (1 - at.share) * nobody[0] + at.share * nobody[1]
+    alone = (1 - at.share) * come[0] * nobody[0] + at.share * come[1] * nobody[1]
+    own = None if demand.prompts is None else _lost_by(demand.computed * demand.prompts[..., 0], demand)
+    return mixed_share(arrivals, none, alone, load, demand.computed, demand.input_cv, demand.chunk, _lost, own)
+
+
+def prompt_steps(demand: Demand) -> Array:
+    """Steps that compute a prompt's tokens; none where others do."""
+    lost = _lost(demand.computed, demand.input_cv, demand.chunk)
+    if demand.prompts is not None:
+        lost = _lost_by(demand.computed * demand.prompts[..., 0], demand)
+    return (1 - demand.elsewhere) * (demand.computed / demand.chunk + lost)
+
+
+def _lost_by(lengths: Array, demand: Demand) -> Array:
+    """Room of the last chunk that known prompts leave empty, in chunks."""
+    assert demand.prompts is not None
+    parts = lengths / demand.chunk
+    left = jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts
+    return jnp.maximum((demand.prompts[..., 1] * left).sum(), 0.0)
+
+
+def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
+    """As `chunks_lost`, of arrays: less to compile."""
+    drawn = jnp.exp(jnp.sqrt(jnp.log1p(cv * cv + TINY)) * jnp.asarray(LEVELS))
+    parts = mean * drawn / drawn.mean() / chunk
+    return jnp.maximum((jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts).mean(), 0.0)
+
+
+@traced_for_all
+def _missed(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Array, Array]:
+    """Zero where both agree: mean over assumed length of a step less one, share told less that assumed."""
+    at = engine_step(times, demand, step, share, _decodes(demand, step))
+    return at.mean / step - 1, _told(demand, step, at) - share
+
+
+def agreed(times: Times, demand: Demand) -> EngineStep:
+    """Steps at the least length at which all agrees, with the derivatives of that solution."""
+    fixed = jax.lax.stop_gradient((times, demand))
+    none = jnp.asarray(0.0)
+    start = 0.9 * fixed[0].step_s(none, demand.context, none, demand.keys)
+    most = 1.1 * fixed[0].step_s(fixed[1].most, fixed[1].context, fixed[1].chunk, fixed[1].keys)
+
+    def body(_: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        step, share = found
+
+        def at(step: Array) -> EngineStep:
+            return engine_step(*fixed, step, share, _decodes(fixed[1], step))
+
+        here, slopes = jax.jvp(at, (step,), (jnp.ones_like(step),))
+        ratio, grows = here.mean / step, slopes.mean
+        way = jnp.where(grows < ratio, (ratio - 1) / jnp.where(grows < ratio, ratio - grows, 1.0), jnp.inf)
+        told = _told(fixed[1], step, here)
+        return jnp.clip(step * jnp.exp(jnp.clip(way, -FURTHEST, FURTHEST)), start, most), 0.5 * (share + told)
+
+    load = jnp.minimum(fixed[1].rate * start * fixed[1].computed / fixed[1].chunk, FULLEST)
+    step, share = jax.lax.fori_loop(0, ROUNDS, body, jax.lax.stop_gradient((start, load)))
+    for round_ in range(TOGETHER):
+        step, share = jax.lax.stop_gradient((step, share))
+        last = round_ == TOGETHER - 1
+        way = _together(times if last else fixed[0], demand if last else fixed[1], step, share)
+        step = jnp.clip(step * (1 + jnp.clip(way[0], -0.3, 0.3)), start, most)
+        share = jnp.clip(share + jnp.clip(way[1], -0.3, 0.3), 1e-12, 1.0)
+    return engine_step(times, demand, step, share, _decodes(demand, step))
+
+
+def _together(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Array, Array]:
+    """A step of Newton's method on both: relative in the length, whole in the share; slopes are held."""
+    fixed = jax.lax.stop_gradient((times, demand))
+
+    def missed(log_step: Array, share: Array) -> tuple[Array, Array]:
+        return _missed(*fixed, step * jnp.exp(log_step), share)
+
+    at = (jnp.zeros_like(step), share)
+    one, none = jnp.ones_like(step), jnp.zeros_like(step)
+    (a, c), (b, d) = (jax.jvp(missed, at, way)[1] for way in ((one, none), (none, one)))
+    size = a * d - b * c
+    size = jax.lax.stop_gradient(jnp.where(jnp.abs(size) > 1e-12, size, jnp.inf))
+    a, b, c, d = jax.lax.stop_gradient((a, b, c, d))
+    first, second = _missed(times, demand, step, share)
+    return -(d * first - b * second) / size, -(a * second - c * first) / size
+
+
+def slope(times: Times, demand: Demand, step: Array, at: EngineStep) -> Array:
+    """Seconds by which one more decode lengthens the mean step, shares of steps following."""
+
+    def around(decodes: Array, share: Array) -> tuple[Array, Array]:
+        here = engine_step(times, demand, step, share, decodes)
+        return here.mean, _told(demand, step, here)
+
+    one, none = jnp.ones_like(step), jnp.zeros_like(step)
+    by_decodes, by_share = (jax.jvp(around, (at.decodes, at.share), way)[1] for way in ((one, none), (none, one)))
+    follows = by_decodes[1] / jnp.maximum(1 - by_share[1], 0.05)
+    return by_decodes[0] + by_share[0] * follows

@@ -1,0 +1,105 @@
+"""One step of an engine that batches continuously: decodes and a chunk of prompts together."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.fields import quantity
+from ...core.smooth import at_least
+from .layer_operations import BlockComm, BlockOp, Precision, Shard
+from .lowering import comm_ops, forward_ops
+from .ops import CommOp, Op
+from .plan import Layout
+from .transformer import Transformer
+
+
+class MixedStep(eqx.Module):
+    """What one pass of a stage computes, as one attention group of a replica sees it.
+
+    `decodes` sequences with `context` tokens each, of which a step verifies `queries` (one without speculation), and
+    `prompt_tokens` of prompts, `prompts` of them together, each attending `keys` tokens at its end. Products, norms and
+    communication run on all tokens together, so that weights are read once; the two attention cores run apart. With
+    `plan.attention_dp` groups a feed-forward network sees the tokens of all of them, `shared_tokens` of prompts.
+    """
+
+    model: Transformer
+    precision: Precision
+    decodes: Float[Array, "*b"] = quantity()
+    queries: Float[Array, "*b"] = quantity()
+    context: Float[Array, "*b"] = quantity()
+    prompt_tokens: Float[Array, "*b"] = quantity()
+    prompts: Float[Array, "*b"] = quantity()
+    keys: Float[Array, "*b"] = quantity()
+    shared_tokens: Float[Array, "*b"] = quantity()
+
+    def attention_shard(self, layout: Layout) -> Shard:
+        """All tokens of one attention group, on its tensor ranks."""
+        plan = dataclasses.replace(layout.plan, tp=layout.plan.tp / layout.plan.attention_dp)
+        tokens = self.decodes * self.queries + self.prompt_tokens
+        return self._shard(dataclasses.replace(layout, plan=plan), tokens)
+
+    def joint_shard(self, layout: Layout) -> Shard:
+        """The tokens of all attention groups of the replica, gathered and scattered where there are several."""
+        plan = layout.plan
+        scattered = jnp.where(plan.attention_dp > 1, 1.0, plan.sequence_parallel)
+        joint = dataclasses.replace(layout, plan=dataclasses.replace(plan, sequence_parallel=scattered))
+        return self._shard(joint, plan.attention_dp * (self.decodes * self.queries + self.shared_tokens))
+
+    def _shard(self, layout: Layout, tokens: Array) -> Shard:
+        return Shard(layout, self.precision, tokens, jnp.asarray(1.0), at_least(self.context, 1.0), decode=True)
+
+    def layer_ops(self, layout: Layout) -> list[BlockOp]:
+        """Everything of an average layer but its attention cores."""
+        model, options = self.model, {"dropout": False, "norm_vectors": self.model.norm_vectors}
+        attention = model.attention.ops(self.attention_shard(layout), model.hidden, **options)
+        joint = model.feed_forward.ops(self.joint_shard(layout), model.hidden, model.layers, **options)
+        return [op for op in attention if not op.core] + joint
+
+    def cores(self, layout: Layout, *, mixed: bool, decodes: bool = True) -> list[BlockOp]:
+        """Attention of the decodes, and of the chunk, where the step carries them."""
+        whole, found = self.attention_shard(layout), []
+        if decodes:
+            each = {"sequences": self.decodes, "queries": self.queries}
+            found = self._core(dataclasses.replace(whole, **each))
+        if mixed:
+            queries = self.prompt_tokens / self.prompts
+            chunk = {"sequences": self.prompts, "queries": queries, "keys": at_least(self.keys, 1.0), "decode": False}
+            found += self._core(dataclasses.replace(whole, **chunk))
+        return found
+
+    def _core(self, shard: Shard) -> list[BlockOp]:
+        model = self.model
+        ops = model.attention.ops(shard, model.hidden, dropout=False, norm_vectors=model.norm_vectors)
+        return [op for op in ops if op.core]
+
+    def layer_comms(self, layout: Layout) -> list[BlockComm]:
+        """Communication of an average layer; attention's own joins go round one attention group."""
+        model = self.model
+        own = model.attention.comms(self.attention_shard(layout), model.hidden)
+        own = [dataclasses.replace(comm, axis="attention_tp") if comm.axis == "tp" else comm for comm in own]
+        return own + model.feed_forward.comms(self.joint_shard(layout), model.hidden, model.layers)
+
+    def lower(
+        self, layout: Layout, layers: Array, scored: Array, *, phase: str, mixed: bool, decodes: bool = True
+    ) -> list[Op]:
+        """Operations of a stage of `layers`, with `scored` tokens of the replica through the head, and the send."""
+        cores = forward_ops(self.cores(layout, mixed=mixed, decodes=decodes), layers, phase=phase)
+        own = forward_ops(self.layer_ops(layout), layers, phase=phase)
+        return own + cores + self.after_layers(layout, layers, scored, phase=phase)
+
+    def around(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:
+        """The same without attention cores."""
+        own = forward_ops(self.layer_ops(layout), layers, phase=phase)
+        return own + self.after_layers(layout, layers, scored, phase=phase)
+
+    def after_layers(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:
+        """The head, communication of all layers and the send."""
+        one, joint = jnp.asarray(1.0), self.joint_shard(layout)
+        head = dataclasses.replace(joint, sequences=scored)
+        ops: list[Op] = forward_ops(self.model.head_ops(head, scored), one, phase=phase, edge=True)
+        for op in comm_ops(self.layer_comms(layout), layers, ("forward",)):
+            ops.append(CommOp(op.name, op.operation, op.axis, phase, op.nbytes, op.count))
+        nbytes = joint.tokens * self.model.hidden * self.precision.bytes_of("activations") / layout.plan.tp
+        return [*ops, CommOp("stage_send", "send", "pp", phase, nbytes, one)]

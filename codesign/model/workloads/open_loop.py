@@ -1,0 +1,91 @@
+"""An engine whose requests come when they come: means and percentiles in closed form, differentiable.
+
+The mean step s at n decodes is that of `mean_step`, the time to a first token that of `first_token`, the time between
+tokens that of `token_times`.
+
+Where all places are taken who comes waits as in `place_wait`, before the first token.
+
+Assumes: load below stability; means and variances of lengths alone.
+Source: closed form of this package, held against `simulation.serving`; the wait [kingman1961].
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ...core.jax_typed import traced_for_all
+from .arriving_load import Demand, RooflineTimes, TableTimes, Times
+from .first_token import crowds_at, first_token
+from .mean_step import EngineStep, agreed, prompt_steps, slope
+from .place_wait import PlaceWait, place_wait
+from .quantiles import Percentiles, above, spread_about
+from .token_times import token_times
+
+__all__ = [
+    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "TableTimes", "Times", "open_loop",
+]  # fmt: skip
+
+
+class OpenLoop(NamedTuple):
+    """What requests of an open loop see; `decodes` together; `load` of prompts, `fill` of places: too much at 1."""
+
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    e2e_s: Percentiles
+    tpot_variance: Array
+    decodes: Array
+    mixed_ratio: Array
+    load: Array
+    fill: Array
+    step_s: Array
+    places: PlaceWait
+
+    def later(self, seconds: Array | float) -> "OpenLoop":
+        """The same where every request takes so much longer to its first token."""
+        ttft, e2e = (Percentiles(*(value + seconds for value in values)) for values in (self.ttft_s, self.e2e_s))
+        return self._replace(ttft_s=ttft, e2e_s=e2e)
+
+    def accepting(self, tokens: Array | float) -> "OpenLoop":
+        """The same where each step brings so many tokens: answers were counted in steps."""
+        return self._replace(tpot_s=Percentiles(*(value / tokens for value in self.tpot_s)))
+
+    def noticing(self, steps: Array | float) -> "OpenLoop":
+        """The same where an engine that is busy sees who comes so many steps later."""
+        return self.later(steps * self.step_s * (1 - jnp.exp(-self.decodes)))
+
+
+@traced_for_all
+def open_loop(times: Times, demand: Demand) -> OpenLoop:
+    """Means and percentiles of one engine."""
+    at = agreed(times, demand)
+    step, decodes = at.mean, at.decodes
+    crowds = crowds_at(times, demand, at, decodes)
+    places = place_wait(times, demand, at)
+    tokens = token_times(times, demand, at, crowds, slope(times, demand, step, at), places)
+    tpot, variance = tokens.mean_s, tokens.variance
+    ttft, varies = first_token(times, demand, at, crowds, decodes, places)
+    both = whole(demand, ttft.mean, tpot, (varies, variance, places.variance))
+    fill = demand.rate * (demand.steps + prompt_steps(demand)) * step / demand.most
+    told = tokens.percentiles()
+    return OpenLoop(ttft, told, both, variance, decodes, at.share, at.asked, fill, step, places)
+
+
+def whole(demand: Demand, begins: Array, tpot: Array, variances: tuple[Array, Array, Array]) -> Percentiles:
+    """First token and answer together, with the variances of lengths, of both times and no covariance.
+
+    A gamma distribution for the share of the variance that waits for places have (exponential, were there nothing
+    else), lognormal for the rest.
+
+    Args:
+        demand: of the requests.
+        begins: mean seconds of all that happens once, whatever the answer's length.
+        tpot: mean seconds of a token.
+        variances: of what happens once, of the time between tokens, of the wait for a place.
+    """
+    first, between, waits = variances
+    answer = demand.output_cv**2 * demand.output_tokens**2 * tpot**2 + demand.steps**2 * between
+    mean, varies = begins + demand.steps * tpot, answer + first + 1e-12 * tpot**2
+    share = jnp.minimum(waits / varies, 1.0)
+    sums, waiting = spread_about(mean, varies), above(0.0 * mean, mean, varies)
+    return Percentiles(mean, *(one + share * (other - one) for one, other in zip(sums[1:], waiting[1:], strict=True)))

@@ -1,0 +1,73 @@
+"""The operations a workload lowers to: arithmetic, communication and transfers between memory tiers.
+
+`count` says how often one device runs the operation: per micro-batch for the phases forward, backward and recompute
+(and decode), per step for `gradients`, `parameters` and `optimizer`. Repeated layers are one op with a count, so the
+traced program stays small.
+"""
+
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ...core.fields import quantity, static
+from ..hardware import Work
+
+PER_MICRO_BATCH: tuple[str, ...] = ("forward", "backward", "recompute")
+PER_STEP: tuple[str, ...] = ("gradients", "parameters", "optimizer")
+PREFILL: tuple[str, ...] = (
+    *("prefill", "prefill_rest"), *("prefill_one", "prefill_short", "prefill_half", "prefill_long"),
+)  # fmt: skip
+"""Phases that run on a pool of accelerators beside the others (`Cluster.prefill`)."""
+HANDOVER = "handover"
+"""The phase in which caches leave that pool."""
+
+
+class ComputeOp(eqx.Module):
+    """`count` launches of one kernel. `edge` work exists on one stage only: it paces a pipeline, it fills no bubble."""
+
+    name: str = static()
+    kernel: str = static()
+    number_format: str = static()
+    phase: str = static()
+    work: Work
+    count: Float[Array, "*b"] = quantity()
+    edge: bool = static(default=False)
+
+
+class CommOp(eqx.Module):
+    """`count` collective operations among the members of a mesh axis, each with its own `local` work.
+
+    `element_bytes` is the size of a number of what is summed where it may be rounded, 0 where it may not: what rounding
+    does is known of the activations of a model that is not trained.
+    """
+
+    name: str = static()
+    operation: str = static()
+    axis: str = static()
+    phase: str = static()
+    nbytes: Float[Array, "*b"] = quantity()
+    count: Float[Array, "*b"] = quantity()
+    local: Work | None = None
+    element_bytes: float = static(default=0.0)
+
+
+class TransferOp(eqx.Module):
+    """`count` transfers of `nbytes` between the accelerator's memory and its second tier."""
+
+    name: str = static()
+    phase: str = static()
+    nbytes: Float[Array, "*b"] = quantity()
+    count: Float[Array, "*b"] = quantity()
+
+
+Op = ComputeOp | CommOp | TransferOp
+
+
+def kind_of(op: Op) -> tuple[Any, ...]:
+    """What must be equal for operations to be priced in one batch."""
+    if isinstance(op, ComputeOp):
+        return ("compute", op.kernel, op.number_format)
+    if isinstance(op, CommOp):
+        return ("communication", op.operation, op.axis, op.local is None, op.element_bytes)
+    return ("transfer",)

@@ -1,0 +1,252 @@
+"""How a job is laid out on devices: parallel degrees, micro-batches, recomputation, sharding, offload.
+
+Every choice is a traced number, so a search prices plans as data with one compilation.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.errors import ConfigError
+from ...core.fields import integer, quantity, switch
+from ...core.jax_typed import ones_like
+from ...core.smooth import at_least, at_most
+from ..networks.fabrics import ALGORITHMS, Group
+from .plan_fields import AbstractPlan, Change, named
+
+RECOMPUTE = ("none", "selective", "full")
+MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
+PREFILL = (  # of a pool that may be left out
+    "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_chunk", "prefill_load",
+)  # fmt: skip
+USUAL = (  # fields by which a design is told where they are not as usual
+    *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
+    *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
+)
+
+
+class AbstractModelPlan(AbstractPlan):
+    """The parallelisation of a transformer or a recommendation model.
+
+    dp is no field: it is what the devices leave, devices / (tp cp pp). Expert parallelism is carved out of the data
+    (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded together by one
+    replica in serving, where a step of continuous batching adds up to `chunk` prompt tokens (2048 is vLLM's budget for
+    a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of their own in
+    attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering work that
+    can hide the communication.
+    With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes prompts by the degrees of
+    `prefill_*` in steps of `prefill_chunk` tokens (`chunk`, where that is 0), and the others decode.
+    Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
+    whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
+    """
+
+    tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel")
+    pp: Float[Array, "*b"] = integer(low=1.0, high=1e5, default=1.0, doc="pipeline stages")
+    cp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="context parallel (ring attention)")
+    ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel")
+    row_shards: Float[Array, "*b"] = integer(
+        low=1.0, high=MOST, default=1.0, doc="pieces of an embedding table, by rows"
+    )
+    column_shards: Float[Array, "*b"] = integer(
+        low=1.0, high=MOST, default=1.0, doc="pieces of an embedding table, by columns"
+    )
+    virtual_stages: Float[Array, "*b"] = integer(
+        low=1.0, high=MOST, default=1.0, doc="model chunks per stage (interleaving)"
+    )
+    micro_batch: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="sequences")
+    chunk: Float[Array, "*b"] = integer(
+        low=1.0, high=MOST, default=2048.0, doc="prompt tokens that one step of continuous batching takes at most"
+    )
+    attention_dp: Float[Array, "*b"] = integer(
+        low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks that attend sequences of their own (serving)"
+    )
+    recompute: Float[Array, "*b"] = named("recompute", RECOMPUTE, 0.0, "none, selective or full")
+    sequence_parallel: Float[Array, "*b"] = switch(
+        default=0.0, doc="norms and dropout on a tensor rank's share of tokens"
+    )
+    zero: Float[Array, "*b"] = integer(high=3.0, default=0.0, doc="ZeRO stage: optimizer, + gradients, + parameters")
+    reduce_often: Float[Array, "*b"] = switch(default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch")
+    offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_optimizer: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_gradients: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_kv_cache: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="share kept in the second tier, brought back each step (serving)"
+    )
+    shard_checkpoints: Float[Array, "*b"] = switch(default=1.0, doc="full recomputation keeps a rank's own share")
+    regather: Float[Array, "*b"] = switch(default=1.0, doc="gather sequence-parallel inputs again for the backward")
+    scatter_sends: Float[Array, "*b"] = switch(default=1.0, doc="pipeline messages divided over the tensor ranks")
+    tp_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="share of the work beside behind which tensor-parallel collectives hide"
+    )
+    cp_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.8, doc="share of the work beside behind which context-parallel rings hide"
+    )
+    ep_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="share of the work beside behind which exchanges with experts hide"
+    )
+    dp_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.8, doc="share of the work beside behind which exchanges of gradients and weights hide"
+    )
+    pp_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=0.0, doc="share of the work beside behind which sends between stages hide"
+    )
+    offload_overlap: Float[Array, "*b"] = quantity(
+        high=1.0, default=1.0, doc="share of the work beside behind which offloaded traffic hides"
+    )
+    tp_algorithm: Float[Array, "*b"] = named("tp_algorithm", ALGORITHMS, 0.0, "inside tensor-parallel groups")
+    data_algorithm: Float[Array, "*b"] = named("data_algorithm", ALGORITHMS, 0.0, "of all other collectives")
+    prefill_devices: Float[Array, "*b"] = integer(
+        high=MOST, default=0.0, doc="accelerators of a pool that computes prompts; 0: prompts beside decodes (serving)"
+    )
+    prefill_tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel in that pool")
+    prefill_pp: Float[Array, "*b"] = integer(low=1.0, high=1e5, default=1.0, doc="pipeline stages in that pool")
+    prefill_ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel in that pool")
+    prefill_attention_dp: Float[Array, "*b"] = integer(
+        low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks in that pool that attend prompts of their own"
+    )
+    prefill_chunk: Float[Array, "*b"] = integer(
+        high=MOST, default=0.0, doc="tokens of prompts that a step of that pool takes at most; 0: as many as `chunk`"
+    )
+    prefill_load: Float[Array, "*b"] = quantity(
+        low=0.01, high=0.99, default=0.8, doc="share of full steps that an engine of that pool computes, at most"
+    )
+    device_count: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="in place of the cluster's")
+
+    axes: ClassVar[tuple[str, ...]] = (
+        "tp", "attention_tp", "cp", "data", "ep", "expert_data", "pp", "rows", "tables",
+    )  # fmt: skip
+    placed_as: ClassVar[Mapping[str, str]] = {"data": "dp", "expert_data": "dp", "attention_tp": "tp"}
+    said: ClassVar[tuple[str, ...]] = ("tp", "pp", "micro_batch")
+
+    def ranks(self) -> Array:
+        """Tensor, context and pipeline parallel ranks."""
+        return self.tp * self.cp * self.pp
+
+    def members(self, axis: str, layout: "Layout") -> Group:
+        """Ranks are ordered tp, cp, dp, pp from the inside out."""
+        one = ones_like(self.tp)
+        groups = {
+            "tp": lambda: Group(self.tp, one),
+            "attention_tp": lambda: Group(self.tp / self.attention_dp, one),
+            "cp": lambda: Group(self.cp, self.tp),
+            "ep": lambda: Group(self.ep, self.tp),
+            "expert_data": lambda: Group(layout.dp * self.cp / self.ep, self.tp * self.ep),
+            "data": lambda: Group(layout.dp * self.cp, self.tp),
+            "rows": lambda: Group(self.row_shards, ones_like(self.row_shards)),
+            "tables": lambda: Group(self.tp / self.row_shards, self.row_shards),
+            "pp": lambda: Group(self.pp, self.tp * self.cp * layout.dp),
+        }
+        return groups[axis]()
+
+    def algorithm(self, axis: str) -> Array:
+        """One choice for tensor-parallel groups, one for all others."""
+        return self.tp_algorithm if axis == "tp" else self.data_algorithm
+
+    def offloaded(self, data: str) -> Array | None:
+        """By the fields `offload_*`; embedding tables are weights."""
+        kind = {"tables": "weights"}.get(data, data)
+        return getattr(self, f"offload_{kind}", None)
+
+    def changes(self) -> dict[str, Change]:
+        """Smaller micro-batches, more recomputed, more ranks, more offloaded."""
+        return {
+            "micro_batch": lambda x: [float(x // 2**i) for i in range(1, 9) if x >= 2**i],
+            "sequence_parallel": lambda x: [1.0] if x < 1 else [],
+            "zero": lambda x: [float(z) for z in range(int(x) + 1, 4)],
+            "recompute": lambda x: [float(r) for r in range(int(x) + 1, 3)],
+            "tp": lambda x: [x * 2**i for i in range(1, 7)],
+            "pp": lambda x: [x * 2**i for i in range(1, 7)],
+            "ep": lambda x: [x * 2**i for i in range(1, 7)],
+            "cp": lambda x: [x * 2**i for i in range(1, 7)],
+            "offload_optimizer": lambda x: [1.0] if x < 1 else [],
+            "offload_activations": lambda x: [1.0] if x < 1 else [],
+            "offload_weights": lambda x: [1.0] if x < 1 else [],
+            "offload_kv_cache": lambda x: [1.0] if x < 1 else [],
+        }
+
+    def told(self) -> dict[str, Array]:
+        """The degrees and the micro-batch, and what is not as usual."""
+        usual = Plan()
+        other = [name for name in USUAL if float(getattr(self, name)) != float(getattr(usual, name))]
+        return {name: getattr(self, name) for name in (*self.said, *other)}
+
+    @classmethod
+    def example(cls) -> "AbstractModelPlan":
+        """One device."""
+        return Plan() if cls is AbstractModelPlan else cls()
+
+
+class Plan(AbstractModelPlan):
+    """Degrees of parallelism and what is kept where, of a model whose shape is given."""
+
+
+class Layout(eqx.Module):
+    """A plan on a number of devices: everything derived that the lowering needs."""
+
+    plan: Any  # an `AbstractPlan`; a workload knows which
+    devices: Float[Array, "*b"] = quantity(low=1.0)
+
+    def __getattr__(self, name: str) -> Array:
+        """Fields of the plan, read through."""
+        if name.startswith("__") or name == "plan":
+            raise AttributeError(name)
+        return getattr(self.plan, name)
+
+    @property
+    def dp(self) -> Array:
+        """Data-parallel replicas."""
+        return self.devices / self.plan.ranks()
+
+    @property
+    def selective(self) -> Array:
+        """1 where the attention core is recomputed (selective or full)."""
+        return at_most(self.plan.recompute, 1.0)
+
+    @property
+    def full(self) -> Array:
+        """1 where whole layers are recomputed."""
+        return at_least(self.plan.recompute - 1.0, 0.0)
+
+    @property
+    def scattered(self) -> Array:
+        """1 where activations outside the tensor-parallel regions are sharded over the tensor ranks."""
+        return jnp.where(self.plan.tp > 1, self.plan.sequence_parallel, 0.0)
+
+    @property
+    def prefill(self) -> "Layout":
+        """The plan on the pool that computes prompts, at least one engine of it."""
+        plan = self.plan
+        chunk = jnp.where(plan.prefill_chunk > 0, plan.prefill_chunk, plan.chunk)
+        degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "chunk": chunk}
+        one, groups = ones_like(plan.prefill_tp), plan.prefill_attention_dp
+        own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=groups, micro_batch=one, device_count=None)
+        return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
+
+    def shards(self, stage: int) -> Array:
+        """Members that share what ZeRO `stage` (1, 2 or 3) shards: data ranks, or 1 where it is not sharded."""
+        on = at_most(at_least(self.plan.zero - (stage - 1), 0.0), 1.0)
+        return 1 + on * (self.dp * self.plan.cp - 1)
+
+    def expert_shards(self, stage: int) -> Array:
+        """The same for expert weights, whose replicas are fewer."""
+        on = at_most(at_least(self.plan.zero - (stage - 1), 0.0), 1.0)
+        return 1 + on * (self.dp * self.plan.cp / self.plan.ep - 1)
+
+    def group(self, axis: str) -> Group:
+        """The process group of a mesh axis, with its algorithm; `world` is everybody.
+
+        Raises:
+            ConfigError: the plan has no such axis.
+        """
+        if axis == "world":
+            found = Group(self.devices, ones_like(self.devices))
+        elif axis in self.plan.axes:
+            found = self.plan.members(axis, self)
+        else:
+            raise ConfigError(f"mesh axis {axis!r} is not one of {', '.join((*self.plan.axes, 'world'))}")
+        return dataclasses.replace(found, algorithm=self.plan.algorithm(axis))

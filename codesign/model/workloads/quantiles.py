@@ -1,0 +1,251 @@
+"""Means and percentiles: of a gamma distribution above a floor, and of a sum that is drawn from few numbers.
+
+Fixed numbers of rounds on all points at once; the last one carries the derivatives (implicit function theorem).
+"""
+
+import functools
+from collections.abc import Iterable
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ...core.smooth import TINY
+
+__all__ = [
+    "SHARES",
+    "Percentiles",
+    "Summed",
+    "above",
+    "lognormal",
+    "moments",
+    "normal_quantiles",
+    "spread_about",
+    "tail_quantiles",
+    "tailed",
+]
+
+SHARES = (0.5, 0.9, 0.99)
+NORMAL = (0.0, 1.2815515655446004, 2.3263478740408408)  # quantiles of a normal distribution at these shares
+ROUNDS, AMONG_FEW = 6, 8  # among all numbers; before, among few that stand for them
+MOST_TOGETHER = 16  # numbers that one stands for
+WIDEST = 600.0  # of a sum's range over its mean wait: further off nobody waits that a double could tell
+PROMPTS = 128  # equally likely quantiles of prompts
+SOME = ([(node + 0.5) / 5 * 0.95 for node in range(5)], [0.95 / 5] * 5)  # few, and those that percentiles rest on
+RARE = ([0.965, 0.985, 0.9965], [0.03, 0.013, 0.007])
+
+
+def normal_quantiles(shares: Iterable[float]) -> np.ndarray:
+    """What so much of a standard normal distribution stays below: numbers that no program has to compute again."""
+    return np.array([NormalDist().inv_cdf(share) for share in shares])
+
+
+EVEN = normal_quantiles((prompt + 0.5) / PROMPTS for prompt in range(PROMPTS))
+TAILED = normal_quantiles(SOME[0] + RARE[0])
+
+
+class Percentiles(NamedTuple):
+    """Mean, and the value that so many of a hundred stay below."""
+
+    mean: Array
+    p50: Array
+    p90: Array
+    p99: Array
+
+
+def above(floor: Array, mean: Array, variance: Array) -> Percentiles:
+    """Of a gamma distribution above a floor (Wilson and Hilferty)."""
+    extra = jnp.maximum(mean - floor, 1e-12)
+    shape = jnp.maximum(extra**2 / jnp.maximum(variance, 1e-30), 0.05)
+    cubes = [1 - 1 / (9 * shape) + level / (3 * jnp.sqrt(shape)) for level in NORMAL]
+    return Percentiles(mean, *(floor + extra * jnp.maximum(cube, 0.0) ** 3 for cube in cubes))
+
+
+def spread_about(mean: Array, variance: Array) -> Percentiles:
+    """Of a lognormal distribution."""
+    log = jnp.log1p(variance / mean**2)
+    return Percentiles(mean, *(mean * jnp.exp(jnp.sqrt(log) * level - 0.5 * log) for level in NORMAL))
+
+
+def lognormal(cv: Array) -> Array:
+    """Equally likely lengths over their mean."""
+    varied = cv > 0
+    spread = jnp.where(varied, jnp.sqrt(jnp.log1p(jnp.where(varied, cv * cv, 1.0))), 0.0)
+    drawn = jnp.exp(spread * EVEN)
+    return drawn / drawn.mean()
+
+
+def tailed(cv: Array) -> tuple[Array, Array]:
+    """Lengths over their mean and how likely each is, with more of the long ones."""
+    spread = jnp.sqrt(jnp.log1p(jnp.maximum(cv * cv, TINY)))
+    likely = jnp.array(SOME[1] + RARE[1])
+    drawn = jnp.exp(spread * TAILED)
+    return drawn / (drawn * likely).sum(), likely
+
+
+class Summed(NamedTuple):
+    """Of what is drawn from: a sum of three.
+
+    base: numbers, one of which is drawn with probability `weight`, which sum to 1 over all parts.
+    spread: of a time that is equally likely anywhere from 0 to this, one for each base.
+    late: probability of a time besides that is exponential; one number, or one for each base.
+    seconds: mean of that time where there is one; of no less than 1 / `WIDEST` of the range of the rest.
+    """
+
+    base: Array
+    spread: Array
+    weight: Array
+    late: Array
+    seconds: Array
+
+    def likely(self, share: Array) -> "Summed":
+        """Of so many draws."""
+        return self._replace(weight=share * self.weight)
+
+    def range(self) -> Array:
+        """From the least of two terms to the most."""
+        return (self.base + self.spread).max() - self.base.min()
+
+    def numbered(self) -> "Summed":
+        """With no time that is too short to divide by."""
+        seconds = jnp.maximum(self.seconds, jax.lax.stop_gradient(self.range()) / WIDEST + 1e-12)
+        return self._replace(spread=jnp.maximum(self.spread, 1e-3 * seconds + 1e-9), seconds=seconds)
+
+    def over(self, unit: Array) -> "Summed":
+        """In another unit."""
+        return Summed(self.base / unit, self.spread / unit, self.weight, self.late, self.seconds / unit)
+
+    def gathered(self, each: int) -> "Summed":
+        """One base for so many that follow each other, with mean and variance of what it stands for."""
+        base, spread, weight = (value.reshape(-1, each) for value in self[:3])
+        likely = jnp.maximum(weight.sum(1), TINY)
+        shares = weight / likely[:, None]
+        middle = base + 0.5 * spread
+        mean = (shares * middle).sum(1)
+        varies = (shares * ((middle - mean[:, None]) ** 2 + spread**2 / 12)).sum(1)
+        width = jnp.minimum(jnp.sqrt(12 * varies + TINY), 2 * mean)  # nothing begins below none
+        late = jnp.broadcast_to(self.late, self.base.shape).reshape(-1, each)
+        return Summed(mean - 0.5 * width, width, likely, (shares * late).sum(1), self.seconds)
+
+    def moments(self) -> tuple[Array, Array]:
+        """Its shares of the mean and of the mean square."""
+        middle = self.base + 0.5 * self.spread
+        late = self.late * self.seconds
+        square = middle**2 + self.spread**2 / 12 + 2 * late * (middle + self.seconds)
+        return self.weight @ (middle + late), self.weight @ square
+
+
+def tail_quantiles(*parts: Summed) -> tuple[Array, ...]:
+    """The percentiles of `SHARES` of what is drawn from one of these parts."""
+    found = _quantiles(tuple(part.numbered() for part in parts))
+    return found[0], found[1], found[2]
+
+
+class _Often(NamedTuple):
+    """A `Summed` that is asked for its tail often: shares a second, exponentials of bases and of ends are taken once.
+
+    With v the value, b a base, e its end, u the scale: the wait's share of the tail is min(1, exp(e / u) exp(-v / u))
+    less the same of b.
+    """
+
+    drawn: Summed
+    origin: Array
+    share: Array
+    waiting: Array
+    begins: Array
+    ends: Array
+
+    @classmethod
+    def of(cls, drawn: Summed) -> "_Often":
+        """With no exponential beyond half of `WIDEST` and what spreads add to it."""
+        end = drawn.base + drawn.spread
+        origin = 0.5 * (drawn.base.min() + end.max())
+        powers = (jnp.exp((each - origin) / drawn.seconds) for each in (drawn.base, end))
+        share = drawn.weight / drawn.spread
+        return cls(drawn, origin, share, share * drawn.late, *powers)
+
+    def beyond(self, value: Array) -> tuple[Array, Array]:
+        """Probability of more than a value, and its slope."""
+        past, scale = value - self.drawn.base, self.drawn.seconds
+        passed = jnp.exp((self.origin - value) / scale)
+        waits = self.waiting @ (jnp.minimum(self.ends * passed, 1.0) - jnp.minimum(self.begins * passed, 1.0))
+        within = self.share @ jnp.clip(past, 0.0, self.drawn.spread)
+        inside = (self.share - self.waiting) @ jnp.where((past > 0) & (past < self.drawn.spread), 1.0, 0.0)
+        return self.drawn.weight.sum() - within + scale * waits, -(inside + waits)
+
+
+def _beyond(often: tuple[_Often, ...], value: Array) -> tuple[Array, Array]:
+    """Of all parts."""
+    tails, slopes = zip(*(one.beyond(value) for one in often), strict=True)
+    return sum(tails, jnp.asarray(0.0)), sum(slopes, jnp.asarray(0.0))
+
+
+class _Sought(NamedTuple):
+    """Quantiles of parts that are sought: where they are at least and at most, and where they are next asked for."""
+
+    low: Array
+    high: Array
+    at: Array
+
+    def closer(self, often: tuple[_Often, ...], rounds: int) -> "_Sought":
+        """After rounds of Newton's method on the logarithm of the tail; what one asks tells all."""
+        left = 1 - jnp.asarray(SHARES)
+        beyond = jax.vmap(lambda value: _beyond(often, value))
+
+        def body(_: Any, found: _Sought) -> _Sought:
+            low, high, at = found
+            tail, slope = beyond(at)
+            more = tail > left[:, None]
+            low = jnp.maximum(low, jnp.where(more, at, -jnp.inf).max(1))
+            high = jnp.minimum(high, jnp.where(more, jnp.inf, at).min(1))
+            tail = jnp.maximum(tail, 1e-30)
+            jump = at - jnp.log(tail / left) * tail / jnp.where(slope < 0, slope, -1e-30)
+            return _Sought(low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high)))
+
+        return jax.lax.fori_loop(0, rounds, body, self)
+
+
+def _quantiles(parts: tuple[Summed, ...]) -> Array:
+    """Of few numbers that stand for many first, then of all, within ends that close in."""
+    farthest, longest, least = (
+        functools.reduce(pick, [told(part) for part in parts])
+        for pick, told in (
+            (jnp.maximum, lambda part: (part.base + part.spread).max()),
+            (jnp.maximum, lambda part: part.seconds),
+            (jnp.minimum, lambda part: part.base.min()),
+        )
+    )
+    unit = jax.lax.stop_gradient(farthest + longest)
+    often = tuple(_Often.of(part.over(unit)) for part in parts)
+    left = 1 - jnp.asarray(SHARES)
+    held = jax.lax.stop_gradient(often)
+    late = sum(((one.drawn.weight * one.drawn.late).sum() for one in held), jnp.asarray(0.0))
+    most = jnp.log(jnp.maximum(late / left, 1.0)) * longest / unit
+    ends = jax.lax.stop_gradient((least / unit * jnp.ones_like(left), 1.0001 * (farthest / unit + most)))
+    guess = jnp.stack(above(ends[0][0], *moments(*(one.drawn for one in held)))[1:])
+    few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in held)
+    guess = _Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
+    sought = jax.lax.stop_gradient(_Sought(*ends, jnp.clip(guess, *ends)).closer(held, ROUNDS))
+    found = sought.at
+    slope = jax.lax.stop_gradient(jax.vmap(lambda value: _beyond(held, value)[1])(found))
+    falls = slope < 0
+    gap = (jax.vmap(lambda value: _beyond(often, value)[0])(found) - left) / jnp.where(falls, slope, -1.0)
+    last = jax.lax.stop_gradient(gap)
+    # no further than the ends, with all derivatives
+    last = gap - last + jnp.clip(last, found - sought.high, found - sought.low)
+    return unit * (found - jnp.where(falls, last, 0.0))
+
+
+def _together(count: int) -> int:
+    """How many of so many numbers one stands for at first."""
+    return max(each for each in range(1, MOST_TOGETHER + 1) if count % each == 0)
+
+
+def moments(*parts: Summed) -> tuple[Array, Array]:
+    """Mean and variance of what is drawn from one of these parts."""
+    means, squares = zip(*(part.moments() for part in parts), strict=True)
+    mean = sum(means, jnp.asarray(0.0))
+    return mean, jnp.maximum(sum(squares, jnp.asarray(0.0)) - mean**2, 0.0)

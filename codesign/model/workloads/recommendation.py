@@ -1,0 +1,209 @@
+"""Recommendation models at work: what inference and training share, and batches of samples answered."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.cost import Cost, partly_hidden_s
+from ...core.fields import quantity, switch
+from ...core.smooth import at_least
+from ...core.units import GB
+from ..hardware import Work
+from .base import AbstractWorkload
+from .layer_operations import Precision
+from .ops import CommOp, ComputeOp, Op, TransferOp
+from .plan import Layout
+from .recommendation_model import Linear, RecommendationModel, linear_work
+from .schedule import Priced, Timeline, total
+from .sharding import Sharding
+from .words import Words
+
+EMBEDDING = ("indices", "lookup", "far", "sums")
+
+
+class AbstractRecommendation(AbstractWorkload):
+    """What inference and training share: the forward pass, tables in memory, the rules of a plan.
+
+    A replica is tp devices with one copy of the tables between them, cut as `Sharding` says; each computes the
+    perceptrons of its own share of the replica's `plan.micro_batch` samples. What a report calls a token is a sample.
+    """
+
+    words: ClassVar[Words] = Words("serving", item="sample")
+
+    model: eqx.AbstractVar[RecommendationModel]
+    precision: eqx.AbstractVar[Precision]
+    imbalance: eqx.AbstractVar[Float[Array, "*b"]]
+    access_bytes: eqx.AbstractVar[Float[Array, "*b"]]
+    shared_memory: eqx.AbstractVar[Float[Array, "*b"]]
+    step_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
+
+    def number_format(self) -> str:
+        """Format of the matrix products."""
+        return self.precision.compute
+
+    def sharding(self, layout: Layout) -> Sharding:
+        """The tables on the devices of a replica."""
+        batch = layout.plan.micro_batch
+        return Sharding(layout, self.model.tables, batch, self.imbalance, self.access_bytes, self.shared_memory)
+
+    def forward_ops(self, layout: Layout) -> list[Op]:
+        """Phases `indices`, `lookup`, `sums`, `bottom`, `top`."""
+        shard, act = self.sharding(layout), self.precision.bytes_of("activations")
+        samples = shard.own_samples
+        ops: list[Op] = [shard.send_indices(phase="indices"), *shard.lookup(act, phase="lookup")]
+        ops += shard.send_sums(act, phase="sums")
+        ops += self._perceptron("bottom", self.model.bottom_layers(), samples)
+        if self.model.top:
+            ops.append(self._product("interaction", "top", self.model.interaction(samples, act)))
+        return ops + self._perceptron("top", self.model.top_layers(), samples)
+
+    def _perceptron(self, phase: str, layers: list[Linear], samples: Array, times: float = 1.0) -> list[Op]:
+        act, weight = self.precision.bytes_of("activations"), self.precision.bytes_of("weights")
+        works = [linear_work(samples, layer, act, weight) for layer in layers]
+        return [self._product(f"{phase}_mlp_{i + 1}", phase, work, times) for i, work in enumerate(works)]
+
+    def _product(self, name: str, phase: str, work: Work, times: float = 1.0) -> ComputeOp:
+        return ComputeOp(name, "gemm", self.precision.compute, phase, work, times + 0 * work.flops)
+
+    def tables_bytes(self, layout: Layout) -> Array:
+        """Share of the tables on one device."""
+        return self.sharding(layout).held_bytes()
+
+    def working_bytes(self, layout: Layout) -> Array:
+        """Indices, pooled vectors before and after they are sent, the widest activations."""
+        shard, act, tables = self.sharding(layout), self.precision.bytes_of("activations"), self.model.tables
+        pooled = shard.sums() + shard.own_samples * tables.count * tables.dimension
+        widest = jnp.asarray(0.0)
+        for inputs, outputs in (*self.model.bottom_layers(), *self.model.top_layers()):
+            widest = at_least(widest, inputs + outputs)
+        return shard.lookups() * tables.index_bytes + (pooled + shard.own_samples * widest) * act
+
+    def violations(self, layout: Layout) -> dict[str, Array]:
+        """The cut of the tables, and a bottom result that fits the dot products."""
+        rules = self.sharding(layout).violations()
+        if self.model.bottom and self.model.top:
+            gap = jnp.abs(self.model.bottom[-1] / self.model.tables.dimension - 1)
+            rules["dimension"] = jnp.where(gap > 1e-6, gap, 0.0)
+        return rules
+
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """Every phase once a batch."""
+        return {}
+
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """A broken rule in numbers."""
+        plan, tables = layout.plan, self.model.tables
+        tp, rows, columns = float(plan.tp), float(plan.row_shards), float(plan.column_shards)
+        cut = f"plan.row_shards = {rows:g} x plan.column_shards = {columns:g}"
+        texts = {
+            "devices": f"plan.tp = {tp:g} does not divide cluster.device_count = {float(layout.devices):g}",
+            "degrees": "plan: pp, cp and ep must be 1: a recommendation model is cut by tp, row_shards, column_shards",
+            "shards": f"{cut} does not divide plan.tp = {tp:g}",
+            "tables": f"{cut} leaves {tp / (rows * columns):g} groups of devices for"
+            f" {float(tables.count):g} tables: cut the tables into more pieces or lower plan.tp = {tp:g}",
+            "columns": f"plan.column_shards = {columns:g} does not divide model.tables.dimension"
+            f" = {float(tables.dimension):g}",
+            "rows": f"plan.row_shards = {rows:g} is more than model.tables.rows = {float(tables.rows):g}",
+            "batch": f"plan.tp = {tp:g} does not divide plan.micro_batch = {float(plan.micro_batch):g} samples",
+            "dimension": f"model.bottom ends in {float(self.model.bottom[-1]) if self.model.bottom else 0:g}, which"
+            f" must be model.tables.dimension = {float(tables.dimension):g} for the dot products",
+            "replicas": f"training keeps one copy of the tables: plan.tp = {tp:g} must be cluster.device_count"
+            f" = {float(layout.devices):g}",
+        }
+        return texts.get(rule)
+
+    def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
+        """Tables that all memory of the cluster together cannot hold."""
+        everywhere = float(layout.devices) * sum(capacity.values())
+        table, tables = float(self.model.tables.table_bytes()), self._all_table_bytes()
+        if tables <= everywhere:
+            return None
+        what = "one embedding table" if table > everywhere else f"{float(self.model.tables.count):g} embedding tables"
+        size = table if table > everywhere else tables
+        return (
+            f"model.tables: {what} of {size / GB:,.1f} GB is larger than all memory of the cluster,"
+            f" {everywhere / GB:,.1f} GB on {float(layout.devices):g} devices"
+            f" ({', '.join(f'{tier} {nbytes / GB:,.1f}' for tier, nbytes in capacity.items())} GB each):"
+            f" {size / GB - everywhere / GB:,.1f} GB too much"
+        )
+
+    def _all_table_bytes(self) -> float:
+        return float(self.model.tables.parameters()) * self.model.tables.element_bytes
+
+    def embedding_s(self, priced: Priced, layout: Layout) -> dict[str, Array]:
+        """Seconds of the embedding's parts: what is looked up afar is partly hidden behind what is near."""
+        near = total(priced, "lookup", ComputeOp).time_s
+        return {
+            "indices": total(priced, "indices", CommOp).time_s,
+            "lookup": near,
+            "far": self.looked_up_s(priced, layout) - near,
+            "sums": total(priced, "sums", CommOp).time_s,
+        }
+
+    def looked_up_s(self, priced: Priced, layout: Layout) -> Array:
+        """Look-ups near and far together: log-convex, unlike what is left of the far ones."""
+        near, far = total(priced, "lookup", ComputeOp), total(priced, "lookup", TransferOp)
+        return partly_hidden_s(near.time_s, far, layout.plan.offload_overlap)
+
+
+def energy_of(priced: Priced) -> Array:
+    """Joules of everything one device does."""
+    joules = jnp.asarray(0.0)
+    for _, cost in priced:
+        joules = joules + cost.energy_j
+    return joules
+
+
+def behind(work: Cost, other: Cost, hidden: Array) -> Array:
+    """What of `other` is left when the share `hidden` of the work covers it."""
+    return partly_hidden_s(work.time_s, other, hidden) - work.time_s
+
+
+class Recommendation(AbstractRecommendation):
+    """Batches of `plan.micro_batch` samples, each answered by one replica.
+
+    indices -> look-up -> sums -> interaction and top perceptron, one after the other; the bottom perceptron runs while
+    the sums travel and hides them by the share `plan.tp_overlap`. `imbalance` is the busiest device's look-ups over
+    the mean, `shared_memory` 1 where all devices of a replica address one memory that holds the tables.
+    """
+
+    model: RecommendationModel
+    precision: Precision = Precision()
+    imbalance: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
+    access_bytes: Float[Array, "*b"] = quantity(low=1.0, default=32.0, doc="smallest piece a memory reads")
+    shared_memory: Float[Array, "*b"] = switch(default=0.0, doc="one memory for all devices of a replica")
+    step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
+
+    def lower(self, layout: Layout) -> tuple[Op, ...]:
+        """The forward pass."""
+        return tuple(self.forward_ops(layout))
+
+    def timeline(self, priced: Priced, layout: Layout) -> Timeline:
+        """One batch from its arrival to its answers."""
+        bottom, top = total(priced, "bottom", ComputeOp).time_s, total(priced, "top", ComputeOp).time_s
+        breakdown = self.embedding_s(priced, layout)
+        covered = partly_hidden_s(bottom, total(priced, "sums", CommOp), layout.plan.tp_overlap)
+        time = breakdown["indices"] + self.looked_up_s(priced, layout) + covered + top + self.step_overhead_s
+        breakdown |= {"sums": covered - bottom, "bottom": bottom, "top": top, "overhead": 1.0 * self.step_overhead_s}
+        samples = layout.plan.micro_batch * layout.dp
+        tables = self.model.tables
+        extra = {
+            "samples_per_s": samples / time,
+            "lookups_per_s": samples * tables.count * tables.pooling / time,
+            "embedding_s": sum((breakdown[part] for part in EMBEDDING), jnp.asarray(0.0)),
+            "hit_ratio": self.sharding(layout).hits(),
+        }
+        return Timeline(time, breakdown, energy_of(priced), samples, samples * self.model.forward_flops(), extra)
+
+    def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
+        """Tables (which may lie in the second tier), perceptrons, working memory."""
+        tables, dense = self.tables_bytes(layout), self.model.dense_parameters() * self.precision.bytes_of("weights")
+        working = self.working_bytes(layout)
+        return {"tables": (tables, 0.0 * tables), "dense": (dense, dense), "working": (working, working)}
+
+    @classmethod
+    def example(cls) -> "Recommendation":
+        """Of eight tables."""
+        return cls(RecommendationModel.example())

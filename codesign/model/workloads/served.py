@@ -1,0 +1,92 @@
+"""What every way to serve a transformer has in common."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.errors import ConfigError
+from ...core.smooth import at_least, ceil, maximum
+from ...core.units import GB
+from .base import AbstractWorkload
+from .broken_rules import broken
+from .plan import Layout
+from .transformer import Transformer
+from .words import SERVING, Words
+
+OF_TRAINING = (
+    *("virtual_stages", "recompute", "zero", "reduce_often", "dp_overlap", "shard_checkpoints", "regather"),
+    *("offload_activations", "offload_optimizer", "offload_gradients"),
+)
+"""Fields of a plan that say how gradients, optimizer and the backward pass are kept: what serves has none of it."""
+
+
+class AbstractServing(AbstractWorkload):
+    """Requests of `input_tokens`, answered with `output_tokens`."""
+
+    words: ClassVar[Words] = SERVING
+
+    model: eqx.AbstractVar[Transformer]
+    input_tokens: eqx.AbstractVar[Float[Array, "*b"]]
+    output_tokens: eqx.AbstractVar[Float[Array, "*b"]]
+    request_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
+    expert_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
+
+    def number_format(self) -> str:
+        """Format of the matrix products."""
+        return self.precision.compute
+
+    def layers_per_stage(self, layout: Layout) -> Array:
+        """Layers of the fullest stage."""
+        return ceil(self.model.layers / layout.plan.pp)
+
+    def two_layers(self, layout: Layout) -> Array:
+        """Share of a stage's layers that a buffer of two is."""
+        return jnp.minimum(2 / at_least(self.layers_per_stage(layout), 1.0), 1.0)
+
+    def first_overhead_s(self) -> Array:
+        """The host's time of a request to its first step where nothing hides it: at a rate an upper bound."""
+        return self.request_overhead_s + self._issuing_s()
+
+    def first_s(self, worked: Array) -> Array:
+        """To the first token where accelerators take `worked` to it, behind which a prompt's launches are issued."""
+        return self.request_overhead_s + maximum(worked, self._issuing_s())
+
+    def _issuing_s(self) -> Array:
+        has_experts = hasattr(self.model.feed_forward, "experts")
+        return self.expert_overhead_s if has_experts else jnp.zeros_like(self.expert_overhead_s)
+
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """A transformer's."""
+        return broken(self, rule, layout)
+
+    def check_lists(self, listed: Mapping[str, Sequence[Any]]) -> None:
+        """Refuse to vary what only training has: each plan would come back once for each value.
+
+        Raises:
+            ConfigError: the fields, spaces of plans that serve, and how to leave them out.
+        """
+        wrong = [name for name in OF_TRAINING if len(listed.get(name, ())) > 1]
+        if wrong:
+            without = " ".join(f"'~space.plan.{name}'" for name in wrong)
+            raise ConfigError(
+                f"space.plan.{wrong[0]} lists {len(listed[wrong[0]])} values, but serving has none of it: choose"
+                f" space=serving_plans, continuous_plans or serving_chip, or leave out {without}"
+            )
+
+    def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
+        """One request that does not fit on all devices together, and by how much."""
+        weights = float(self.model.parameters()) * self.precision.bytes_of("weights")
+        one, tokens = jnp.asarray(1.0), self.input_tokens + self.output_tokens
+        cache = float(self.model.attention.cache_bytes(tokens, one, self.precision) * self.model.layers)
+        devices = float(layout.devices)
+        lacks = weights + cache - devices * capacity["hbm"]
+        if lacks <= 0:
+            return None
+        return (
+            f"one request of {float(self.input_tokens + self.output_tokens):g} tokens fits nowhere: at"
+            f" plan.micro_batch = 1 weights {weights / GB:.1f} GB and key-value cache {cache / GB:.1f} GB exceed the"
+            f" memory of {devices:g} devices by {lacks / GB:.1f} GB"
+        )

@@ -1,0 +1,159 @@
+"""Serving a transformer: prefill and decode of a static batch."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.fields import quantity, switch
+from ...core.smooth import at_least
+from .layer_operations import Precision, Shard
+from .lowering import comm_ops, forward_ops, indivisible, weights_held
+from .ops import CommOp, Op, TransferOp
+from .plan import Layout
+from .schedule import Priced, Timeline, one_pass
+from .served import AbstractServing
+from .transformer import Transformer
+
+
+class Serving(AbstractServing):
+    """Requests of `input_tokens` answered with `output_tokens`, `plan.micro_batch` of them at a time in a replica.
+
+    The batch is static: all requests are prefilled, then decoded together to the end. With pipeline stages the batch
+    is cut into as many parts as there are stages, so that every stage works (unless `split_batch` is 0). A replica is
+    tp x cp x pp devices, the rest are replicas; `ep` is carved out of them. `step_overhead_s` is the engine's own time
+    per decode step, `kernel_slowdown` what it adds to every kernel; `request_overhead_s` comes on top of TTFT alone.
+
+    Assumes: decode at the mean context, input + output / 2 (attention is linear in it).
+    """
+
+    model: Transformer
+    input_tokens: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e7, "the longest published context"))
+    output_tokens: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e7, "the longest published context"))
+    precision: Precision = Precision()
+    step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
+    request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
+    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts")
+    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
+    workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    split_batch: Float[Array, "*b"] = switch(default=1.0, doc="0: the whole batch passes one stage after another")
+
+    def part(self, layout: Layout) -> Array:
+        """Sequences that one stage handles at a time."""
+        return at_least(layout.plan.micro_batch / (1 + self.split_batch * (layout.plan.pp - 1)), 1.0)
+
+    def parts(self, layout: Layout) -> Array:
+        """Parts the batch is cut into."""
+        return layout.plan.micro_batch / self.part(layout)
+
+    def prefill_shard(self, layout: Layout) -> Shard:
+        """All input tokens of one part."""
+        queries = self.input_tokens / layout.plan.cp
+        return Shard(layout, self.precision, self.part(layout), queries, self.input_tokens)
+
+    def decode_shard(self, layout: Layout) -> Shard:
+        """One token of each sequence of one part, at the mean context."""
+        context = (self.input_tokens + 0.5 * self.output_tokens) / layout.plan.cp
+        return Shard(layout, self.precision, self.part(layout), jnp.asarray(1.0), context, decode=True)
+
+    def lower(self, layout: Layout) -> tuple[Op, ...]:
+        """Phases `prefill` and `decode` of one part on one stage."""
+        ops: list[Op] = []
+        for phase, shard in (("prefill", self.prefill_shard(layout)), ("decode", self.decode_shard(layout))):
+            layers = self.layers_per_stage(layout)
+            head = self.model.head_ops(shard, shard.sequences)
+            ops += forward_ops(self.model.layer_ops(shard), layers, phase=phase)
+            ops += forward_ops(head, jnp.asarray(1.0), phase=phase, edge=True)
+            for op in comm_ops(self.model.layer_comms(shard), layers, ("forward",), trained=False):
+                ops.append(replace(op, phase=phase, local=None))
+            nbytes = shard.tokens * self.model.hidden * self.precision.bytes_of("activations") / layout.plan.tp
+            ops.append(CommOp("stage_send", "send", "pp", phase, nbytes, jnp.asarray(1.0)))
+            ops.append(TransferOp("cache", phase, self._moved(layout, phase), jnp.asarray(1.0)))
+        return tuple(ops)
+
+    def _moved(self, layout: Layout, phase: str) -> Array:
+        """Bytes of a part's cache that leave for the second tier once, and come back at every step."""
+        tokens = self.input_tokens if phase == "prefill" else self.input_tokens + 0.5 * self.output_tokens
+        return layout.plan.offload_kv_cache * self.part(layout) * self._kv_bytes(layout, tokens)
+
+    def timeline(self, priced: Priced, layout: Layout) -> Timeline:
+        """Prefill fills the pipeline with the batch's parts; then every stage decodes one part after another.
+
+        TTFT = (parts + p - 1) stage + head; TPOT = p (stage) + head + overhead, the time in which each sequence gets
+        one token; a batch takes TTFT + (output - 1) TPOT.
+        """
+        plan, parts = layout.plan, self.parts(layout)
+        prefill = one_pass(priced, "prefill", plan, self.kernel_slowdown, self.launch_s)
+        decode = one_pass(priced, "decode", plan, self.kernel_slowdown, self.launch_s)
+        fill, steps = parts + plan.pp - 1, self.output_tokens - 1
+        ttft = fill * prefill.busy_s + parts * prefill.edge_s + self.step_overhead_s
+        tpot = plan.pp * decode.busy_s + parts * decode.edge_s + self.step_overhead_s
+        time = ttft + steps * tpot
+
+        breakdown = {"prefill": fill * prefill.compute_s, "decode": steps * plan.pp * decode.compute_s}
+        for axis in prefill.exposed_s:
+            breakdown[axis] = fill * prefill.exposed_s[axis] + steps * plan.pp * decode.exposed_s[axis]
+        breakdown["head"] = parts * (prefill.edge_s + steps * decode.edge_s)
+        breakdown["overhead"] = (1 + steps) * self.step_overhead_s
+        energy = parts * (prefill.energy_j + steps * decode.energy_j)
+        sequences = plan.micro_batch * layout.dp
+        flops = self.input_tokens * self.model.forward_flops_per_token(0.5 * self.input_tokens)
+        flops = flops + steps * self.model.forward_flops_per_token(self.input_tokens + 0.5 * self.output_tokens)
+        extra = {"ttft_s": self.first_s(ttft), "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
+        return Timeline(time, breakdown, energy, sequences * self.output_tokens, sequences * flops, extra)
+
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """Every part of the batch is prefilled once and decoded once per further token."""
+        parts = self.parts(layout)
+        return {"prefill": parts, "decode": parts * (self.output_tokens - 1)}
+
+    def kv_bytes_per_sequence(self, layout: Layout) -> Array:
+        """Key-value cache of one full sequence on one device."""
+        return self._kv_bytes(layout, self.input_tokens + self.output_tokens)
+
+    def _kv_bytes(self, layout: Layout, tokens: Array) -> Array:
+        held = self.model.attention.cache_bytes(tokens, layout.plan.tp, self.precision)
+        return held * self.layers_per_stage(layout) / layout.plan.cp
+
+    def weight_bytes(self, layout: Layout) -> Array:
+        """Weights of the fullest stage with its part of embedding and head."""
+        block = self.model.layer_ops(self.decode_shard(layout))
+        layers, plan = self.layers_per_stage(layout), layout.plan
+        single = jnp.where(plan.pp > 1, 1.0, 2 - self.model.tied_embeddings)
+        held = weights_held(block, layers, expert=False) + weights_held(block, layers, expert=True)
+        return (held + self.model.vocab * self.model.hidden / plan.tp * single) * self.precision.bytes_of("weights")
+
+    def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
+        """Weights, key-value cache of the whole batch, prefill activations of one part."""
+        layers, shard = self.layers_per_stage(layout), self.prefill_shard(layout)
+        weights = self.weight_bytes(layout)
+        two_layers = jnp.minimum(2 / at_least(layers, 1.0), 1.0)
+        cache = self.kv_bytes_per_sequence(layout) * layout.plan.micro_batch
+        widest = jnp.asarray(0.0)
+        for op in self.model.layer_ops(shard):
+            widest = at_least(widest, op.stored_bytes)
+        working = 2 * widest + self.workspace_bytes
+        return {
+            "weights": (weights, weights * two_layers),
+            "kv_cache": (cache, cache * two_layers),
+            "working": (working, working),
+        }
+
+    def violations(self, layout: Layout) -> dict[str, Array]:
+        """Divisibility of heads, devices, experts and the batch's parts; no stage without layers."""
+        plan, model = layout.plan, self.model
+        per_stage = self.layers_per_stage(layout)
+        experts = getattr(model.feed_forward, "experts", plan.ep)
+        return {
+            "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
+            "heads": indivisible(model.attention.heads, plan.tp),
+            "layers": at_least(per_stage * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
+            "experts": indivisible(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
+            "batch": jnp.where(plan.micro_batch < 1, 1 / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
+        }
+
+    @classmethod
+    def example(cls) -> "Serving":
+        """Prompts of 512 tokens, answers of 64."""
+        return cls(Transformer.example(), 512.0, 64.0)

@@ -1,0 +1,180 @@
+"""Continuous batching in its steady state: how many steps carry prompts, how many tokens, how long a prompt waits.
+
+Numbers of the plan and of the requests alone: hardware decides how long a step takes, not what is in it. Symbols: b
+sequences decode together, each for L steps; a prompt has I tokens to compute, a step takes at most c of them.
+
+    x = b / L                              prompts that come in a step: one for each sequence that ends
+    rho = x I / c                          share of the prompt tokens' room that is used; below 1 or they pile up
+    p = rho + (1 - r) (P1 e(1) + P2 e(n))  share of steps that carry prompt tokens
+    q = x I / p                            prompt tokens in one of those, on average
+    m = p - (1 - p) (k + w) / L            share of a sequence's own decode steps that carry prompt tokens
+
+One prompt comes in P1 = x exp(-x) of the steps, several in P2 = 1 - exp(-x) - P1, then n of them on average. Behind
+others a prompt begins in the rest of their last chunk, so room is lost only at the end of those who leave nobody
+behind: e, what their last chunk leaves empty. Whoever comes finds work left over with probability r = (rho - P1 - P2) /
+(1 - P1 - P2), 0 where all fit into one step: that of a queue in discrete time.
+
+A prompt that meets nobody takes k = E[ceil(I / c)] steps. It waits w more, as in a queue with work x I a step and the
+second moment of I (Pollaczek and Khinchine), but who waits does not decode, and sends nobody after him: with n waiting
+1 - rho becomes 1 - rho (1 - n / b). At the mean n = x w that is a quadratic equation,
+
+    w = 2 W / (1 - rho + sqrt((1 - rho)^2 + 4 rho W / L)) (b - 1) / b,    W = rho (I / c) (1 + v^2) / 2
+
+where the last factor is because nobody waits for himself. x (k + w) requests are no decodes yet, and in steps without
+prompts there are none: those decode b + x (k + w) sequences, which makes m less than p.
+
+Kernels work in tiles, so that a step at the mean q may be much shorter than the mean of steps with c tokens and with
+rests. Where prompts are longer than a chunk, the steps that are priced are therefore whole chunks (tokens = c), and one
+with q tokens counts as q / c of them and 1 - q / c of a step without prompts; else tokens = q.
+
+Assumes: prompts come independently of each other, and their lengths are lognormal with coefficient of variation v
+unless they are known; sums of several are lognormal.
+"""
+
+import functools
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ...core.smooth import at_least, at_most, ceil, floor
+from .kinds import Kinds
+
+__all__ = ["FULLEST", "Rhythm", "SteadyState", "chunks", "chunks_lost", "length_nodes", "mixed_share", "steady_state"]
+
+NODES = 16  # quantiles that stand for the lengths of prompts
+LEVELS = tuple(NormalDist().inv_cdf((node + 0.5) / NODES) for node in range(NODES))
+FEW = 1e-3  # arrivals in a step below which a series stands for what would cancel
+FULLEST = 1 - 1e-6  # of the room for prompts; what is fuller is refused by a rule of the plan
+
+
+class SteadyState(NamedTuple):
+    """See the module.
+
+    Arrivals x, load rho; share p of steps with prompts, and m of a sequence's own; tokens of a step as it is priced,
+    and how many such steps one with prompts counts as; steps k of a prompt that meets nobody, how many such steps one
+    of those counts as, and steps w that it waits.
+    """
+
+    arrivals: Array
+    load: Array
+    share: Array
+    met: Array
+    tokens: Array
+    counted: Array
+    own_steps: Array
+    own_counted: Array
+    waiting_steps: Array
+
+
+class Rhythm(NamedTuple):
+    """What repeats: the steady state of one attention group, and the share of steps in which any group has prompts."""
+
+    state: SteadyState
+    decodes: Array  # of one attention group in one step
+    steps: Array  # in which a sequence decodes its answer
+    mixed: Array
+    met: Array  # the same share among the steps that a sequence decodes in
+    shared_tokens: Array  # prompt tokens of a mixed step, mean over the groups that step together
+
+
+def length_nodes(mean: Array, cv: Array) -> list[Array]:
+    """Equally likely lengths with the given mean."""
+    varied = cv > 0
+    spread = jnp.where(varied, jnp.sqrt(jnp.log1p(jnp.where(varied, cv * cv, 1.0))), 0.0)
+    drawn = [jnp.exp(spread * level) for level in LEVELS]
+    total = drawn[0]
+    for one in drawn[1:]:
+        total = total + one
+    return [mean * NODES * one / total for one in drawn]
+
+
+def _mean_of(function: Callable[[Array], Array], mean: Array, cv: Array, kinds: Kinds) -> Array:
+    """Mean over lengths, lognormal ones where no kinds are known."""
+    total = jnp.zeros_like(mean)
+    if kinds:
+        for length, share, _ in kinds:
+            total = total + share * function(mean * length)
+        return total
+    for length in length_nodes(mean, cv):
+        total = total + function(length)
+    return total / NODES
+
+
+def chunks(mean: Array, cv: Array, chunk: Array, kinds: Kinds = ()) -> Array:
+    """Mean number of chunks that a length is cut into."""
+    return _mean_of(lambda length: at_least(ceil(length / chunk), 1.0), mean, cv, kinds)
+
+
+def whole_chunks(mean: Array, cv: Array, chunk: Array, kinds: Kinds = ()) -> Array:
+    """Mean number of whole chunks in a length."""
+    return _mean_of(lambda length: floor(length / chunk), mean, cv, kinds)
+
+
+def chunks_lost(mean: Array, cv: Array, chunk: Array, kinds: Kinds = ()) -> Array:
+    """Room of the last chunk that a length leaves empty, in chunks."""
+    return at_least(chunks(mean, cv, chunk, kinds) - mean / chunk, 0.0)
+
+
+def mixed_share(
+    arrivals: Array,
+    none: Array,
+    alone: Array,
+    load: Array,
+    tokens: Array,
+    cv: Array,
+    chunk: Array,
+    lost_by: Callable[[Array, Array, Array], Array] = chunks_lost,
+    lost_alone: Array | None = None,
+) -> Array:
+    """Share of steps that carry prompt tokens: at least the load, at most all.
+
+    Args:
+        arrivals: prompts that come in a step, on average.
+        none, alone: shares of steps in which nobody comes, and one alone.
+        load, tokens, cv, chunk: as in `steady_state`.
+        lost_by: as `chunks_lost`.
+        lost_alone: the same of one prompt, where its lengths are known.
+    """
+    several = at_least(1 - none - alone, 0.0)
+    some = arrivals > FEW
+    count = jnp.where(some, (arrivals - alone) / jnp.where(some, several, 1.0), 2 + arrivals / 3)
+    spread = jnp.sqrt(at_least((cv * cv + 1 - 2 / count) / count, 1e-12))
+    own = lost_by(tokens, cv, chunk) if lost_alone is None else lost_alone
+    lost = alone * own + several * lost_by(count * tokens, spread, chunk)
+    left = at_most(at_least(load - alone - several, 0.0) / at_least(none, 1e-12), 1.0)
+    return at_most(load + (1 - left) * lost, 1.0)
+
+
+@functools.partial(jax.jit, static_argnames="kinds")  # traced once for all who ask
+def steady_state(
+    decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: Array, kinds: Kinds = ()
+) -> SteadyState:
+    """What steps carry.
+
+    Args:
+        decodes: sequences that one step decodes.
+        steps: in which one of them decodes its answer.
+        tokens: of a prompt that are computed.
+        cv: coefficient of variation of prompts.
+        chunk: prompt tokens that a step takes at most.
+        kinds: lengths of prompts as they are; () where they are lognormal.
+    """
+    arrivals = decodes / steps
+    load = arrivals * tokens / chunk
+    served = at_most(load, FULLEST)
+    nobody = jnp.exp(-arrivals)
+    alone = chunks_lost(tokens, cv, chunk, kinds) if kinds else None
+    share = mixed_share(arrivals, nobody, arrivals * nobody, served, tokens, cv, chunk, lost_alone=alone)
+    work, slack = served * tokens / chunk * (1 + cv * cv) / 2, 1 - served
+    waiting = 2 * work / (slack + jnp.sqrt(slack**2 + 4 * served * work / steps)) * (decodes - 1) / decodes
+    own = chunks(tokens, cv, chunk, kinds)
+    met = at_least(share - (1 - share) * (own + waiting) / steps, 0.0)
+    mean = arrivals * tokens / share
+    long = tokens > chunk
+    counted = jnp.where(long, at_most(mean / chunk, 1.0), 1.0)
+    own_counted = jnp.where(long, at_most(tokens / own / chunk, 1.0), 1.0)
+    return SteadyState(arrivals, load, share, met, jnp.where(long, chunk, mean), counted, own, own_counted, waiting)

@@ -1,0 +1,129 @@
+"""A whole training run: so many tokens, by a model whose shape the plan may choose, to a loss that a law says."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from jaxtyping import Array, Float
+
+from ...core.fields import quantity
+from ..scaling_laws import AbstractLaw, Bits, Trained
+from .ops import Op
+from .plan import Layout
+from .schedule import Priced, Timeline
+from .seen_by_laws import seen_by_laws
+from .shaped_plan import ShapedPlan, broken_shapes
+from .training import AbstractTraining, Training
+from .transformer import Transformer
+from .words import Words
+
+RUN = Words(
+    "a training run",
+    "training step",
+    headline=("loss", "usd_to_train", "time_to_train_s", "time_s", "mfu"),
+    metrics={
+        "loss": ("Loss, nats a token", ""),
+        "usd_to_train": ("Cost of the run", "$"),
+        "time_to_train_s": ("Time of the run", "s"),
+        "run_tokens": ("Tokens trained on", "tokens"),
+    },
+    plan={
+        "hidden": "hidden {:g}",
+        "layers": "{:g} layers",
+        "width": "width {:g}",
+        "heads": "{:g} heads",
+        "kv_heads": "{:g} KV heads",
+        "experts": "{:g} experts",
+        "top_k": "{:g} visited",
+        "expert_width": "experts of {:g}",
+        "vocab": "vocabulary {:g}",
+        "kv_rank": "KV rank {:g}",
+        "full_every": "full attention every {:g}",
+        "window": "window {:g}",
+        "context": "context {:g}",
+        "tokens": "{:.3g} tokens",
+    },
+)
+
+
+class TrainingRun(AbstractTraining):
+    """`Training` on `tokens` tokens in all, with what the run comes to: time, money, energy, loss.
+
+    A `ShapedPlan` may choose the model's shape; any other plan of a transformer leaves it as it is.
+
+    Times, tokens and memory of a step are those of `Training` with the model in the plan's shape.
+
+    Assumes: every step is like the others; data are never repeated.
+    """
+
+    words: ClassVar[Words] = RUN
+
+    tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e18, default=3e11, doc="trained on, in all")
+    quality: AbstractLaw | None = None
+
+    def at(self, layout: Layout) -> Training:
+        """One step of the model in the plan's shape."""
+        own: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
+        if isinstance(layout.plan, ShapedPlan):
+            own["model"] = layout.plan.shaped(self.model)
+            own["sequence"] = self.sequence if layout.plan.context is None else layout.plan.context
+        return Training(**own)
+
+    def run_tokens(self, layout: Layout) -> Array:
+        """The plan's number of tokens, else the job's."""
+        chosen = getattr(layout.plan, "tokens", None)
+        return self.tokens if chosen is None else chosen
+
+    def lower(self, layout: Layout) -> tuple[Op, ...]:
+        """Of one step."""
+        return self.at(layout).lower(layout)
+
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """Of one step."""
+        return self.at(layout).repeats(layout)
+
+    def timeline(self, priced: Priced, layout: Layout) -> Timeline:
+        """Of one step, with size and loss of the model."""
+        step = self.at(layout)
+        found, model = step.timeline(priced, layout), step.model
+        told = {"parameters": model.parameters(), "active_parameters": model.active_parameters()}
+        told |= {"run_tokens": self.run_tokens(layout), "run_flops": found.model_flops * self.steps(layout)}
+        if self.quality is not None:
+            told |= self.quality.metrics(self.trained(model, layout))
+        return dataclasses.replace(found, extra=found.extra | told)
+
+    def steps(self, layout: Layout) -> Array:
+        """How many steps the run has."""
+        return self.run_tokens(layout) / self.at(layout).tokens_per_step()
+
+    def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
+        """Of one step."""
+        return self.at(layout).footprint(layout)
+
+    def saved_bytes(self, layout: Layout) -> Array | None:
+        """Of one step."""
+        return self.at(layout).saved_bytes(layout)
+
+    def violations(self, layout: Layout) -> dict[str, Array]:
+        """Of the step, and of the shape."""
+        step = self.at(layout)
+        return step.violations(layout) | broken_shapes(step.model, layout)
+
+    def limits(self, layout: Layout) -> dict[str, Array]:
+        """The range of the law's fit."""
+        if self.quality is None:
+            return {}
+        return self.quality.limits(self.trained(self.at(layout).model, layout))
+
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """The step's, by the shape that was chosen."""
+        return self.at(layout).broken_rule(rule, layout)
+
+    def trained(self, model: Transformer, layout: Layout) -> Trained:
+        """What laws of quality see."""
+        bits = Bits(*(8 * self.precision.bytes_of(name) for name in ("compute", "compute", "kv_cache")))
+        return seen_by_laws(model, self.run_tokens(layout), bits)
+
+    @classmethod
+    def example(cls) -> "TrainingRun":
+        """Eight sequences of 512 tokens a step."""
+        return cls(Transformer.example(), 512.0, 8.0)

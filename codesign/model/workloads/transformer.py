@@ -1,0 +1,93 @@
+"""A decoder-only transformer: what its layers, embedding and head cost on one device."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.fields import integer, static, switch
+from .attention import AbstractAttention, GroupedQueryAttention
+from .feed_forward import AbstractFeedForward, DenseFeedForward
+from .layer_operations import BlockComm, BlockOp, Shard, elementwise, linear, norm
+
+FUSED = ((5.0, 6.0), (3.0, 6.0))
+UNFUSED = ((5.0, 38.0), (3.0, 14.0))
+"""(FLOPs, bytes) a logit, forward and backward, of a softmax in 32 bits on logits of 16.
+
+Unfused as Megatron-LM's cross-entropy over a divided vocabulary does it, each pass on its own and in place: to 32 bits
+(2 + 4), maximum (4), difference (8), exponential (8), sum (4), quotient (8); backward product (8), to 16 bits (6).
+Source: derived from the passes of [shoeybi2019], `VocabParallelCrossEntropy`.
+"""
+
+
+class Transformer(eqx.Module):
+    """`layers` equal layers of attention and feed-forward, an embedding and a language-model head.
+
+    vocab 0 leaves embedding and head out. `norm_vectors` is 2 for layer normalisation with bias, 1 for RMS norm.
+    `fused_loss` reads the logits once each way; otherwise the loss is a chain of passes over them (see `UNFUSED`).
+    """
+
+    name: str = static()
+    hidden: Float[Array, "*b"] = integer(low=1.0)
+    layers: Float[Array, "*b"] = integer(low=1.0)
+    attention: AbstractAttention
+    feed_forward: AbstractFeedForward
+    vocab: Float[Array, "*b"] = integer(default=0.0)
+    tied_embeddings: Float[Array, "*b"] = switch(default=0.0)
+    norm_vectors: float = static(default=1.0)
+    dropout: bool = static(default=False)
+    fused_loss: bool = static(default=True)
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether expert parallelism makes a difference."""
+        return hasattr(self.feed_forward, "experts")
+
+    def layer_ops(self, shard: Shard) -> list[BlockOp]:
+        """Arithmetic of an average layer."""
+        options = {"dropout": self.dropout and not shard.decode, "norm_vectors": self.norm_vectors}
+        attention = self.attention.ops(shard, self.hidden, **options)
+        return attention + self.feed_forward.ops(shard, self.hidden, self.layers, **options)
+
+    def layer_comms(self, shard: Shard) -> list[BlockComm]:
+        """Communication of an average layer."""
+        return self.attention.comms(shard, self.hidden) + self.feed_forward.comms(shard, self.hidden, self.layers)
+
+    def head_ops(self, shard: Shard, scored: Array) -> list[BlockOp]:
+        """Final norm, projection of `scored` tokens to the vocabulary, softmax in fp32."""
+        share = self.vocab / shard.layout.plan.tp
+        hidden = jnp.where(self.vocab > 0, self.hidden, 0.0)
+        logits = scored * share
+        forward, backward = FUSED if self.fused_loss else UNFUSED
+        return [
+            norm("head_norm", shard, hidden, vectors=self.norm_vectors),
+            linear("head", shard, scored, hidden, share, stored_bytes=scored * hidden * 2.0),
+            elementwise("head_softmax", logits, forward=forward, backward=backward, stored_bytes=logits * 4.0),
+        ]
+
+    def embedding_parameters(self) -> Array:
+        """Embedding and, unless tied, head."""
+        return self.vocab * self.hidden * (2 - self.tied_embeddings)
+
+    def inner_parameters(self) -> Array:
+        """Weights of all layers (norm vectors left out)."""
+        layer = self.attention.parameters(self.hidden) + self.feed_forward.parameters(self.hidden, self.layers)
+        return self.layers * layer
+
+    def parameters(self) -> Array:
+        """All weights (norm vectors left out)."""
+        return self.inner_parameters() + self.embedding_parameters()
+
+    def active_parameters(self) -> Array:
+        """Weights that one token multiplies: visited experts only, the head but not the embedding table."""
+        layer = self.attention.parameters(self.hidden) + self.feed_forward.active_parameters(self.hidden, self.layers)
+        return self.layers * layer + self.vocab * self.hidden
+
+    def forward_flops_per_token(self, keys: Array) -> Array:
+        """2 FLOPs a weight used, plus the attention core over `keys` attended tokens on average."""
+        return 2 * self.active_parameters() + self.layers * self.attention.flops_per_token(keys)
+
+    @classmethod
+    def example(cls) -> "Transformer":
+        """Four layers."""
+        attention, forward = GroupedQueryAttention(8.0, 4.0, 64.0), DenseFeedForward(2048.0)
+        return cls("small", 512.0, 4.0, attention, forward, 32000.0)

@@ -1,0 +1,127 @@
+"""`codesign.solve`: a study or a problem, a search, and what came of it, from Python."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import pandas as pd
+
+from ..core.errors import ConfigError
+from ..model.scenario import Scenario
+from . import AbstractSearch, Certificate, Certified, Problem, Report, Trace, silent, under_assumption
+from .logarithms import refuse_without_logarithm
+from .results import check_float64, designs, placed
+
+
+@runtime_checkable
+class AnyStudy(Protocol):
+    """What configurations make: a problem, how to search it, from which seed."""
+
+    @property
+    def problem(self) -> Problem:
+        """Scenario, space and objective."""
+        ...
+
+    @property
+    def search(self) -> AbstractSearch:
+        """How to look for designs."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Of every random number."""
+        ...
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a search found.
+
+    designs: a row each, best first: `var.*` (plan fields and hardware), every metric, `limit.*` (used share of each
+    constraint), `feasible`. trace: as the search left it.
+    """
+
+    problem: Problem
+    designs: pd.DataFrame
+    trace: Trace
+
+    @property
+    def claim(self) -> str:
+        """In words, how much the result proves."""
+        return self.trace.claim
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The same in numbers; None where a search can prove nothing."""
+        return self.trace.certificate
+
+    @property
+    def certified(self) -> bool:
+        """Whether the gap that was asked for is proven, and every row that the proof rests on, assuming nothing."""
+        return self.certificate is not None and self.certificate.certified and not self.certificate.assuming
+
+    @property
+    def feasible(self) -> bool:
+        """Whether any design keeps all constraints."""
+        return bool(self.designs["feasible"].iloc[0])
+
+    @property
+    def best(self) -> pd.Series:
+        """The best design, or the one that breaks its constraints least where none keeps them."""
+        return self.designs.iloc[0]
+
+    @property
+    def bound(self) -> float | None:
+        """What no design's goal can be better than; None where nothing is proven."""
+        return self.certificate.bound if self.certificate else None
+
+    @property
+    def gap(self) -> float | None:
+        """How much better, relatively, any design may be than the best; None where nothing is proven."""
+        return self.certificate.gap if self.certificate else None
+
+    def scenario(self, rank: int = 1) -> Scenario:
+        """The scenario of a design, 1 being the best.
+
+        Raises:
+            ConfigError: there are not so many.
+        """
+        if not 1 <= rank <= len(self.designs):
+            raise ConfigError(f"rank = {rank} must be from 1 to {len(self.designs)}, the designs kept")
+        return placed(self.problem, self.designs.iloc[rank - 1])
+
+    def __repr__(self) -> str:
+        """Best value, and how much is proven."""
+        value, goal = float(self.best["objective"]), self.problem.objective.goal
+        found = f"{goal} {value:.6g}" if self.feasible and math.isfinite(value) else "no feasible design"
+        return f"Solution({found}; {len(self.designs)} designs; {self.claim or 'no proof'})"
+
+
+def solve(
+    study: Problem | AnyStudy, search: AbstractSearch | None = None, *, seed: int | None = None, report: Report = silent
+) -> Solution:
+    """Search for the best designs.
+
+    Args:
+        study: a problem, or a study from `study_from_config`.
+        search: how; by default the study's own, and `Certified()` for a problem.
+        seed: of every random number; by default the study's, or 0.
+        report: told how far the search is.
+
+    Raises:
+        ConfigError: a study that this search cannot take, saying why.
+        CodesignError: JAX is not set to float64.
+    """
+    check_float64()
+    given: Any = study
+    if not isinstance(given, Problem | AnyStudy):
+        raise ConfigError(f"solve takes a Study or a Problem(scenario, space, objective), not a {type(study).__name__}")
+    if isinstance(study, Problem):
+        problem, chosen, start = study, search or Certified(), seed or 0
+    else:
+        problem, chosen = study.problem, search or study.search
+        start = study.seed if seed is None else seed
+    chosen.refuse(problem)
+    refuse_without_logarithm(chosen, problem)
+    trace = under_assumption(problem, chosen.run(problem, start, report))
+    return Solution(problem, designs(problem, trace, start), trace)
