@@ -23,8 +23,8 @@ from rich.progress import track
 from scipy import optimize
 
 from codesign import Study, prepare_jax, study_from_config
-from codesign.core.errors import ConfigError
-from codesign.jaxprs.evaluate import interpreted
+from codesign.core import ConfigError
+from codesign.jaxprs import interpreted
 from codesign.model.metrics import evaluate
 from codesign.model.workloads import AnySchedule
 

@@ -12,7 +12,7 @@ import numpy as np
 from attack_studies import Family, Survey
 
 from codesign import Certified, Inverse, Metrics, Objective, Whole
-from codesign.core.smooth import largest, maximum
+from codesign.core import largest, maximum
 
 LOG_CONVEX, NOT, UNKNOWN = "log-convex", "not", "unknown"
 PROOF = Certified(seconds=60.0, block=128, batch=256, keep=8, pairs=256, explain=False)

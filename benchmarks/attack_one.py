@@ -13,8 +13,8 @@ from attack_studies import MEMBERS, Family
 
 from codesign import Certificate, Certified, ConfigError, Inverse, Problem, Trace, Whole, evaluate, prepare_jax
 from codesign.jaxprs import evaluate as interpreting
+from codesign.search import Wanted
 from codesign.search.branch_and_bound import GroupOracle, Oracle, oracle_for, rows_of, wanted_rows
-from codesign.search.certificate import Wanted
 from codesign.verification import ROUNDING, Attack, CheckedModel, Exact, aims_of, sample
 
 PATIENCE = 150  # runs of a program before it is compiled: here each runs few times

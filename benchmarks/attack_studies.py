@@ -24,8 +24,8 @@ from codesign import (
     replace,
     study_from_config,
 )
-from codesign.core.fields import walk
-from codesign.jaxprs.evaluate import interpreted
+from codesign.core import walk
+from codesign.jaxprs import interpreted
 from codesign.search.branch_and_bound import rows_of
 from codesign.staging import row_program
 

@@ -30,7 +30,7 @@ from scipy.optimize import differential_evolution
 from search import HARDWARE, PLANS, ROOFLINE
 
 from codesign import DesignSpace, Mix, MixEntry, Objective, Problem, evaluate, prepare_jax, scenario_from_config
-from codesign.jaxprs.jit import quick_jit
+from codesign.jaxprs import quick_jit
 from codesign.search.blackbox import Box
 from codesign.search.mix import Alternating, Blend, Member, nameless
 

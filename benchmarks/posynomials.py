@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from codesign.core.smooth import TINY
+from codesign.core import TINY
 
 LONGEST = 64  # terms of a product that is multiplied out
 REARRANGED = ("slice", "squeeze", "broadcast_in_dim", "reshape", "concatenate", "transpose", "copy", "stack")

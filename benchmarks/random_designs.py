@@ -19,9 +19,9 @@ import numpy as np
 
 from codesign import Problem, evaluate, prepare_jax, study_from_config
 from codesign.config import available
-from codesign.core.errors import CodesignError
-from codesign.evidence.validation.many import at_many
-from codesign.jaxprs.jit import quick_jit
+from codesign.core import CodesignError
+from codesign.evidence.validation import at_many
+from codesign.jaxprs import quick_jit
 from codesign.search import Mix
 
 PART = 4096  # designs at once

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from codesign import Continuous, Problem, evaluate, prepare_jax, study_from_config
-from codesign.jaxprs.jit import quick_jit
+from codesign.jaxprs import quick_jit
 from codesign.search.branch_and_bound import Oracle, rows_of
 from codesign.search.exhaustive import BLOCK, Sweep, screen
 from codesign.staging import Points

@@ -30,7 +30,7 @@ import numpy as np
 from jaxtyping import Array
 
 from codesign import Metrics, Scenario, evaluate, get_path, replace, scenario_from_config
-from codesign.jaxprs.jit import quick_jit
+from codesign.jaxprs import quick_jit
 
 BLOCK, BLOCKS = 4096, 16
 PARITY = ("experiment=calculon",)

@@ -40,7 +40,7 @@ from codesign import (  # fmt: skip
     prepare_jax,
     scenario_from_config,
 )
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs import interpreted
 
 BELOW = 1e-8  # relative: bounds are claimed to this
 BAR = 0.95

@@ -30,10 +30,9 @@ from typing import Any, NamedTuple
 
 sys.path[:0] = [root] if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path else []
 
-from codesign.commands.cli import main as codesign
-from codesign.commands.setup import prepare_jax
-from codesign.config.composition import compose
-from codesign.config.parts_built import plain
+from codesign.commands import main as codesign
+from codesign.commands import prepare_jax
+from codesign.config import compose, plain
 
 LONGEST_S, LONGEST_LINE = 60, 2_000
 TOLERANCE = 1e-6  # of a used share

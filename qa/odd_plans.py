@@ -24,10 +24,9 @@ import numpy as np
 
 from codesign import ConfigError, Continuous, DesignSpace, Objective, Problem, Scenario, evaluate, replace
 from codesign import study_from_config as composed
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs import interpreted
 from codesign.search import Certified
-from codesign.study.feasible_plans import Rules
-from codesign.study.objective import feasible
+from codesign.study import Rules, feasible
 from codesign.verification import Asked, derivation_of, verify
 
 A = "cluster.accelerator"

@@ -18,10 +18,9 @@ import numpy as np
 
 from codesign import evaluate, prepare_jax
 from codesign.config import available, scenario_from_config
-from codesign.core.errors import CodesignError
-from codesign.core.fields import flattened
-from codesign.jaxprs.jit import quick_jit
-from codesign.model.scenario import Scenario
+from codesign.core import CodesignError, flattened
+from codesign.jaxprs import quick_jit
+from codesign.model import Scenario
 
 SAME = 1e-9
 PARTS = {"accelerator": 1.0, "fabric": 0.5, "workload": 0.7, "model": 0.7, "plan": 0.3, "collective": 0.2}

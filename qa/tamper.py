@@ -30,10 +30,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from codesign.commands import told_anew
-from codesign.commands.cli import main
+from codesign.commands import main, told_anew
 from codesign.commands.optimize import optimize
-from codesign.core.untrusted_io import checksum
+from codesign.core import checksum
 from codesign.verification import whole_check
 
 SMALL = (

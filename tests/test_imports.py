@@ -50,12 +50,12 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
         {"robust", "grid_then_proof", "front", "descent"},
         {"mix", "blackbox"},
         {"amortised", "comparison"},
-        {"__init__"},
         {"results", "amortised.training"},
         {"solve"},
+        {"__init__"},
     ],
     "evidence": [{"measurements"}, {"calibration"}, {"validation"}, {"reproduction"}, {"__init__"}],
-    "commands": [{"lazy_import", "parser"}, {"evidence"}, {"cli"}],
+    "commands": [{"lazy_import", "parser"}, {"evidence"}, {"cli"}, {"__init__"}],
 }
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 KNOWS_HYDRA = {"config", "commands"}

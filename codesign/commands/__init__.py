@@ -1,1 +1,31 @@
-"""What the command line does: optimise, sweep, price one design; and what it shows."""
+"""Commands of the terminal: what each does and shows; `main` runs a command line."""
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy import lazily
+
+if TYPE_CHECKING:
+    from . import day as day
+    from . import optimize as optimize
+    from . import simulate as simulate
+    from . import simulate_forms as simulate_forms
+    from . import told_anew as told_anew
+    from .cli import main as main
+    from .setup import prepare_jax as prepare_jax
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "cli": ("main",),
+            "setup": ("prepare_jax",),
+        },
+        modules=(
+            "day",
+            "optimize",
+            "simulate",
+            "simulate_forms",
+            "told_anew",
+        ),
+    )
+
+__all__ = ["day", "main", "optimize", "prepare_jax", "simulate", "simulate_forms", "told_anew"]

@@ -20,9 +20,9 @@ packages = ["{package}"]
 
 FABRIC = '''"""What a {title} is: say it in one line."""
 
-from codesign.model.networks.fabrics import AbstractFabric, Group
-from codesign.core.fields import quantity
+from codesign.core import quantity
 from codesign.model.hardware import Link
+from codesign.model.networks.fabrics import AbstractFabric, Group
 from jaxtyping import Array, Float
 
 
@@ -63,11 +63,10 @@ class {cls}(AbstractFabric):
 
 COLLECTIVE = '''"""What a {title} is: say it in one line."""
 
-from codesign.model.networks.collectives import AbstractCollective
-from codesign.model.networks.collectives.base import among_many
-from codesign.core.cost import Cost
-from codesign.model.networks.fabrics import Group
+from codesign.core import Cost
 from codesign.model.hardware import Link
+from codesign.model.networks.collectives import AbstractCollective, among_many
+from codesign.model.networks.fabrics import Group
 from jaxtyping import Array
 
 
@@ -113,9 +112,8 @@ class {cls}(AbstractSearch):
 KERNEL = '''"""What a {title} is: say it in one line."""
 
 import jax.numpy as jnp
-from codesign.core.fields import quantity
+from codesign.core import maximum, quantity
 from codesign.model.hardware import AbstractKernel, Work
-from codesign.core.smooth import maximum
 from jaxtyping import Array, Float
 
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from codesign.model.networks.fabrics import Group
-from codesign.core.fields import quantity, static
+from codesign.core import quantity, static
 from codesign.model.hardware import Work
+from codesign.model.networks.fabrics import Group
 from codesign.model.workloads import (
     AbstractPlan,
     AbstractWorkload,

@@ -1,1 +1,24 @@
 """What the model is held against: measurements, calibration, validation, published claims."""
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy import lazily
+
+if TYPE_CHECKING:
+    from . import reproduction as reproduction
+    from .calibration import calibrate as calibrate
+    from .measurements import SCHEMAS as SCHEMAS
+    from .measurements import Schema as Schema
+    from .validation import validate as validate
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "calibration": ("calibrate",),
+            "measurements": ("SCHEMAS", "Schema"),
+            "validation": ("validate",),
+        },
+        modules=("reproduction",),
+    )
+
+__all__ = ["SCHEMAS", "Schema", "calibrate", "reproduction", "validate"]

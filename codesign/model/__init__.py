@@ -1,1 +1,22 @@
 """The model of a cluster and its work: hardware, networks, workloads, and what a scenario costs."""
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy import lazily
+
+if TYPE_CHECKING:
+    from .network_traffic import sent_per_step as sent_per_step
+    from .scenario import Cluster as Cluster
+    from .scenario import Facility as Facility
+    from .scenario import Host as Host
+    from .scenario import Scenario as Scenario
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "network_traffic": ("sent_per_step",),
+            "scenario": ("Cluster", "Facility", "Host", "Scenario"),
+        },
+    )
+
+__all__ = ["Cluster", "Facility", "Host", "Scenario", "sent_per_step"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
+    from . import findings as findings
     from .build import build_report as build_report
     from .committed import write_run_report as write_run_report
     from .drawing import canvas as canvas
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .experiment import write_experiment_report as write_experiment_report
     from .mix_on_page import sharing as sharing
     from .phases import phase_diagram as phase_diagram
+    from .replicas import day_figure as day_figure
     from .run_folder import RunFolder as RunFolder
     from .run_folder import read_run as read_run
     from .topology import links_frame as links_frame
@@ -31,13 +33,15 @@ else:
             "drawing": ("canvas", "style"),
             "mix_on_page": ("sharing",),
             "phases": ("phase_diagram",),
+            "replicas": ("day_figure",),
             "run_folder": ("RunFolder", "read_run"),
             "topology": ("links_frame", "topology_figure"),
             "two_runs": ("compare_runs",),
         },
+        modules=("findings",),
     )
 
 __all__ = [
-    "RunFolder", "build_report", "canvas", "compare_runs", "links_frame", "phase_diagram", "read_run", "sharing",
-    "style", "topology_figure", "write_experiment_report", "write_run_report",
+    "RunFolder", "build_report", "canvas", "compare_runs", "day_figure", "findings", "links_frame", "phase_diagram",
+    "read_run", "sharing", "style", "topology_figure", "write_experiment_report", "write_run_report",
 ]  # fmt: skip

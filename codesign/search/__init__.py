@@ -1,6 +1,13 @@
-"""Ways to look for good designs."""
+"""Searches for good designs, what they claim, and frames of what they found.
 
+Names of `results` are imported when they are first asked for: a worker that searches needs no pandas.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy import lazily
 from ..uncertainty import Cases, Uncertain
+from . import comparison, settings
 from .amortised.amortised import Amortised
 from .base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, silent, under_assumption
 from .blackbox.blackbox import Blackbox
@@ -8,7 +15,7 @@ from .blackbox.peers import CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from .branch_and_bound.certified import Certified
 from .branch_and_bound.inverse import Inverse
 from .branch_and_bound.whole import Whole
-from .certificate import Certificate
+from .certificate import Certificate, Shared, Wanted
 from .descent.gradient import Descent, GridThenGradient
 from .descent.relaxed import Gradient
 from .descent.transformations import Optimizer, Transformation
@@ -20,9 +27,15 @@ from .mix.mix import Mix
 from .robust import Robust
 from .single import Single
 
+if TYPE_CHECKING:
+    from .results import designs, elasticities, numbers_of, ops, pareto
+else:
+    __getattr__, _ = lazily(__name__, {"results": ("designs", "elasticities", "numbers_of", "ops", "pareto")})
+
 __all__ = [
     "AbstractSearch", "Amortised", "Blackbox", "Cases", "Certificate", "Certified", "CmaEs", "Descent",
     "DifferentialEvolution", "Evidence", "Gradient", "Grid", "GridThenGradient", "GridThenProof", "Inverse", "Mix",
-    "MixEntry", "Nsga2", "Optimizer", "Pareto", "Problem", "Progress", "Random", "Report", "Robust", "Single", "Tpe",
-    "Trace", "Transformation", "Uncertain", "Whole", "silent", "under_assumption",
+    "MixEntry", "Nsga2", "Optimizer", "Pareto", "Problem", "Progress", "Random", "Report", "Robust", "Shared",
+    "Single", "Tpe", "Trace", "Transformation", "Uncertain", "Wanted", "Whole", "comparison", "designs",
+    "elasticities", "numbers_of", "ops", "pareto", "settings", "silent", "under_assumption",
 ]  # fmt: skip

@@ -27,7 +27,7 @@ from ..staging import Answers, at_points, base_of, model_of, slopes_of
 from ..study.design_space import DesignSpace
 from ..study.objective import feasible, share_text
 from ..uncertainty.unsustained import without_numbers
-from . import Problem, Trace
+from .base import Problem, Trace
 
 __all__ = [
     "Results", "binding", "busy_links", "check_float64", "collect", "designs", "elasticities", "numbers_in",

@@ -8,7 +8,9 @@ import pandas as pd
 
 from ..core.errors import ConfigError
 from ..model.scenario import Scenario
-from . import AbstractSearch, Certificate, Certified, Problem, Report, Trace, silent, under_assumption
+from .base import AbstractSearch, Problem, Report, Trace, silent, under_assumption
+from .branch_and_bound.certified import Certified
+from .certificate import Certificate
 from .logarithms import refuse_without_logarithm
 from .results import check_float64, designs, placed
 

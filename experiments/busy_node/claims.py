@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign.config import scenario_from_config
-from codesign.core.fields import get_path, replace
+from codesign.core import get_path, replace
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs import interpreted
 from codesign.model.metrics import evaluate
 from codesign.report.findings import (
     BLUE,

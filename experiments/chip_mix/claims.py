@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from codesign import Certificate, study_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, ORANGE, beside, headline, panels
-from codesign.search.certificate import Shared
+from codesign.search import Shared
 
 NAME = "chip_mix"
 PACKAGES = ((1, "hbm3e"), (2, "hbm3"), (2, "hbm3e"), (2, "hbm4"), (4, "hbm3e"))  # dies, stacks

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from codesign import Certificate, Certified, Problem, study_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.report import phase_diagram
+from codesign.search import Wanted
 from codesign.search.branch_and_bound import (
     Bounding,
     BranchAndBound,
@@ -21,8 +22,7 @@ from codesign.search.branch_and_bound import (
     polish,
     rows_of,
 )
-from codesign.search.certificate import Wanted
-from codesign.study.design_space import shown
+from codesign.study import shown
 
 NAME = "codesign_175b"
 BUDGETS = (0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.6)  # of both capex and power, relative to the study's

@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim, experiments_folder, load
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs import interpreted
 from codesign.model.networks.fabrics import Group
 
 NAME = "fabrex_405b"

@@ -17,7 +17,7 @@ from scipy.optimize import least_squares
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim, experiments_folder, load
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs import interpreted
 
 NAME = "fabrex_neox"
 KINDS = {  # of claims whose standing alone does not say it

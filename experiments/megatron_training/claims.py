@@ -11,8 +11,7 @@ import pandas as pd
 from scipy.optimize import minimize_scalar
 
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.framework import adjustment
-from codesign.evidence.validation.hardware import measured_cluster
+from codesign.evidence.validation import adjustment, measured_cluster
 from codesign.evidence.validation.published_training import Prepared, korthikanti, prepare_rows, sc21
 
 NAME = "megatron_training"

@@ -17,7 +17,7 @@ from scipy.optimize import least_squares
 from codesign import Scenario, replace
 from codesign.evidence.reproduction import Claim
 from codesign.evidence.validation.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs import interpreted
 from codesign.model.hardware import Link
 from codesign.model.metrics import priced_ops
 from codesign.model.networks.collectives import RingAllReduce, Tuned

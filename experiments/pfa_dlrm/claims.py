@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs.jit import quick_jit
+from codesign.jaxprs import quick_jit
 from codesign.model.hardware import Roofline
 from codesign.model.networks.collectives import (
     Collectives,

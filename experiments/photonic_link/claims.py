@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from codesign import get_path, replace, scenario_from_config
-from codesign.core.fields import walk
+from codesign.core import walk
 from codesign.evidence.reproduction import Claim
 from codesign.model.hardware import (
     ElectroAbsorptionModulator,

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from codesign import Continuous, DesignSpace, Objective, Problem, evaluate, study_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs.jit import quick_jit
+from codesign.jaxprs import quick_jit
 from codesign.report.findings import BLUE, ORANGE, headline, panels, plain_ticks
 from codesign.search.branch_and_bound import (
     BranchAndBound,

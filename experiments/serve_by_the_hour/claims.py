@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from codesign import study_from_config
 from codesign.commands.day import day, hours
 from codesign.evidence.reproduction import Claim
-from codesign.model.workloads.daily_load import read_load
-from codesign.report.replicas import day_figure
+from codesign.model.workloads import read_load
+from codesign.report import day_figure
 
 NAME = "serve_by_the_hour"
 LOAD = Path(__file__).resolve().parent / "load.csv"

@@ -11,7 +11,7 @@ from codesign.commands.simulate import engine_of
 from codesign.evidence.reproduction import Claim
 from codesign.model.workloads import GoodputServing
 from codesign.report.findings import BLUE, GREY, ORANGE, beside, headline, panels
-from codesign.search.results import numbers_of
+from codesign.search import numbers_of
 from codesign.simulation.serving import (
     Engine,
     Requests,

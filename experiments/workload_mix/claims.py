@@ -10,7 +10,7 @@ from codesign import Certificate, Trace, study_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.report import sharing, style
 from codesign.report.findings import headline
-from codesign.search.certificate import Shared
+from codesign.search import Shared
 
 NAME = "workload_mix"
 STANDING = "derived"

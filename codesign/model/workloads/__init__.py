@@ -1,11 +1,19 @@
 """What must be computed: models and jobs that lower a plan to operations."""
 
+from . import celestisim as celestisim
+from . import goodput as goodput
+from . import kinds as kinds
+from . import least_step as least_step
+from . import open_loop as open_loop
+from . import pools_apart as pools_apart
+from . import steady_state as steady_state
 from .any_schedule import AnySchedule as AnySchedule
 from .attention import AbstractAttention as AbstractAttention
 from .attention import GroupedQueryAttention as GroupedQueryAttention
 from .attention import LatentAttention as LatentAttention
 from .base import AbstractWorkload as AbstractWorkload
 from .continuous import ContinuousServing as ContinuousServing
+from .daily_load import read_load as read_load
 from .diffusion import DiffusionTransformer as DiffusionTransformer
 from .diffusion import ImagePlan as ImagePlan
 from .diffusion import ImageSampling as ImageSampling
@@ -54,12 +62,13 @@ from .words import Words as Words
 
 __all__ = [
     "AbstractAttention", "AbstractFeedForward", "AbstractPlan", "AbstractServing", "AbstractWorkload", "Adam",
-    "Agreement", "AlternatingAttention", "AnySchedule", "CommOp", "ComputeOp", "ContinuousServing", "DenseFeedForward",
-    "DiffusionTransformer", "DisaggregatedAtRate", "DisaggregatedGoodput", "DisaggregatedServing", "EmbeddingTables",
-    "GoodputServing", "GroupedQueryAttention",
-    "ImagePlan", "ImageSampling", "LatentAttention", "Layout", "LinearAttention", "LocalAttention",
-    "MixtureOfExperts", "Op", "Plan", "Precision", "Priced", "Recommendation", "RecommendationModel",
-    "RecommendationTraining", "ServedRun", "Serving", "ServingAtRate", "ShapedPlan", "Slowdowns", "SparseAttention",
-    "Timeline", "Training", "TrainingRun", "TransferOp", "Transformer", "Words", "from_config_json", "indivisible",
-    "named", "total", "transformer_from_dict",
+    "Agreement", "AlternatingAttention", "AnySchedule", "CommOp", "ComputeOp", "ContinuousServing",
+    "DenseFeedForward", "DiffusionTransformer", "DisaggregatedAtRate", "DisaggregatedGoodput",
+    "DisaggregatedServing", "EmbeddingTables", "GoodputServing", "GroupedQueryAttention", "ImagePlan",
+    "ImageSampling", "LatentAttention", "Layout", "LinearAttention", "LocalAttention", "MixtureOfExperts", "Op",
+    "Plan", "Precision", "Priced", "Recommendation", "RecommendationModel", "RecommendationTraining", "ServedRun",
+    "Serving", "ServingAtRate", "ShapedPlan", "Slowdowns", "SparseAttention", "Timeline", "Training", "TrainingRun",
+    "TransferOp", "Transformer", "Words", "celestisim", "from_config_json", "goodput", "indivisible", "kinds",
+    "least_step", "named", "open_loop", "pools_apart", "read_load", "steady_state", "total",
+    "transformer_from_dict",
 ]  # fmt: skip

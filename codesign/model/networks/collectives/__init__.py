@@ -1,9 +1,13 @@
 """Algorithms for collective operations."""
 
+from . import circuit_schedule as circuit_schedule
+from . import quantised as quantised
+from . import quantised_sums as quantised_sums
 from .base import OPERATIONS as OPERATIONS
 from .base import AbstractCollective as AbstractCollective
 from .base import ScaledVolume as ScaledVolume
 from .base import Tuned as Tuned
+from .base import among_many as among_many
 from .chosen import Chosen as Chosen
 from .direct import DirectAllGather as DirectAllGather
 from .direct import DirectAllToAll as DirectAllToAll
@@ -85,7 +89,11 @@ __all__ = [
     "TreeAllReduce",
     "Tuned",
     "TwoShotAllReduce",
+    "among_many",
+    "circuit_schedule",
     "hierarchical",
     "log_perplexity_penalty",
+    "quantised",
+    "quantised_sums",
     "stages",
-]  # fmt: skip
+]

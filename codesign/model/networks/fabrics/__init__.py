@@ -1,5 +1,6 @@
 """How devices are wired."""
 
+from . import interference as interference
 from .base import ALGORITHMS as ALGORITHMS
 from .base import AbstractFabric as AbstractFabric
 from .base import Beside as Beside
@@ -22,5 +23,5 @@ from .switch_chips import SwitchChips as SwitchChips
 __all__ = [
     "ALGORITHMS", "AbstractFabric", "Beside", "Contended", "FatTree", "FoldedClos", "Group", "OpticalCircuit",
     "PathEnergy", "PcieTree", "PhotonicRack", "QueuedNode", "RoutedTopology", "SwitchChips", "SwitchDomain",
-    "on_slice", "seconds_per_byte", "topology_from_file",
+    "interference", "on_slice", "seconds_per_byte", "topology_from_file",
 ]  # fmt: skip

@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from jaxtyping import Array, Float
 
-from codesign.core.fields import quantity
-from codesign.core.smooth import maximum
+from codesign.core import maximum, quantity
 from codesign.model.hardware import Link
 from codesign.model.networks.fabrics import AbstractFabric, Group
 

@@ -3,10 +3,9 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from codesign.core.cost import Cost
+from codesign.core import Cost
 from codesign.model.hardware import Link
-from codesign.model.networks.collectives import AbstractCollective
-from codesign.model.networks.collectives.base import among_many
+from codesign.model.networks.collectives import AbstractCollective, among_many
 from codesign.model.networks.fabrics import Group
 
 

@@ -6,9 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from codesign.core.cost import partly_hidden_s
-from codesign.core.fields import quantity, static
-from codesign.core.smooth import at_least
+from codesign.core import at_least, partly_hidden_s, quantity, static
 from codesign.model.hardware import Work
 from codesign.model.networks.fabrics import Group
 from codesign.model.workloads import (
