@@ -52,7 +52,7 @@ def several(seed: int, wanted: dict[int, list[int]]) -> Iterator[dict[str, Any]]
                     "tried": 0, "reason": why, "cpu_s": 0,
                 }  # fmt: skip
         jax.clear_caches()
-        interpreting._program.cache_clear()
+        interpreting.forget_programs()
 
 
 def lane(queue: Any, seed: int, wanted: dict[int, list[int]]) -> None:

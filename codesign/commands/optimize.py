@@ -38,6 +38,8 @@ from .terminal import console, intervals_text, job_text, next_steps, show_certif
 from .unusual import say_default, say_devices, say_not_held, unusual_answer, warn
 from .watching import Watch
 
+__all__ = ["add_intervals", "check_study", "optimize", "run_name", "run_study", "some_design", "trace_once"]
+
 SHOWN = 8  # designs in the table
 COMPARED = 16  # designs with intervals
 NAMING = ("accelerator", "die", "stack", "memory", "fabric", "collective", "scale_out", "model", "workload")

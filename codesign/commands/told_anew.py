@@ -31,6 +31,11 @@ from .left_files import summary_of
 from .optimize import add_intervals, some_design, trace_once
 from .unusual import unusual_answer
 
+__all__ = [
+    "check_belongs", "check_files", "check_page", "closeness", "counted", "frames_anew", "results_anew", "same",
+    "study_anew", "summary_anew",
+]  # fmt: skip
+
 SAME = 1e-10  # relative; how well what is told and what is derived must agree
 LOOPED = 1e-8  # the same where the model has fixed points, which magnify the last digits in which machines differ
 TINY = 1e-14  # absolute, of numbers of the summary: shares that are lost are differences

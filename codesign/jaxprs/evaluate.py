@@ -16,7 +16,7 @@ from jax.extend.core import Literal
 from .dispatch import doer
 from .jit import quick_jit
 
-__all__ = ["crossed", "interpreted"]
+__all__ = ["MANY", "PATIENCE", "crossed", "forget_programs", "interpreted"]
 
 PATIENCE = 32  # runs of one program that cost about what compiling it does
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
@@ -84,6 +84,11 @@ def _program(traced: Any, axes: int = 0) -> InterpretedProgram:
         needed |= {*read}
         steps.append(InterpretedStep(does, several, read, written, last))
     return InterpretedProgram(slots, inputs, outputs, steps[::-1])
+
+
+def forget_programs() -> None:
+    """Drop the programs that are kept for their next run, and with them their memory."""
+    _program.cache_clear()
 
 
 def _run(program: InterpretedProgram, *arguments: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 """Checks a certified search without its code: reads what its bounds rest on, derives them anew, attacks the claim."""
 
+from . import whole_check as whole_check
 from .attack import ROUNDING as ROUNDING
 from .attack import Attack as Attack
 from .attack import aims_of as aims_of
@@ -46,4 +47,5 @@ __all__ = [
     "verify_front",
     "verify_mix",
     "verify_unproven",
+    "whole_check",
 ]  # fmt: skip

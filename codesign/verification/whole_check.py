@@ -21,6 +21,8 @@ from .directions import check_directions
 from .inequality import Sums, derive, lower_of
 from .model_answers import Asked, CheckedModel
 
+__all__ = ["CheckedModel", "check_claim", "check_listed", "described", "listed_plans", "priced", "verify"]
+
 SAME = 1e-8  # relative; how far a value may lie outside what it may be, for rounding
 VALUE = 1e-9  # relative; how well claimed values and those derived here must agree; a bound must hold as it stands
 LISTED = 1 << 16  # legal plans that designs are drawn from
