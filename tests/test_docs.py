@@ -1,9 +1,11 @@
 """What documents and docstrings say exists: files, sources, rooms."""
 
+import itertools
 import re
 from pathlib import Path
 
 import pytest
+from test_imports import RANK
 
 ROOT = Path(__file__).resolve().parent.parent
 SEARCH = ROOT / "codesign" / "search"
@@ -18,6 +20,7 @@ LEAST = {
     "errors.md": (0, 0),
     "findings.md": (0, 0),
     "scaling.md": (0, 2),
+    "internals.md": (3, 21),
 }
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 
@@ -31,19 +34,42 @@ def test_citations_and_files_of_a_document_exist(path: Path):
     assert len(cited) >= least_cited
     assert cited <= KEYS, f"not in references.bib: {sorted(cited - KEYS)}"
     files = set(re.findall(r"`([\w/]+\.py)`", text))
-    rooms = [ROOT, SEARCH, *(folder for folder in SEARCH.iterdir() if folder.is_dir())]
+    rooms = [ROOT, ROOT / "codesign", SEARCH, *(folder for folder in SEARCH.iterdir() if folder.is_dir())]
     absent = [name for name in files if not any((room / name).is_file() for room in rooms)]
     assert not absent
     assert len(files) >= least_files
 
 
 def test_every_file_of_the_search_is_in_the_table_of_rooms():
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals.md").read_text(encoding="utf-8")
     table = text[text.index("| room of `search/`") : text.index("Rooms import one way")]
     named = set(re.findall(r"`(\w+)`", table))
     files = {path.stem for path in SEARCH.rglob("*.py")} - {"__init__"}
-    assert files <= named, f"not in ARCHITECTURE.md: {sorted(files - named)}"
+    assert files <= named, f"not in docs/internals.md: {sorted(files - named)}"
     assert named - {"search"} <= files
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_paths_of_a_page_for_contributors_exist(name: str):
+    """Files and folders, from the root of the repository or of the package; NAME stands for one to be written."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    paths = set(re.findall(r"`((?:[\w.]+/)+[\w.]*|[\w/]+\.(?:py|md|yml|toml))`", text))
+    homes = [ROOT, ROOT / "codesign"]
+    absent = sorted(path for path in paths if "NAME" not in path and not any((home / path).exists() for home in homes))
+    assert not absent
+    assert len(paths) >= 4
+
+
+def test_the_architecture_is_one_page_and_names_every_room():
+    """The table of rooms has those of the package, low to high as `tests/test_imports.py` holds them."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    table = text[text.index("| rooms of `codesign/`") : text.index("`model` has an order")]
+    rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:] if line]
+    rooms = [path.parent.name for path in (ROOT / "codesign").glob("*/__init__.py")]
+    assert sorted(room for row in rows for room in row) == sorted(rooms)
+    heights = [{RANK[room] for room in row} for row in rows]
+    assert all(max(low) <= min(high) for low, high in itertools.pairwise(heights))
 
 
 def test_sources_of_docstrings_are_in_the_bibliography():

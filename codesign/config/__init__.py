@@ -1,6 +1,6 @@
 """From YAML to objects: compose a configuration, build it, refuse what is wrong with it in one line.
 
-Only this package, `run` and `cli` know Hydra. The menu is lazy: `codesign list` reads `conf/` without JAX.
+Only this package and `commands` know Hydra. The menu is lazy: `codesign list` reads `conf/` without JAX.
 """
 
 from typing import TYPE_CHECKING

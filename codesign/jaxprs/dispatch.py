@@ -19,14 +19,14 @@ def knows(primitive: Any) -> bool:
 def doer(
     primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int = 0, *, alike: bool = False
 ) -> Callable[..., Any]:
-    """`by_numpy.doer`, of loops too."""
+    """`numpy_primitives.doer`, of loops too."""
     if primitive.name in LOOPS:
         return functools.partial(loop(primitive, params).at, lead)
     return by_numpy.doer(primitive, params, kinds, lead, alike=alike)
 
 
 def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
-    """`points_behind.behind`, of loops too."""
+    """`trailing_axes.behind`, of loops too."""
     if primitive.name in LOOPS:
         return functools.partial(loop(primitive, params).at_behind, lead)
     return points_behind.behind(primitive, params, kinds, lead)

@@ -1,7 +1,7 @@
 """Elementary operations whose arguments have their axes of points behind their own: slices then lie side by side.
 
-Each does what `by_numpy` does with the axes in front, to the last bit; what NumPy is slow at in that order is done in a
-way of its own.
+Each does what `numpy_primitives` does with the axes in front, to the last bit; what NumPy is slow at in that order is
+done in a way of its own.
 """
 
 import functools

@@ -11,7 +11,7 @@ __all__ = ["day_figure"]
 
 
 def day_figure(table: pd.DataFrame) -> Figure:
-    """Three rows over the hours of `run.day.hours`, what following the load saves above them."""
+    """Three rows over the hours of `commands.day.hours`, what following the load saves above them."""
     with style():
         return _drawn(table.assign(following=table["power_w"] / 1e3, on=table["power_all_on_w"] / 1e3))
 

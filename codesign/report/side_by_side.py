@@ -26,8 +26,8 @@ class Comparison:
     table: a row for each candidate: its metrics with the ends of their 90 % intervals (`_low`, `_high`), `wins` (share
     of joint draws of the model's errors in which its goal is the best), `keeps` (share in which it keeps all limits),
     what binds, bound and gap; of one without a design `why`. phases: a row for each candidate and level of what was
-    varied `along`. prices: who is best if prices were others (`run.turning`). goal: the metric compared; maximised:
-    whether more of it is better. job: what is compared for.
+    varied `along`. prices: who is best if prices were others (`commands.turning`). goal: the metric compared;
+    maximised: whether more of it is better. job: what is compared for.
     """
 
     table: pd.DataFrame

@@ -1,6 +1,6 @@
 """Equations run by NumPy on whole arrays of points.
 
-They are written out as one Python function with a line for each (`written_calls`).
+They are written out as one Python function with a line for each (`jaxprs.codegen`).
 """
 
 import contextlib
