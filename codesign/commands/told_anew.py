@@ -19,7 +19,7 @@ from ..core.untrusted_io import read_frame, read_json, written
 from ..core.yaml_io import is_list, is_mapping, read_yaml, write_yaml
 from ..jaxprs.control_flow import LOOPS
 from ..report.build import text_of_page, without_pictures
-from ..report.run_folder import CHECKPOINT, MANIFEST, PAGE, PLAN_PREFIX, RunFolder, noted_names
+from ..report.run_folder import CHECKPOINT, MANIFEST, PAGE, PLAN_PREFIX, READ, RunFolder, noted_names
 from ..search import Trace
 from ..search.certificate import Certificate, columns_of
 from ..search.results import Results, collect
@@ -59,6 +59,9 @@ def check_files(path: Path) -> str:
     for name in noted_names(path):
         if name not in noted and name != CHECKPOINT:
             raise Refuted(f"{name} is not a file that the run wrote: {MANIFEST} has no checksum of it")
+    pages = {file.name for file in path.glob("*.htm*")} | {name for name in noted if Path(name).suffix not in READ}
+    for name in sorted(pages - {PAGE}):
+        raise Refuted(f"{name} is no file that a run writes: its page is {PAGE}")
     there = written(path, noted)
     for name, sum_ in noted.items():
         if there[name] != sum_:
