@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ..config import Study, study_from_config
+from ..core.earlier_names import migrated
 from ..core.json_io import dumps
 from ..core.untrusted_io import read_frame, read_json, written
 from ..core.yaml_io import is_list, is_mapping, read_yaml, write_yaml
@@ -101,7 +102,7 @@ def study_anew(folder: RunFolder) -> tuple[Study, str]:
         ConfigError: overrides that compose nothing.
     """
     study = study_from_config(*folder.overrides, conf=folder.conf)
-    found = read_yaml(write_yaml(study.resolved))
+    found = migrated(read_yaml(write_yaml(study.resolved)), 1)  # overrides may name classes as an earlier release
     same("config.yaml", folder.config, found, how="overrides.txt composes")
     return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(found):,} values"
 
