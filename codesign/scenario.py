@@ -23,7 +23,7 @@ from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
 from .ownership import AbstractOwnership
 from .reliability import Reliability
-from .showing import as_text
+from .showing import as_html, as_text
 from .slices import SharedRack
 from .smooth import used_share
 from .traffic import Flow, beside, shares_links
@@ -118,6 +118,7 @@ class Cluster(eqx.Module):
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 
     __repr__ = as_text
+    _repr_html_ = as_html
 
     def __check_init__(self) -> None:
         """Some level; every level and every pin must name an entry of `network`."""
@@ -307,6 +308,7 @@ class PrefillPool(eqx.Module):
     link: NetworkLevel
 
     __repr__ = as_text
+    _repr_html_ = as_html
 
     def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
         """Cost of the operations that run here or cross the link; see `Cluster.price`."""
@@ -337,6 +339,7 @@ class Scenario(eqx.Module):
     plan: Any  # an `AbstractPlan`, of the class that the workload names
 
     __repr__ = as_text
+    _repr_html_ = as_html
 
     def __check_init__(self) -> None:
         """A pool for prompts and a workload that uses it come together."""
