@@ -60,9 +60,7 @@ def schema_of(versions: dict[str, Any], path: str) -> int:
     if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
         raise ConfigError(f"{path}: versions.json says schema = {schema!r}; allowed: a whole number from 1 to {SCHEMA}")
     if schema > SCHEMA:
-        raise ConfigError(
-            f"{path} has schema {schema}; this release reads up to {SCHEMA}"
-        )
+        raise ConfigError(f"{path} has schema {schema}; this release reads up to {SCHEMA}")
     return schema
 
 
