@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import serving, training
-from codesign.fields import replace
 
 from codesign.config import study_from_config
+from codesign.core.fields import replace
 from codesign.core.pretty import WIDTH, html_table, lines_text, number_text, shown
 from codesign.core.units import engineering
 from codesign.model.metrics import evaluate
