@@ -16,6 +16,7 @@ from documented import PAGES, blocks
 import codesign
 from codesign import Certified, Continuous, DesignSpace, Grid, Objective, Problem, Solution, solve
 from codesign.core.errors import ConfigError
+from codesign.core.units import engineering
 
 SPACE = DesignSpace(
     plan={"tp": [4, 8], "pp": [4, 8]},
@@ -150,7 +151,7 @@ def test_a_problem_is_solved_with_a_proof_from_python():
     assert answer.feasible
     assert answer.bound <= float(answer.best["objective"]) <= answer.bound * (1 + 2e-3 + 1e-9)
     assert float(codesign.evaluate(answer.scenario()).time_s) == pytest.approx(float(answer.best["time_s"]), rel=1e-12)
-    assert repr(answer).startswith(f"Solution(time_s {float(answer.best['objective']):.6g}; ")
+    assert repr(answer).startswith(f"Solution(time_s {engineering(answer.best['objective'], 's', 4)})\n  claim  ")
     assert jnp.asarray(answer.scenario().plan.tp) in (4.0, 8.0)
     with pytest.raises(ConfigError, match="rank = 0 must be from 1"):
         answer.scenario(0)
@@ -160,7 +161,7 @@ def test_that_nothing_is_feasible_is_told():
     problem = Problem(training(), SPACE, Objective("time_s", limits={"capex_usd": 1.0}))
     answer = solve(problem, Certified())
     assert not answer.feasible
-    assert repr(answer).startswith("Solution(no feasible design; ")
+    assert repr(answer).startswith("Solution(no feasible design)\n")
 
 
 def test_a_search_that_proves_nothing_has_no_bound():

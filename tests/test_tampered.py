@@ -147,6 +147,13 @@ def test_without_its_checksums_a_folder_is_not_verified_but_shown(run: Path):
     assert main(["report", str(run)]) == 0
 
 
+@pytest.mark.parametrize("name", ["page.html", "report"])
+def test_a_page_of_another_name(run: Path, name: str):
+    (run / "report.html").rename(run / name)
+    edit(run, "written.json", lambda tree: tree.update({name: tree.pop("report.html")}))
+    refused(run, f"{name} is no file that a run writes: its page is report.html")
+
+
 def test_a_folder_whose_checksums_leave_out_the_certificate_is_not_verified(run: Path):
     """As releases wrote them that noted no more than the frames."""
     edit(run, "written.json", lambda tree: [tree.pop(name) for name in list(tree) if name.startswith("certificate/")])

@@ -62,11 +62,11 @@ def _conflict(study: Study, proof: Sequence[MustGive]) -> str:
     together = [_given(study, row.constraint, row.together) for row in proof if (row.together or 1) > 1 + LITTLE]
     if together:
         return f"no design keeps all limits, and none of them alone can give enough; together: {' and '.join(together)}"
-    names = [_place(row.constraint) for row in proof]
+    names = [_place(study, row.constraint) for row in proof]
     return f"no design keeps all limits, and none of them alone can give enough: {', '.join(names)}"
 
 
-def _place(name: str) -> str:
+def _place(study: Study, name: str) -> str:
     """Where a constraint stands in the configuration, or what of the hardware it is."""
     kind, _, rest = name.removeprefix("usage.").partition(".")
     if not name.startswith("usage."):
@@ -74,7 +74,8 @@ def _place(name: str) -> str:
     if not rest:
         return TIERS.get(kind, kind)
     owner = {"hbm": "cluster.accelerator.hbm", "die": "cluster.accelerator.die", ENGINE: "an engine"}
-    return f"{rest} of {owner.get(kind, f'cluster.network.{kind}.fabric')}"
+    owner |= {level: f"cluster.network.{level}.fabric" for level in study.scenario.cluster.network}
+    return f"{rest} of {owner[kind]}" if kind in owner else f"{kind}.{rest}"
 
 
 def _given(study: Study, name: str, factor: float) -> str:
@@ -85,7 +86,7 @@ def _given(study: Study, name: str, factor: float) -> str:
         if name in bounds:
             wanted = text(name, bounds[name] * scale)
             return f"objective.{group}.{name} = {wanted} instead of {text(name, bounds[name])}"
-    return f"{factor:.4g} times the {_place(name)}"
+    return f"{factor:.4g} times the {_place(study, name)}"
 
 
 def _broken(study: Study, name: str, share: float) -> str:
@@ -97,4 +98,4 @@ def _broken(study: Study, name: str, share: float) -> str:
     if name in objective.floors:
         bound = objective.floors[name]
         return f"objective.floors.{name} ({text(name, bound / share)}, {text(name, bound)} asked for)"
-    return f"{_place(name)} ({share_text(share)} used)"
+    return f"{_place(study, name)} ({share_text(share)} used)"

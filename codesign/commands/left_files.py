@@ -19,6 +19,7 @@ from ..config import Study, own_files
 from ..config.own import texts as own_texts
 from ..config.plausibility import Unusual
 from ..core.atomic_files import make_folder, write_frame, write_text
+from ..core.earlier_names import SCHEMA
 from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from ..core.untrusted_io import written
@@ -113,7 +114,8 @@ def summary_of(study: Study, results: Results, trace: Trace) -> dict[str, Any]:
 
 def versions() -> dict[str, Any]:
     """What made the numbers: packages, Python, commit, date."""
-    found: dict[str, Any] = {"date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "python": platform.python_version()}
+    found: dict[str, Any] = {"schema": SCHEMA}
+    found |= {"date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)

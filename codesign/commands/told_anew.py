@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 
 from ..config import Study, study_from_config
+from ..core.earlier_names import migrated
 from ..core.json_io import dumps
 from ..core.untrusted_io import read_frame, read_json, written
 from ..core.yaml_io import is_list, is_mapping, read_yaml, write_yaml
 from ..jaxprs.control_flow import LOOPS
 from ..report.build import text_of_page, without_pictures
-from ..report.run_folder import CHECKPOINT, MANIFEST, PAGE, PLAN_PREFIX, RunFolder, noted_names
+from ..report.run_folder import CHECKPOINT, MANIFEST, PAGE, PLAN_PREFIX, READ, RunFolder, noted_names
 from ..search import Trace
 from ..search.certificate import Certificate, columns_of
 from ..search.results import Results, collect
@@ -64,6 +65,9 @@ def check_files(path: Path) -> str:
     for name in noted_names(path):
         if name not in noted and name != CHECKPOINT:
             raise Refuted(f"{name} is not a file that the run wrote: {MANIFEST} has no checksum of it")
+    pages = {file.name for file in path.glob("*.htm*")} | {name for name in noted if Path(name).suffix not in READ}
+    for name in sorted(pages - {PAGE}):
+        raise Refuted(f"{name} is no file that a run writes: its page is {PAGE}")
     there = written(path, noted)
     for name, sum_ in noted.items():
         if there[name] != sum_:
@@ -103,7 +107,7 @@ def study_anew(folder: RunFolder) -> tuple[Study, str]:
         ConfigError: overrides that compose nothing.
     """
     study = study_from_config(*folder.overrides, conf=folder.conf)
-    found = read_yaml(write_yaml(study.resolved))
+    found = migrated(read_yaml(write_yaml(study.resolved)), 1)  # overrides may name classes as an earlier release
     same("config.yaml", folder.config, found, how="overrides.txt composes")
     return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(found):,} values"
 

@@ -9,12 +9,12 @@ import dataclasses
 import functools
 import importlib
 import inspect
-import sys
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..core.earlier_names import current_target
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import as_leaf, as_leaves, check_integer, check_ranges
 from ..core.units import unit_of
@@ -87,39 +87,8 @@ def targets() -> dict[str, Callable[..., Any]]:
     return found | plugin_classes()
 
 
-SPELT = {"codesign.search.Optimiser": "codesign.search.Optimizer", "optimiser": "optimizer"}
-"""Class and argument as earlier configurations spell them."""
-MOVED = {
-    "codesign.hardware.": "codesign.model.hardware.",
-    "codesign.slices.": "codesign.model.slices.",
-    "codesign.quality.": "codesign.model.scaling_laws.",
-    "codesign.reliability.": "codesign.model.reliability.",
-    "codesign.carbon.": "codesign.model.carbon.",
-    "codesign.topology.": "codesign.model.networks.topology.",
-    "codesign.fabrics.": "codesign.model.networks.fabrics.",
-    "codesign.collectives.": "codesign.model.networks.collectives.",
-    "codesign.workloads.": "codesign.model.workloads.",
-    "codesign.ownership.": "codesign.model.ownership.",
-    "codesign.scenario.": "codesign.model.scenario.",
-    "codesign.space.": "codesign.study.design_space.",
-    "codesign.objective.": "codesign.study.objective.",
-    "codesign.distributing.": "codesign.executors.",
-}
-"""Rooms of classes as configurations and run folders of release 0.1 name them; they go with release 0.3."""
-
-
-def current_target(target: Any) -> Any:
-    """A `_target_` as this release names it; one line of warning, once a process, where an earlier one named it."""
-    for old, new in MOVED.items():
-        if isinstance(target, str) and target.startswith(old) and target not in plugin_classes():
-            _warn_of_move(old, new)
-            return new + target.removeprefix(old)
-    return target
-
-
-@functools.cache
-def _warn_of_move(old: str, new: str) -> None:
-    print(f"codesign: _target_ {old}* is {new}* since release 0.2; the old name goes with release 0.3", file=sys.stderr)
+SPELT = {"optimiser": "optimizer"}
+"""Argument as earlier configurations spell it."""
 
 
 def resolve(target: Any, path: str) -> Callable[..., Any]:
@@ -128,7 +97,8 @@ def resolve(target: Any, path: str) -> Callable[..., Any]:
     Raises:
         ConfigError: it is none of this package's menus.
     """
-    target = current_target(SPELT.get(str(target), target))
+    if isinstance(target, str) and target not in plugin_classes():
+        target = current_target(target)
     if isinstance(target, str) and target in targets():
         return targets()[target]
     if str(target).split(".")[0] not in {known.split(".")[0] for known in targets()}:

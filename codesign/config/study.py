@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import check_ranges
+from ..core.pretty import html_table, lines_text, number_text
 from ..core.yaml_io import is_list, is_mapping
 from ..executors import AbstractRunner
 from ..jaxprs.jit import traced_alone
@@ -33,7 +34,7 @@ from ..search import (
     under_assumption,
 )
 from ..search.results import Results, check_float64, collect
-from ..study.design_space import DesignSpace
+from ..study.design_space import Continuous, DesignSpace
 from ..study.objective import Objective
 from .catalogue import catalogue_numbers
 from .checks import check_asked
@@ -100,10 +101,31 @@ class Study:
         return {}
 
     def __repr__(self) -> str:
-        """What is searched, for what and how; its parts show themselves."""
-        searched = ", ".join([*self.space.plan, *self.space.hardware]) or "nothing"
-        goal = f"{'minimise' if self.objective.minimise else 'maximise'} {self.objective.goal}"
-        return f"Study({self.name!r}: {goal} over {searched}; {type(self.search).__name__}; scenario, space, objective)"
+        """What is searched, for what and how, a line each; its parts show themselves."""
+        return lines_text(f"Study({self.name!r})", [(name, ", ".join(texts)) for name, texts in self._told().items()])
+
+    def _repr_html_(self) -> str:
+        """The same as a table."""
+        rows = [(name, ", ".join(texts)) for name, texts in self._told().items()]
+        return html_table(f"Study {self.name!r}", rows, note="its parts: scenario, space, objective, search")
+
+    def _told(self) -> dict[str, list[str]]:
+        """Goal, limits, what varies in which range, and the search: of each the texts that say it."""
+        goal, space = self.objective, self.space
+        bounds = ((goal.limits, "at most"), (goal.floors, "at least"))
+        told = {
+            "minimise" if goal.minimise else "maximise": [goal.goal],
+            "limits": [f"{name} {how} {number_text(at, name)}" for of, how in bounds for name, at in of.items()],
+            "plan": [f"{name} {' '.join(map(str, values))}" for name, values in space.plan.items()],
+            "hardware": [
+                f"{name} {number_text(one.low, one.path)} to {number_text(one.high, one.path)}"
+                if isinstance(one, Continuous)
+                else f"{name} {one.low:g} to {one.high:g}"
+                for name, one in space.hardware.items()
+            ],
+            "search": [type(self.search).__name__],
+        }
+        return {name: texts for name, texts in told.items() if texts}
 
     @functools.cached_property
     def problem(self) -> Problem:

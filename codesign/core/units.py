@@ -18,7 +18,7 @@ BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8":
 
 UNIT_WORDS = {
     "bytes": "B", "byte": "B", "bits": "b", "bit": "b", "flops": "FLOP", "flop": "FLOP", "transfers": "T",
-    "s": "s", "j": "J", "w": "W", "hz": "Hz", "usd": "$", "db": "dB", "a": "A",
+    "s": "s", "j": "J", "joules": "J", "w": "W", "hz": "Hz", "usd": "$", "db": "dB", "a": "A",
     "m": "m", "mm": "mm", "mm2": "mm²", "tokens": "tokens",
 }  # fmt: skip
 """Last word of what stands before, between or after `_per_` -> its unit."""

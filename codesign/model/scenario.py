@@ -14,7 +14,7 @@ from ..core.cost import Cost, zero
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import integer, quantity, static
 from ..core.jax_typed import asarray
-from ..core.pretty import as_text
+from ..core.pretty import as_html, as_text
 from ..core.smooth import used_share
 from .carbon import Carbon
 from .error_factors import Doubts
@@ -118,6 +118,7 @@ class Cluster(eqx.Module):
     placement: tuple[tuple[str, str], ...] = static(default=(), converter=_pairs)
 
     __repr__ = as_text
+    _repr_html_ = as_html
 
     def __check_init__(self) -> None:
         """Some level; every level and every pin must name an entry of `network`."""
@@ -307,6 +308,7 @@ class PrefillPool(eqx.Module):
     link: NetworkLevel
 
     __repr__ = as_text
+    _repr_html_ = as_html
 
     def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
         """Cost of the operations that run here or cross the link; see `Cluster.price`."""
@@ -337,6 +339,7 @@ class Scenario(eqx.Module):
     plan: Any  # an `AbstractPlan`, of the class that the workload names
 
     __repr__ = as_text
+    _repr_html_ = as_html
 
     def __check_init__(self) -> None:
         """A pool for prompts and a workload that uses it come together."""

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..core.atomic_files import write_text
+from ..core.earlier_names import migrated, schema_of
 from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from ..core.untrusted_io import read_frame, read_json, read_text, read_yaml_file, refuse_changed, written
@@ -264,6 +265,8 @@ def _read(path: Path) -> RunFolder:
         lack = "no design" if designs.empty else "no column time_s"
         raise ConfigError(f"{str(path / 'designs.parquet')!r} has {lack}: nothing to report")
     summary = _optional(path / "summary.json", read_json)
+    versions = _optional(path / "versions.json", read_json)
+    schema = schema_of(versions, repr(str(path)))
     for key in ("certificate", "limits", "floors", "counts"):
         if not isinstance(summary.get(key) or {}, dict):
             raise ConfigError(f"{str(path / 'summary.json')!r}: {key} should be a mapping of names to values")
@@ -271,14 +274,14 @@ def _read(path: Path) -> RunFolder:
         designs = designs.sort_values("rank", kind="stable")
     return RunFolder(
         path=path,
-        config=_optional(path / "config.yaml", read_yaml_file),
+        config=migrated(_optional(path / "config.yaml", read_yaml_file), schema),
         designs=designs.reset_index(drop=True),
         pareto=_optional_frame(path / "pareto.parquet"),
         ops=_optional_frame(path / "ops.parquet"),
         elasticities=_optional_frame(path / "elasticities.parquet"),
         links=_optional_frame(path / "links.parquet"),
         summary=summary,
-        versions=_optional(path / "versions.json", read_json),
+        versions=versions,
         overrides=_overrides(path / "overrides.txt"),
         unusual=_unusual(path / "unusual.json"),
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ..core.interval_text import between_text, load_text
+from ..core.pretty import html_table, lines_text
 from ..model.workloads.words import OTHERS, Words
 from .labels import DASH, THIN, metric
 
@@ -41,14 +42,35 @@ class Comparison:
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __repr__(self) -> str:
-        """The candidates in order."""
-        shown = [f"{row['candidate']} {row['objective']:.4g}" for _, row in self.feasible.iterrows()]
-        return f"Comparison({self.goal}: {', '.join(shown) or 'nothing fits'}; table, phases)"
+        """The candidates in order, with the goal and its interval."""
+        rows = [(str(row["candidate"]), ", ".join(self._value(row))) for _, row in self.feasible.iterrows()]
+        rows += [(str(row["candidate"]), str(row["why"])) for _, row in self._without_design.iterrows()]
+        return lines_text(f"Comparison({self.goal}; table, phases, prices)", rows)
+
+    def _value(self, row: Any) -> list[str]:
+        """Goal of a candidate, and its interval where it has one."""
+        interval = self.interval(row, self.goal)
+        return [self.text(self.goal, row["objective"]), *([f"90 % {interval}"] if interval else [])]
+
+    def _repr_html_(self) -> str:
+        """The table of candidates, a column for each metric that is compared."""
+        names = [name for name in columns(self) if name != self.goal]
+        head = ("", self.label(self.goal), *(self.label(name) for name in names))
+        rows = [
+            (str(row["candidate"]), ", ".join(self._value(row)), *(self.text(name, row[name]) for name in names))
+            for _, row in self.feasible.iterrows()
+        ]
+        rows += [(str(row["candidate"]), str(row["why"])) for _, row in self._without_design.iterrows()]
+        return html_table(self.job or "Comparison", rows, head)
 
     @property
     def feasible(self) -> pd.DataFrame:
         """The candidates that have a design."""
         return self.table[self.table["feasible"]]
+
+    @property
+    def _without_design(self) -> pd.DataFrame:
+        return self.table[~self.table["feasible"].astype(bool)]
 
     @property
     def serving(self) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin, 
 import numpy as np
 
 from ..core.errors import ConfigError
+from ..core.pretty import html_table, lines_text, number_text
+from ..core.units import percent
 
 __all__ = [
     "Binding", "Certificate", "Convexity", "Edge", "MustGive", "OnFront", "ProvenFront", "Robustness", "Shared",
@@ -22,6 +24,7 @@ CLAIMED = ("goal", "sense", "best", "bound", "gap")  # what is kept beside the d
 OPTIONAL = ("convexity", "history", "constraints", "at_bounds", "infeasible", "front", "robust", "amortised")
 OF_MIX = ("bound_of_own_hardware", "alone_infeasible", "workloads")
 MARGIN = 4e-9  # log taken off a bound before it is told: what deriving it anew may lose to rounding
+ACTIVE = 0.999  # used share from which a constraint is shown as active
 DIGITS = 9  # of a bound that is told, rounded so that it says less
 
 
@@ -153,7 +156,7 @@ class ProvenFront:
     reference: dict[str, float] = field(default_factory=dict[str, float])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """What a search proved, in values of its goal.
 
@@ -186,6 +189,42 @@ class Certificate:
     robust: Robustness | None = None
     amortised: dict[str, Any] | None = None
     assuming: str = ""
+
+    def __repr__(self) -> str:
+        """Claim, then best design, bound, gap and active constraints, a line each."""
+        return lines_text(f"Certificate({self._claim})", self._told())
+
+    def _repr_html_(self) -> str:
+        """The same as a table."""
+        return html_table(f"Certificate: {self._claim}", self._told())
+
+    @property
+    def _claim(self) -> str:
+        return "certified" if self.certified else "convex, gap not reached" if self.convex else "not proven"
+
+    def _told(self) -> list[tuple[str, str]]:
+        """(what, in words) of all that is claimed."""
+        told: list[tuple[str, str]] = []
+        if self.goal:
+            told.append((self.goal, "none" if self.best is None else number_text(self.best, self.goal)))
+        if self.bound is not None:
+            told.append(("at least" if self.sense == "minimise" else "at most", number_text(self.bound, self.goal)))
+        if self.gap is not None:
+            told.append(("gap", percent(self.gap)))
+        active = [f"{one.constraint} {percent(one.used)}" for one in self.constraints or () if one.used >= ACTIVE]
+        ends = [f"{one.variable} {one.at}" for one in self.at_bounds or ()]
+        must = [one.constraint for one in self.infeasible or ()]
+        told += [
+            (name, ", ".join(texts))
+            for name, texts in (("active", active), ("at bounds", ends), ("infeasible", must))
+            if texts
+        ]
+        if self.front is not None:
+            told.append(("front", f"{len(self.front.points)} designs over {', '.join(self.front.metrics)}"))
+        if self.workloads:
+            told.append(("workloads", ", ".join(one.workload for one in self.workloads)))
+        told += [(name, text) for name, text in (("why", self.reason), ("assuming", self.assuming)) if text]
+        return told
 
     def claimed(self, design: Mapping[str, float] | None = None, *, infeasible: bool = False) -> dict[str, Any]:
         """What is claimed, to be kept beside the derivation of the bound; `design` is the best one's values."""

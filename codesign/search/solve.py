@@ -7,7 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 import pandas as pd
 
 from ..core.errors import ConfigError
+from ..core.pretty import html_table, lines_text, number_text
 from ..model.scenario import Scenario
+from ..model.workloads.plan_fields import words_of
+from ..study.design_space import Continuous
 from .base import AbstractSearch, Problem, Report, Trace, silent, under_assumption
 from .branch_and_bound.certified import Certified
 from .certificate import Certificate
@@ -93,10 +96,35 @@ class Solution:
         return placed(self.problem, self.designs.iloc[rank - 1])
 
     def __repr__(self) -> str:
-        """Best value, and how much is proven."""
+        """Best value, how much is proven, and the best design."""
+        design = ", ".join(" ".join(one) for one in self._design())
+        return lines_text(f"Solution({self._goal()})", [("claim", self._claim()), ("best", design)])
+
+    def _repr_html_(self) -> str:
+        """The same as a table."""
+        return html_table(f"Solution: {self._goal()}", self._design(), note=self._claim())
+
+    def _goal(self) -> str:
         value, goal = float(self.best["objective"]), self.problem.objective.goal
-        found = f"{goal} {value:.6g}" if self.feasible and math.isfinite(value) else "no feasible design"
-        return f"Solution({found}; {len(self.designs)} designs; {self.claim or 'no proof'})"
+        return f"{goal} {number_text(value, goal)}" if self.feasible and math.isfinite(value) else "no feasible design"
+
+    def _claim(self) -> str:
+        return f"{len(self.designs)} designs; {self.claim or 'no proof'}"
+
+    def _design(self) -> list[tuple[str, str]]:
+        """(variable, value with its unit) of the best design; its hardware in the units of the leaves moved."""
+        moved = {name: one for name, one in self.problem.space.hardware.items() if isinstance(one, Continuous)}
+        names = [str(name).removeprefix("var.") for name in self.best.index if str(name).startswith("var.")]
+        return [
+            (name, _value_text(name, self.best[f"var.{name}"], moved[name].path if name in moved else ""))
+            for name in names
+        ]
+
+
+def _value_text(name: str, value: Any, path: str) -> str:
+    """A value of a design: the word of a choice, or a number with the unit of its leaf."""
+    words = words_of(name)
+    return words[round(float(value))] if words else number_text(value, path)
 
 
 def solve(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ...core.cost import Cost
 from ...core.errors import ConfigError, suggestion
+from ...core.pretty import fields_text, html_table, number_text
 from ...core.smooth import reads_hard, used_share
 from ...core.yaml_io import is_mapping
 from ...jaxprs.evaluate import interpreted
@@ -26,6 +28,7 @@ from .lifetime import Bill, lifetime, lifetime_limits, with_spares
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, prefill_pool, summed
 
 BANDWIDTH = "near memory"  # among the rates of an account
+SPARSE = ("violations", "memory_bytes", "breakdown_s")  # groups of which zeros are not shown
 PROMPTS = "prompts, "  # begins the names of rates of the pool that computes prompts
 
 
@@ -53,6 +56,29 @@ class Metrics(eqx.Module):
     violations: dict[str, Float[Array, "*b"]]
     memory_bytes: dict[str, Float[Array, "*b"]]
     breakdown_s: dict[str, Float[Array, "*b"]]
+
+    def __repr__(self) -> str:
+        """Every number with its unit, on a few lines; parts that are zero and rules that are kept are left out."""
+        return fields_text("Metrics", self._told())
+
+    def _repr_html_(self) -> str:
+        """The same as a table."""
+        told = self._told()
+        rows = [(name, number_text(value, name)) for name, value in told.items() if not is_mapping(value)]
+        for group, entries in told.items():
+            if is_mapping(entries):
+                prefix = "" if group == "extra" else f"{group}."
+                rows += [(prefix + name, number_text(value, prefix + name)) for name, value in entries.items()]
+        return html_table("Metrics", rows)
+
+    def _told(self) -> dict[str, Any]:
+        """Field -> number, or what of a group is not zero."""
+        return {
+            name: {key: one for key, one in value.items() if name not in SPARSE or not _is_zero(one)}
+            if is_mapping(value)
+            else value
+            for name, value in vars(self).items()
+        }
 
     if not TYPE_CHECKING:  # type checkers shall go on to refuse what is no field
 
@@ -84,6 +110,11 @@ class Metrics(eqx.Module):
             else:
                 result[field] = value
         return result
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether a number is known, and zero for all designs."""
+    return not isinstance(value, Tracer) and not np.any(np.asarray(value))
 
 
 def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
