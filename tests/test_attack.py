@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 def attack():
     """The benchmark's files, its settings of other modules taken back afterwards."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
+        patch.syspath_prepend(ROOT / "qa")
         import attack
         import attack_goals
         import attack_one

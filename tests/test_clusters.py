@@ -1,7 +1,7 @@
 """Ray and Slurm themselves, started here: a worker and a node killed under a search, and the answer of one process.
 
 Ray is installed with what tests need. Slurm's daemons are Debian's packages and run as root; where they are missing the
-reason is given. `benchmarks/clusters.py` does the same with larger searches and with multiruns.
+reason is given. `qa/clusters.py` does the same with larger searches and with multiruns.
 """
 
 import sys
@@ -12,7 +12,7 @@ import pytest
 from contracts.problems import made
 from test_searches_in_parts import listed, same, two
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "qa"))
 from cluster_daemons import lacking, ray_of_this_machine, slurm_of_this_machine
 from clusters import grid, grid_over
 

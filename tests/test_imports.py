@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,13 @@ def top_level_name(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_names(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields (line, absolute dotted name) of each import in a file, those inside functions included."""
+@cache
+def imported_names(path: Path) -> tuple[tuple[int, str], ...]:
+    """(line, absolute dotted name) of each import in a file, those inside functions included."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[tuple[int, str]]:
     package = path.relative_to(ROOT).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):

@@ -19,7 +19,7 @@ from codesign.testing import broken
 
 @pytest.mark.parametrize("cls", [Alone, Local], ids=lambda cls: cls.__name__)
 def test_runners_keep_their_contract(cls):
-    """Those of clusters are tried by benchmarks/clusters.py: Ray takes 15 s to start, and Slurm is a service."""
+    """Those of clusters are tried by qa/clusters.py: Ray takes 15 s to start, and Slurm is a service."""
     assert broken(cls) == []
 
 

@@ -1,6 +1,6 @@
 """Runs that are killed at random instants and continued, against undisturbed ones: nothing lost, counted twice or left.
 
-    python benchmarks/killed.py        2 kills of each kind (`--kills 10 --kinds chunks,multirun --seed 3`)
+    python qa/killed.py        2 kills of each kind (`--kills 10 --kinds chunks,multirun --seed 3`)
 
 A kill is `kill -9` of the process that was started, at an instant drawn evenly over the time of the undisturbed run.
 Its workers must be gone within ten seconds. What it left must be readable, or refused in one line. Then the run is

@@ -1,6 +1,6 @@
 """Ray and Slurm themselves, workers and nodes killed under a search: what comes back equals what one process finds.
 
-    python benchmarks/clusters.py            both (`--only ray`, `--only slurm`); what is not installed is left out
+    python qa/clusters.py            both (`--only ray`, `--only slurm`); what is not installed is left out
 
 What the cluster adds to ten tasks of 20 s on two workers; then three searches on each: a mix of two workloads under
 certificates, a worker killed meanwhile; the jobs of a multirun (`codesign optimize -m`); an exhaustive grid in chunks,

@@ -1,7 +1,7 @@
 """Random legal designs of every experiment: finite values and gradients; compiled = side by side = one at a time.
 
-    python benchmarks/random_designs.py --designs 1000000     of all experiments (`--only NAME,NAME`, `--seed 3`)
-    python benchmarks/random_designs.py --compiled 0          without XLA, whose compiling takes most of the time
+    python qa/random_designs.py --designs 1000000     of all experiments (`--only NAME,NAME`, `--seed 3`)
+    python qa/random_designs.py --compiled 0          without XLA, whose compiling takes most of the time
 
 A design is a random legal plan at random hardware, anywhere in the box. Of each: log of the goal, seconds, joules,
 money, and the slopes of the goal along all numbers. All designs are run by NumPy, side by side; `--compiled` of them by

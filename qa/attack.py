@@ -1,9 +1,9 @@
 """Attack on certificates: random studies, each solved, then searched for a design that its certificate says cannot be.
 
-    python benchmarks/attack.py --studies 300 --seed 1 --out /tmp/attack     all; one line a study, a table at the end
-    python benchmarks/attack.py --seed 1 --study 17                          one of them alone
-    python benchmarks/attack.py --out /tmp/attack --resume                   go on where a run was stopped
-    python benchmarks/attack.py --only serving_moe                           those of one structure
+    python qa/attack.py --studies 300 --seed 1 --out /tmp/attack     all; one line a study, a table at the end
+    python qa/attack.py --seed 1 --study 17                          one of them alone
+    python qa/attack.py --out /tmp/attack --resume                   go on where a run was stopped
+    python qa/attack.py --only serving_moe                           those of one structure
 
 A certificate is false where a design keeps every limit (no tolerance) and lies more than 1e-9 below the bound, or where
 one keeps all limits although none can. Exits with 1 if one is false, or if fewer than 95 % of the studies that are
