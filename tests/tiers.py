@@ -50,13 +50,17 @@ class CpuTimes:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        path = config.getoption("--cpu-times")
+        self.path = Path(path) if path and not hasattr(config, "workerinput") else None
         self.seconds: dict[str, float] = {}
         self.marked: set[str] = set()
         self.speed = 1.0
 
     def pytest_sessionstart(self) -> None:
-        """Measure the machine."""
+        """Measure the machine, and begin the file."""
         self.speed = REFERENCE_S / yardstick()
+        if self.path is not None:
+            self.path.write_text("cpu_s,mark,test\n", encoding="utf-8")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
@@ -81,6 +85,11 @@ class CpuTimes:
             self.seconds[report.nodeid] = sum(s for name, s in report.user_properties if name == "cpu_s")
             if MARK in report.keywords:
                 self.marked.add(report.nodeid)
+            if self.path is not None:  # at once: a run that is stopped leaves what it measured
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(
+                        f"{self.seconds[report.nodeid]:.3f},{MARK * (MARK in report.keywords)},{report.nodeid}\n"
+                    )
 
     def unmarked(self) -> dict[str, float]:
         """Tests that take longer than a test without the mark may, longest first."""
@@ -88,14 +97,9 @@ class CpuTimes:
         return dict(sorted(slow.items(), key=lambda pair: -pair[1]))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the times, and fail where a test hides in the quick tier."""
-        path = self.config.getoption("--cpu-times")
-        if hasattr(self.config, "workerinput"):
-            return
-        if path:
-            rows = [f"{s:.3f},{MARK if name in self.marked else ''},{name}" for name, s in sorted(self.seconds.items())]
-            Path(path).write_text("\n".join(["cpu_s,mark,test", *rows]) + "\n", encoding="utf-8")
-        if session.exitstatus == pytest.ExitCode.OK and max(self.unmarked().values(), default=0) > TOLERANCE * SLOW_S:
+        """Fail where a test hides in the quick tier."""
+        hidden = max(self.unmarked().values(), default=0) > TOLERANCE * SLOW_S
+        if not hasattr(self.config, "workerinput") and session.exitstatus == pytest.ExitCode.OK and hidden:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
