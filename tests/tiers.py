@@ -18,7 +18,7 @@ SLOW_S = 1.5
 TOLERANCE = 2.0
 """How many times over `SLOW_S` an unmarked test fails the run: what it is the first in its worker to import, trace or
 compile is charged to it, and this depends on the order."""
-REFERENCE_S = 0.05
+REFERENCE_S = 0.022
 MARK = "slow"
 
 
