@@ -70,6 +70,7 @@ def same(first, second) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_rows_of_another_limit_are_those_of_a_fresh_process(forget):
     """Limits that change, that are equal to each other, to numbers of the model, and different again."""
     problem = study_from_config("experiment=train_gpt3_175b").problem
@@ -84,6 +85,7 @@ def test_rows_of_another_limit_are_those_of_a_fresh_process(forget):
     assert not same(kept[0], kept[1])
 
 
+@pytest.mark.slow
 def test_a_certificate_does_not_depend_on_what_was_asked_before(forget):
     """Two limits in turn, and each where nothing was kept: the same designs, bound and evidence."""
     problem = study_from_config("experiment=serve_llama31_405b").problem

@@ -59,6 +59,7 @@ def test_hardware_suits_a_plan_by_each_of_its_values():
     )
 
 
+@pytest.mark.slow
 def test_settling_mends_even_an_untrained_guess():
     given = problem()
     instant = Instant(given, NetworkShape.of(given.space))
@@ -186,6 +187,7 @@ def test_shipped_networks_are_small_fit_their_studies_and_say_where_they_come_fr
         assert not guesser.misfit(study_from_config(*FAMILIES[name].overrides).problem)
 
 
+@pytest.mark.slow
 def test_a_proven_answer_is_verified_and_an_unproven_one_claims_nothing(tmp_path):
     given, path = problem(), tmp_path / "made_up.npz"
     untrained(given).save(path)

@@ -51,6 +51,7 @@ def rows(groups: Groups, **changes) -> np.ndarray:
     return np.array([float(work.row(jnp.asarray(s), layout)) for s, layout in zip(kinds.seconds, layouts, strict=True)])
 
 
+@pytest.mark.slow
 def test_some_kind_keeps_the_row_wherever_a_schedule_keeps_the_times(study):
     """Engines of the design served request by request at a rate: what they reach is what is agreed, for any weights."""
     groups, rng = Groups(study), np.random.default_rng(3)
@@ -83,6 +84,7 @@ def test_some_kind_keeps_the_row_wherever_a_schedule_keeps_the_times(study):
     assert tightest > 0.3  # of something: kinds are wide here, and weights random
 
 
+@pytest.mark.slow
 def test_weights_of_the_programme_rule_out_what_it_does(study):
     """Beyond the most requests that kinds of steps allow no kind keeps the row, below it one does."""
     groups = Groups(study)
@@ -109,6 +111,7 @@ def test_a_study_of_kinds_is_proven_under_its_assumption(study):
     assert results.designs.iloc[0]["usage.engine.schedule"] <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_formulas_are_proven_to_take_no_less_for_more(study):
     """What a kind rests on, by the walk: along decodes, and along prompt tokens beside decodes."""
     exact = ("workload.decode_spacing=1", "workload.prompt_spacing=1", "space.plan.micro_batch=[1,2,3,4,5,6,7,8]",

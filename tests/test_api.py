@@ -143,6 +143,7 @@ def test_a_scenario_shows_numbers_with_units():
     assert "dtype" not in text
 
 
+@pytest.mark.slow
 def test_a_problem_is_solved_with_a_proof_from_python():
     problem = Problem(training(), SPACE, Objective("time_s", limits={"capex_usd": 60e6}))
     answer = solve(problem, Certified(gap=2e-3))

@@ -32,6 +32,7 @@ def attack():
         yield attack, attack_goals, attack_one, attack_studies
 
 
+@pytest.mark.slow
 def test_a_study_follows_from_its_seed_and_a_bound_too_high_is_refuted(attack, monkeypatch):
     _, goals, one, studies = attack
     seed = next(seed for seed in range(99) if studies.kind_of(seed, 0) == "tables")

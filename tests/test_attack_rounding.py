@@ -20,6 +20,7 @@ def attack():
         yield attack_rounding
 
 
+@pytest.mark.slow
 def test_no_certificate_of_a_small_run_is_false(attack, capsys):
     assert attack.main(["--count", "6", "--seed", "1", "--designs", "64", "--by-numpy"]) == 0
     out = capsys.readouterr().out.splitlines()

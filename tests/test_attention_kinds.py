@@ -46,6 +46,7 @@ def flops(attention, part) -> float:
     return sum(float(op.forward.flops * op.per_layer) for op in cores(attention, part))
 
 
+@pytest.mark.slow
 @given(st.integers(1, 4000), st.integers(1, 6000), st.booleans())
 def test_mean_of_keys_seen_is_that_of_a_count(tokens, window, chunked):
     """Token p (from 0) sees p + 1/2 earlier keys on average, as a triangle has half of its square."""
@@ -184,6 +185,7 @@ def test_tensor_ranks_share_the_work(kind):
     assert whole / eighth == pytest.approx(shared, rel=0.01) or shared == 1 < whole / eighth < 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "job"),
     [

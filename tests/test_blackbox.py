@@ -75,6 +75,7 @@ def test_every_plan_has_its_place_and_rules_are_kept(problem: Problem):
     assert (away > 0).any()  # 16 stages of 12 parts are more than the layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("peer", "evaluations", "within"),
     list(zip(SEARCHES, [6000, 6000, 6000, 384, 6000], [1e-3, 1e-3, 0.02, 0.1, 0.05], strict=True)),

@@ -43,6 +43,7 @@ def test_what_no_board_may_draw_was_not_drawn_when_it_was_measured():
     assert float(joules) == pytest.approx(0.55)
 
 
+@pytest.mark.slow
 def test_a_limited_machine_is_slower_and_draws_less():
     free = scenario_from_config(*SERVED, *DRAWN)
     accelerator = free.cluster.accelerator
@@ -101,6 +102,7 @@ def made(count: int, model) -> PowerRows:
 SAMPLED = Sampled(6e-3, 4e-10, 0.0, 80.0)
 
 
+@pytest.mark.slow
 def test_constants_of_boards_and_of_sampling_are_recovered():
     model = scenario_from_config("model=llama31_8b", "experiment=serve_llama31_405b").workload.model
     seen = made(120, model)

@@ -210,6 +210,7 @@ BARS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_reference_measurements(reference_dir):
     """Medians over all devices and frameworks stay below the bars of the task."""
     rows = validate(reference_dir / MEASURED, (KERNELS, COLLECTIVES))
@@ -222,6 +223,7 @@ def test_reference_measurements(reference_dir):
         assert whole[stratum]["rank"] > 0.9, stratum
 
 
+@pytest.mark.slow
 def test_tables_cover_the_reference(reference_dir):
     messages = []
     seen = {(group.table.name, group.device.accelerator) for group in kernel_groups(reference_dir / MEASURED, messages)}

@@ -40,6 +40,7 @@ def test_parts_by_hand():
     )
 
 
+@pytest.mark.slow
 def test_a_run_emits_and_waiting_trades_making_against_running():
     """Fewer hours: less for energy, more for what stands idle, later."""
     start = ("workload=training_run", "plan=megatron_3d", "calibration=h100_sxm_roofline")

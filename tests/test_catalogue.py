@@ -28,6 +28,7 @@ def chips():
     return {name: chip(name) for name in BUILT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT)
 def test_errors_are_those_of_a_chip_that_nobody_measured(chips, name):
     """Of kernels and of wires; where constants are of no chip at all, those of any class, which are wider."""
@@ -76,6 +77,7 @@ def test_eight_bits_run_at_the_rate_of_sixteen(chips, name):
     assert own.kernel("gemm", "fp8") is own.kernel("gemm", "bf16")
 
 
+@pytest.mark.slow
 def test_a_format_that_a_chip_lacks_is_refused_in_one_line():
     with pytest.raises(ConfigError, match=r"'fp4': accelerator tpu_v5p has no peak for it \(it has bf16, fp8, int8\)"):
         scenario_from_config("accelerator=tpu_v5p", "workload=continuous", "workload.precision.compute=fp4")

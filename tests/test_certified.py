@@ -186,6 +186,7 @@ def test_certified_optimum_against_a_fine_grid(oracle: Oracle, outcome):
     assert best - outcome.upper < 0.05
 
 
+@pytest.mark.slow
 def test_plans_and_elasticities_against_cvxpy(problem: Problem, oracle: Oracle, outcome, monkeypatch):
     """The best plan with what its limits are worth, another that fits, and one that does not: someone else's solver."""
     pytest.importorskip("cvxpy")

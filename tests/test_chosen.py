@@ -60,6 +60,7 @@ def test_each_axis_has_its_own():
     assert named == {"tp": "sipac", "data": "radix_4", "pp": "radix_4"}
 
 
+@pytest.mark.slow
 def test_reaches_the_step_and_is_never_better_than_the_tuner():
     base = scenario_from_config(*RACK)
     tuned = float(evaluate(scenario_from_config("experiment=lumorph_rack")).time_s)

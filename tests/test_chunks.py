@@ -244,6 +244,7 @@ def test_an_interrupted_grid_keeps_finished_chunks(sweep, one_pass, tmp_path):
     assert same(found.kept, one_pass, FIELDS)
 
 
+@pytest.mark.slow
 def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path):
     """Killed when some chunks are there; `qa/killed.py` kills at random instants."""
     (tmp_path / "work").write_bytes(pickle.dumps(ChunkWork(sweep, edges_of(sweep))))

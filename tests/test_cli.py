@@ -82,6 +82,7 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, arguments, parts):
     assert all(part in text for part in parts), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
@@ -120,6 +121,7 @@ def test_an_unwritable_cache_is_no_obstacle(monkeypatch, elsewhere):
     assert cache_folder() == elsewhere / "new" / "codesign"
 
 
+@pytest.mark.slow
 def test_evaluate_prints_every_number_as_json(capsys):
     assert main(["evaluate", "calibration=h100_sxm_roofline", "--json"]) == 0
     numbers = json.loads(capsys.readouterr().out)
@@ -136,6 +138,7 @@ def test_evaluate_refuses_a_design_that_does_not_fit_in_one_line(capsys):
     assert re.search("does not fit: .*lacks .*smallest change that fits", line)
 
 
+@pytest.mark.slow
 def test_optimize_leaves_a_whole_run_folder(capsys, elsewhere):
     assert main(["optimize", *QUICK, "objective.limits.capex_usd=1e9", "--explain"]) == 0
     (folder,) = (elsewhere / "runs").iterdir()
@@ -152,6 +155,7 @@ def test_optimize_leaves_a_whole_run_folder(capsys, elsewhere):
     assert main(["report", str(folder)]) == 0
 
 
+@pytest.mark.slow
 def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkeypatch, capsys, elsewhere):
     asked, compose = [], composition.hydra_compose
     monkeypatch.setattr(sys, "argv", ["codesign"])
@@ -176,6 +180,7 @@ def test_multirun_collects_the_best_of_each_job_and_says_why_one_has_none(monkey
     assert (root / "1" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_jobs_of_a_multirun_go_over_a_runner(monkeypatch, capsys, elsewhere):
     """The same files whoever computes them, jobs that were found are not done again, one that is refused says so."""
     monkeypatch.setattr(sys, "argv", ["codesign"])
@@ -210,6 +215,7 @@ def test_options_of_optimize_are_refused_on_one_line(capsys, arguments, parts):
     assert all(part in text for part in parts), text
 
 
+@pytest.mark.slow
 def test_a_configuration_is_shown_and_nothing_runs(capsys, monkeypatch, elsewhere):
     monkeypatch.setattr(sys, "argv", ["codesign"])
     assert main(["optimize", "--cfg", "job", "--package", "accelerator", "accelerator=b200"]) == 0

@@ -29,6 +29,7 @@ def there(request, tmp_path_factory):
         yield stack.enter_context(started)
 
 
+@pytest.mark.slow
 def test_mixes_and_listed_values_are_those_of_one_process(there, tmp_path):
     """Replies outlive the connection that they came over: bounds are read after it has ended."""
     mix, problem = two(), made()
@@ -36,6 +37,7 @@ def test_mixes_and_listed_values_are_those_of_one_process(there, tmp_path):
     same(listed(problem).run(problem, 0), listed(problem).over(there.runner(1e-9, tmp_path)).run(problem, 0))
 
 
+@pytest.mark.slow
 def test_a_worker_and_a_node_are_killed_under_a_grid(there, tmp_path):
     """Last: of the two nodes one is left."""
     said = grid_over(there, grid(levels=20), tmp_path, block=1024)

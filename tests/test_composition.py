@@ -28,6 +28,7 @@ def bases_of(node: ast.ClassDef) -> list[str]:
     return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
 
 
+@pytest.mark.slow
 def test_no_concrete_class_has_a_subclass():
     """What is subclassed is named Abstract; a base of somebody else's is theirs to judge."""
     ours = {node.name for _, node in classes()}
@@ -40,6 +41,7 @@ def test_no_concrete_class_has_a_subclass():
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_one_name_is_one_class():
     """A reader who meets a name knows which class it is, wherever that is."""
     places = defaultdict(list)
@@ -58,6 +60,7 @@ def test_one_name_is_one_file():
     assert not wrong, "\n".join(f"{name}: {', '.join(found)}" for name, found in wrong.items())
 
 
+@pytest.mark.slow
 def test_certificates_are_made_in_one_place():
     """Nobody else says `certified`: `certify` and `certify_front` do, of what they are told."""
     wrong = [

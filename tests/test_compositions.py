@@ -41,6 +41,7 @@ def test_the_sample_covers_every_memory_job_and_goal(matrix):
         assert {cell[place] for cell in SAMPLE} == set(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", SAMPLE, ids=" ".join)
 def test_a_cell_run_anew_is_the_committed_one(matrix, names):
     frame = load(FOLDER).matrix().set_index(["fabric", "memory", "job", "goal"])

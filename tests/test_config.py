@@ -100,6 +100,7 @@ def test_two_variables_on_one_leaf_are_refused_with_the_way_out():
     assert "'~space.hardware.hbm_to_ddr'" in text
 
 
+@pytest.mark.slow
 def test_a_study_is_solved_with_a_goal_of_ones_own(monkeypatch):
     """Search and pricing are given the changed objective, not the file's."""
 
@@ -296,6 +297,7 @@ def test_a_model_that_fits_is_let_through():
     check_memory(scenario)
 
 
+@pytest.mark.slow
 def test_a_model_that_fits_nowhere_says_where_how_much_and_what_would_help():
     overrides = ["plan=data_parallel", "calibration=h100_sxm_roofline"]
     scenario = scenario_from_config(*overrides)
@@ -312,6 +314,7 @@ def test_a_model_that_fits_nowhere_says_where_how_much_and_what_would_help():
         assert len(change) == 1 or shortage(scenario_from_config(*overrides, *(c for c in change if c != one)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -342,6 +345,7 @@ def test_a_file_that_changed_is_composed_again(tmp_path: Path, monkeypatch: pyte
     assert composition.composed([]).seed == 77
 
 
+@pytest.mark.slow
 def test_a_goal_that_is_typed_takes_the_place_of_the_files():
     few = ("model=llama31_8b", "accelerator=h200", "workload=serving")
     assert study_from_config(*few, "objective.maximise=tokens_per_s").objective.goal == "tokens_per_s"

@@ -70,6 +70,7 @@ def test_lengths_keep_their_mean_and_variation():
     assert float(chunks(jnp.asarray(1000.0), jnp.asarray(0.0), jnp.asarray(300.0))) == 4
 
 
+@pytest.mark.slow
 def test_times_are_put_together_from_two_steps():
     design = scenario()
     metrics, rhythm = evaluate(design).flat(), design.workload.rhythm(design.layout)
@@ -107,6 +108,7 @@ def test_speculation_divides_time_by_what_is_accepted():
     assert 0.5 < float(twice["tpot_s"] / plain["tpot_s"]) < 0.75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("feed_forward", "times"), [(None, 1), (experts(), 3)])
 def test_a_model_without_experts_has_one_way_to_spread_them(feed_forward, times):
     """Every degree is legal; without experts they cost the same."""
@@ -172,6 +174,7 @@ def test_the_advice_is_followed_by_a_legal_plan():
     check_plan(scenario(dataclasses.replace(tight, micro_batch=batch)))
 
 
+@pytest.mark.slow
 def test_the_closed_form_is_near_the_simulation(monkeypatch):
     """A cheap sample of `benchmarks/serving.py`; its bars are 2 and 5 per cent."""
     monkeypatch.setattr(benchmark, "REQUESTS", 2500)

@@ -70,6 +70,7 @@ def check_directions(value, walk, seen, where):
     return bool(value.up & bit) + bool(value.down & bit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 240, 40))
 def test_every_claim_about_a_random_model_holds(first):
     assert sum(check_claims(seed) for seed in range(first, first + 40)) > 400
@@ -181,6 +182,7 @@ def test_monomials_stay_monomials():
     assert kind_of(lambda a, b, x, y: 3 * x**-2 * jnp.sqrt(y) / (x * 7)).log == AFFINE
 
 
+@pytest.mark.slow
 def test_rules_stand_for_all_named_operations():
     """Whatever calls itself an operation has a rule: a name without one would be unknown, and say so only when used."""
     import ast

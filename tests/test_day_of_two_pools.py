@@ -36,6 +36,7 @@ def keeps(design, rate: float, decode: float, prefill: float) -> bool:
     return busy < 1 and found["ttft_p99_s"] <= 0.6 and found["tpot_p99_s"] <= 0.03
 
 
+@pytest.mark.slow
 def test_every_hour_keeps_the_agreement_and_no_smaller_pools_do(design, table):
     """All pairs up to one more of each, one by one."""
     assert replica_devices(design) == Size(1.0, 1.0)
@@ -53,6 +54,7 @@ def test_every_hour_keeps_the_agreement_and_no_smaller_pools_do(design, table):
         assert least[1:] == pair
 
 
+@pytest.mark.slow
 def test_money_of_both_pools(design, table):
     told = day(design, table)
     most = table["replicas"].max() + table["prompt_engines"].max()
@@ -62,6 +64,7 @@ def test_money_of_both_pools(design, table):
     assert told["hourly"]["usd_accelerators"] < told["bought"]["usd_accelerators"]
 
 
+@pytest.mark.slow
 def test_limits_that_no_pool_keeps_are_refused_in_a_line():
     tight = scenario_from_config(*DESIGN, "workload.agreement.tpot_s=0.0001")
     with pytest.raises(ConfigError, match=r"workload.agreement.tpot_s = 0.0001 s is kept by no 16,384") as error:
@@ -69,6 +72,7 @@ def test_limits_that_no_pool_keeps_are_refused_in_a_line():
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_command_tells_both_pools(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "load.yaml").write_text("[2, 30]\n")

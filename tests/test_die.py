@@ -102,6 +102,7 @@ def test_a_die_that_cannot_be_made_is_refused():
         check_memory(with_die(engines_mm2=800.0))
 
 
+@pytest.mark.slow
 def test_a_plan_may_buy_its_own_number_of_devices():
     every, plan = evaluate(training(512.0)).flat(), training(1024.0)
     some = evaluate(eqx.tree_at(lambda s: s.plan.device_count, plan, jnp.asarray(512.0), is_leaf=lambda x: x is None))

@@ -33,6 +33,7 @@ def changed(scenario: Scenario, **fields: float) -> Scenario:
     return dataclasses.replace(scenario, plan=plan)
 
 
+@pytest.mark.slow
 def test_without_a_pool_it_is_continuous_serving(two):
     """To the last digit, but for what only two pools have."""
     fields = {field.name: getattr(two.workload, field.name) for field in dataclasses.fields(ContinuousServing)}
@@ -78,6 +79,7 @@ def test_money_and_power_of_both_pools(two):
     assert float(one["usage.prefill.hbm"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -108,6 +110,7 @@ def test_a_pool_of_other_accelerators():
     assert found.cluster.accelerator.name == "h100_sxm"
 
 
+@pytest.mark.slow
 def test_one_pool_is_listed_once():
     """Degrees of a pool that is left out are no choice."""
     study = study_from_config(
@@ -120,6 +123,7 @@ def test_one_pool_is_listed_once():
     assert (~without).sum() == 3 * 2 * 4 - 4  # tp 16 x pp 2 has too few devices
 
 
+@pytest.mark.slow
 def test_the_closed_form_is_near_the_simulation(two):
     """At nearly the plan's own rate, where both pools are nearly full."""
     small = changed(two, micro_batch=32.0, prefill_devices=8.0, prefill_load=0.38)
@@ -135,6 +139,7 @@ def test_the_closed_form_is_near_the_simulation(two):
     assert closed["tpot_s"] == pytest.approx(float(served.tpot_s.mean()), rel=0.05)
 
 
+@pytest.mark.slow
 def test_an_engine_serves_no_more_sequences_than_its_plan_says(capsys):
     """On a step that a 65th sequence lengthens by a tile, decodes at 97 % load stay within the batch, as exported.
 

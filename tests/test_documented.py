@@ -48,6 +48,7 @@ def compose(known, folder: Path) -> None:
         admit(started(job))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [name for name, found in SHOWN.items() if found])
 def test_what_a_page_shows_can_be_typed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
@@ -89,6 +90,7 @@ def is_quick(text: str) -> bool:
     return text.removeprefix("codesign ").startswith(QUICK) and not any(part in text for part in OF_CHUNKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [text for text in CELLS if is_quick(text)])
 def test_a_command_of_a_table_does_what_it_says(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     """In the process of the test: what remains, minutes of searching, is run by hand."""
@@ -100,6 +102,7 @@ def test_a_command_of_a_table_does_what_it_says(text: str, tmp_path: Path, monke
     assert main(words) == 0, capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_designs_of_tables_are_priced(tmp_path: Path):
     """In one process of its own, as a user's: its numbers are NumPy's, which the types checked here are not."""
     commands = [Block(ROOT, "cell", text).words[1:] for text in CELLS if text.startswith("codesign evaluate")]

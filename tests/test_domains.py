@@ -242,6 +242,7 @@ class TestStrictJson:
         text = dumps({"a": np.float64(np.inf), "b": [np.nan, 1, True, None], 3: jnp.asarray([1.0, -np.inf]), "c": "x"})
         assert json.loads(text) == {"a": None, "b": [None, 1, True, None], "3": [1.0, None], "c": "x"}
 
+    @pytest.mark.slow
     def test_nothing_else_writes_json(self):
         wrong = []
         for path in PACKAGE.rglob("*.py"):

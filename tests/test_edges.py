@@ -94,6 +94,7 @@ def test_a_full_disk_is_one_line(tmp_path):
     assert done.stderr.decode().splitlines() == ["codesign: nothing more can be written: No space left on device"]
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_of_the_c_locale():
     """No home either; every sign that is not ASCII is written in some way."""
     told = command("list", "accelerator", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", COLUMNS="20")

@@ -52,6 +52,7 @@ def by_evaluation(problem: Problem) -> float:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "lists"),
     [(192, {}), (96, {"tp": [4]}), (192, {"pp": [8]})],
@@ -66,6 +67,7 @@ def test_no_plan_is_dropped_for_one_that_is_not_legal(devices, lists):
     assert found.best == pytest.approx(by_evaluation(problem), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_pool_without_devices_leaves_plans_legal():
     words = (
         "workload=disaggregated",
@@ -168,6 +170,7 @@ def test_verification_misses_a_plan_that_equals_none(proof):
         cover(certificate, asked, CheckedModel(asked))
 
 
+@pytest.mark.slow
 def test_studies_with_odd_plans_are_what_evaluation_says(capsys):
     """A small run of `qa/odd_plans.py`, over the families that are traced fastest."""
     with pytest.MonkeyPatch.context() as patch:

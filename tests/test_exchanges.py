@@ -24,6 +24,7 @@ def sent(link, **model):
     return OmegaConf.to_container(OmegaConf.select(with_engine(config), SENT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [0, -1, "many", None, [1, 2], float("nan"), float("inf")])
 def test_what_no_model_has_is_left_for_its_range_to_refuse(value):
     """Composing an exchange neither fails at it nor believes it: it is made for what most rows were measured with."""

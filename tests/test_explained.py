@@ -25,6 +25,7 @@ JOBS = (
 UNKNOWN = "as the study defines it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", JOBS, ids=lambda job: job[-1])
 def test_every_row_of_an_evaluation_is_explained(overrides):
     scenario = scenario_from_config(*overrides)
@@ -74,6 +75,7 @@ def test_units_of_metrics(name, unit):
     assert metric_unit(name) == unit
 
 
+@pytest.mark.slow
 def test_a_comparison_explains_its_columns(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     asked = ("accelerator=h200", "model=llama31_405b", "workload=serving_fp8", "cluster.device_count=8,16")
@@ -92,6 +94,7 @@ def test_a_comparison_explains_its_columns(tmp_path, monkeypatch, capsys):
     assert below.index(COLUMNS["wins"]) < below.index("page: ")
 
 
+@pytest.mark.slow
 def test_what_is_not_asked_for_is_not_explained(capsys):
     job = ("calibration=h100_sxm_roofline",)
     assert main(["evaluate", *job]) == 0

@@ -116,6 +116,7 @@ async def opened(address, token):
     return socket, first
 
 
+@pytest.mark.slow
 def test_what_opens_properly_and_then_sends_garbage_is_one_line(found, caplog, capfd):
     async def ask(address):
         token = await token_of(address)

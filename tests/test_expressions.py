@@ -157,6 +157,7 @@ def test_a_goal_without_logarithm_is_refused_by_searches_that_take_it():
         refuse_without_logarithm(Certified(), problem)
 
 
+@pytest.mark.slow
 def test_gradient_and_vmap():
     objective, scenario = Objective("max(time_s, 0.5 * time_s) * capex_usd ** 0.25"), training()
 

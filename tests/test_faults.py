@@ -176,6 +176,7 @@ def writes(node: ast.Call) -> bool:
     return called.attr in ("write_text", "write_bytes", "mkdir")
 
 
+@pytest.mark.slow
 def test_files_are_written_by_one_module():
     wrong = []
     for path in sorted((ROOT / "codesign").rglob("*.py")):
@@ -238,6 +239,7 @@ def test_csv_to_what_is_there(tmp_path, capsys, monkeypatch):
         assert err.startswith("codesign: cannot write ")
 
 
+@pytest.mark.slow
 def test_csv_to_what_is_open_already(tmp_path):
     write_run(tmp_path / "run")
     with open(tmp_path / "all.csv", "wb") as file:
@@ -292,6 +294,7 @@ def test_all_files_or_none(room, tmp_path, monkeypatch):
     assert (tmp_path / "a").read_text(encoding="utf-8") == "old"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 5_000, 20_000, 60_000])
 def test_a_full_disk_leaves_no_run_folder(room, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -302,6 +305,7 @@ def test_a_full_disk_leaves_no_run_folder(room, tmp_path, monkeypatch, capsys):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [
     ["report", "run"], ["export", "run", "--to", "megatron", "--out", "out"], ["new", "fabric", "ours"],
     ["new", "model", "ours", "--conf", "mine"],
@@ -323,6 +327,7 @@ def test_a_full_disk_leaves_nothing_half_written(words, tmp_path, monkeypatch, c
     assert not (tmp_path / "codesign_ours").exists()
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_system_is_one_line(tmp_path):
     """RLIMIT_FSIZE: no file may grow beyond a page."""
     write_run(tmp_path / "run")
@@ -371,6 +376,7 @@ ASCII, WINDOWS = {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "cp1252:str
 C = {"LC_ALL": "C", "PYTHONUTF8": "0"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "settings"), [
     (["report", "run"], C), (["query", "run"], ASCII), (["query", "run"], WINDOWS), (["--help"], ASCII),
     (["query", "run", "select '\u2264 \u65e5\u672c' as \"\u00b5\""], WINDOWS),
@@ -386,6 +392,7 @@ def test_every_command_writes_to_a_narrow_terminal(words, settings, tmp_path):
     assert out or err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_closed_output_is_no_fault(tmp_path):
     write_run(tmp_path / "run")
     script = f"{sys.executable} -m codesign query run 'select 1' --csv a.csv >&- 2>&-"
@@ -414,6 +421,7 @@ def test_half_a_sign_is_one_line(words, tmp_path, monkeypatch, capsys):
 # --- measurements
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["tpu_v5p", "trainium2"])
 @pytest.mark.parametrize("table", ["layout_steps", "static_batches", "closed_loop"])
 def test_devices_on_a_torus_are_validated(device, table, tmp_path):
@@ -469,6 +477,7 @@ def test_files_of_a_killed_process_are_old_or_new(tmp_path):
     assert not list(tmp_path.glob(".*.partial"))
 
 
+@pytest.mark.slow
 def test_a_killed_grid_is_continued_from_its_chunks(tmp_path):
     """`kill -9` after the first chunks; what it had is used, and the frames are those of one pass."""
     levels = [f"space.hardware.{name}.grid=60" for name in ("scale_up_bandwidth", "scale_out_bandwidth")]
@@ -496,6 +505,7 @@ def test_a_killed_grid_is_continued_from_its_chunks(tmp_path):
         pd.testing.assert_frame_equal(*(pd.read_parquet(run / f"{name}.parquet") for run in (one, other)))
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_in_a_folder(tmp_path):
     (tmp_path / "jobs").mkdir()
     with alone_in(tmp_path / "jobs", "hydra.sweep.dir"):
@@ -510,6 +520,7 @@ def test_a_second_process_is_refused_in_a_folder(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_two_processes_that_report_one_run_both_end_well(tmp_path):
     write_run(tmp_path / "run")
     both = [started(tmp_path, "report", "run") for _ in range(2)]

@@ -66,6 +66,7 @@ def test_more_engines_wait_less_and_clumps_more(load: float):
     assert float(filled(0.1, 0.02, 8.0, load, own_cv=1.0).mean) > float(one.mean)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.floats(0, 10), st.floats(1e-6, 10), st.floats(1, 1e5), st.floats(1e-9, 1.5), st.integers(1, 4096),
        st.floats(0, 1), st.floats(0, 10), st.floats(0, 3))  # fmt: skip
@@ -81,6 +82,7 @@ def test_finite_with_slopes(start, each, room, load, engines, rests, gap_cv, own
     assert float(value) >= 0
 
 
+@pytest.mark.slow
 def test_slopes_are_those_of_differences_and_transformations_agree():
     at = jnp.asarray([0.11, 0.02, 7.0, 0.7, 3.0, 0.4, 1.3, 0.6])
 
@@ -113,6 +115,7 @@ def test_one_simulated_engine_does_what_an_engine_without_decodes_does():
     np.testing.assert_allclose(pool.ttft_s, plain.ttft_s, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engines", [1, 4])
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.85])
 @pytest.mark.parametrize(
@@ -139,6 +142,7 @@ def test_the_simulation_is_near(prompt: float, cv: float, chunk: float, fixed: f
     assert float(found.ttft_s.p99) == pytest.approx(served["ttft_s.p99"], rel=0.45)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("prompt", "chunk"), [(256, 2048), (1000, 4096), (1024, 512)])
 def test_a_plan_at_its_load_is_near_the_simulation(prompt: int, chunk: int):
     """The closed form of constants of the plan, at nearly the rate at which its steps are as full as it says."""
@@ -155,6 +159,7 @@ def test_a_plan_at_its_load_is_near_the_simulation(prompt: int, chunk: int):
     assert closed["ttft_s"] == pytest.approx(float(served.ttft_s.mean()), rel=0.15)
 
 
+@pytest.mark.slow
 def test_short_prompts_share_steps():
     """A pool computes more of them a second the more there is room for in a step, and holds more of them."""
     design = (

@@ -165,6 +165,7 @@ def outermost(fabric):
     return dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, network=network))
 
 
+@pytest.mark.slow
 def test_the_network_grows_with_the_devices_that_the_plan_asks_for():
     scenario = outermost(Contended(replace(ndr(), {"rails": 1.0}), background_bytes_per_s=1e9))
     counts = []

@@ -19,6 +19,7 @@ from codesign.core.errors import LONGEST, LONGEST_WORD, ConfigError, one_line
 COUNTS = {"configurations": 4, "own": 6, "components": 25, "tables": 40}  # the others: 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_short_trial(kind):
     ends, findings, _ = harness.trial(kind, KINDS[kind], COUNTS.get(kind, 50), seed=20)

@@ -61,6 +61,7 @@ def answer_of(stored: Stored, attack: int = 0) -> Answer:
     return verify_front(ASKED, *stored, attack, 0, model=model())
 
 
+@pytest.mark.slow
 def test_an_honest_front_is_verified(trace: Trace, stored: Stored):
     answer = answer_of(stored, 4096)
     assert answer.verified, answer.line
@@ -150,6 +151,7 @@ def test_a_statement_that_is_false_is_refused(stored: Stored):
     assert "have no weights that say so; the first: tp" in line
 
 
+@pytest.mark.slow
 def test_the_attack_alone_finds_what_a_false_statement_forbids(stored: Stored, monkeypatch: pytest.MonkeyPatch):
     """With the derivation blinded, a design beyond the statement is found and can be priced again."""
     from codesign.verification import front_answer
@@ -213,6 +215,7 @@ def test_a_pool_backs_no_more_than_its_weights_say():
     assert isinstance(ParametricSequence(Remembering(oracle), (), walk.sweep.effort, 0).pool.plan, np.ndarray)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_front_is_verified_by_command(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):
     """End to end, then with one number of the summary changed."""
     monkeypatch.chdir(tmp_path)

@@ -31,6 +31,7 @@ def rate(step, limits):
 along = interpreted(lambda at, towards: jax.jvp(rate, at, towards), always=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"ttft_s": 0.4, "tpot_s": 1.0}, {"ttft_s": 10.0, "tpot_s": 0.03}])
 def test_goodput_ends_where_a_limit_is_met_and_its_slopes_are_differences(limits):
     """Along a direction in which times of steps and limits move together, through the balance of decodes and steps."""
@@ -48,6 +49,7 @@ def test_goodput_ends_where_a_limit_is_met_and_its_slopes_are_differences(limits
     assert float(slope) == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_an_agreement_below_a_step_is_refused_in_a_line():
     for limits, name in (({"tpot_s": 0.005}, "tpot_s"), ({"ttft_s": 0.01}, "ttft_s")):
         with pytest.raises(ConfigError, match=name) as error:

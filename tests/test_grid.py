@@ -46,6 +46,7 @@ def everything(problem):
     return [np.asarray(a) for a in price(*({n: jnp.asarray(c) for n, c in d.items()} for d in (plans, levels)))]
 
 
+@pytest.mark.slow
 def test_keeps_what_all_points_show(problem, everything):
     goal, excess, time, _ = everything
     kept = screen(problem, BLOCK, keep=4).kept

@@ -95,6 +95,7 @@ def test_every_module_has_a_place_in_the_order():
     assert not unknown, f"give {sorted(unknown)} a place in LAYERS of tests/test_imports.py, on purpose"
 
 
+@pytest.mark.slow
 def test_imports_point_one_way():
     wrong = []
     for place, module, name in package_imports():
@@ -150,6 +151,7 @@ def test_command_line_starts_without_jax():
     assert done.returncode == 0, done.stderr or "import codesign.commands.cli imported jax"
 
 
+@pytest.mark.slow
 def test_a_default_run_waits_for_no_graphs_and_no_programmes():
     """networkx and the parts of SciPy cost half a second that few studies need."""
     code = (

@@ -46,6 +46,7 @@ def test_decode_and_short_prompts_read_keys_once():
     assert float(streamed_again_bytes(core(job, "decode"), 128.0, 1.0)) == 0
 
 
+@pytest.mark.slow
 def test_intensity_is_flops_over_bytes_with_finite_slopes():
     job = serving(1.0, Plan(micro_batch=4.0))
     ops = [op for op in job.workload.lower(job.layout) if isinstance(op, ComputeOp) and op.phase == "decode"]

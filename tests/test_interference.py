@@ -116,6 +116,7 @@ class TestLatency:
         assert [float(equal_switch_tree(n).switches()) for n in (32.0, 128.0)] == pytest.approx([12, 24])
 
 
+@pytest.mark.slow
 def test_log_convex_and_smooth_in_every_rate():
     tree = RealLifeFatTree(32, 4)
 
@@ -145,6 +146,7 @@ class TestSimulation:
         assert events.intra_latency_s == pytest.approx(queues.intra_latency_s, rel=1e-9)
         assert events.flow_completion_s == pytest.approx(queues.flow_completion_s, rel=1e-9)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("nodes", "share", "buffers"), [(2, 0.0, 2), (2, 0.0, 8), (8, 0.2, 8)])
     def test_saturated_throughput(self, nodes, share, buffers):
         found = simulate_events(network(nodes=nodes, buffer_messages=buffers), 1.0, share, 40e-6, 15e-6)
@@ -193,6 +195,7 @@ class TestPlanTraffic:
             for phase in ("forward", "backward", "recompute")
         }
 
+    @pytest.mark.slow
     def test_bytes_by_hand(self, scenario):
         """Llama 2 13B, tp 8, 4 sequences of 2048: gathers and scatters of 4 x 2048 x 5120 bf16 inside a node."""
         cluster, layout, workload = scenario.cluster, scenario.layout, scenario.workload
@@ -203,6 +206,7 @@ class TestPlanTraffic:
         weights = 13.0e9 / 8
         assert float(beyond) == pytest.approx(31 / 32 * weights * (4 + 2), rel=0.02)
 
+    @pytest.mark.slow
     def test_who_meets_whom(self, scenario):
         """Gradients meet the backward pass, gathered parameters the forward pass, nothing meets recomputation."""
         link = self.links(scenario)
@@ -210,20 +214,24 @@ class TestPlanTraffic:
         assert link["forward"] > link["recompute"]
         assert link["backward"] > link["recompute"]
 
+    @pytest.mark.slow
     def test_more_micro_batches_meet_the_exchange_less(self, scenario):
         few, many = self.links(scenario), self.links(scenario, **{"workload.global_batch": 1024.0})
         assert many["backward"] - 1 / 450e9 == pytest.approx((few["backward"] - 1 / 450e9) / 8, rel=1e-6)
 
+    @pytest.mark.slow
     def test_a_full_card_decides_however_fast_the_inside(self, scenario):
         slow, fast = (self.links(scenario, **{f"{self.UP}.inner.bandwidth_bytes_per_s": r}) for r in (450e9, 4e12))
         assert slow["forward"] == pytest.approx(fast["forward"])
         doubled = self.links(scenario, **{self.OUT: 100e9, f"{self.UP}.inner.bandwidth_bytes_per_s": 4e12})
         assert doubled["forward"] == pytest.approx(fast["forward"] / 2)
 
+    @pytest.mark.slow
     def test_virtual_channels_leave_only_the_shared_link(self, scenario):
         link = self.links(scenario, **{f"{self.UP}.one_queue_ratio": 0.0})
         assert 1 / 450e9 < link["forward"] < 1.5 / 450e9
 
+    @pytest.mark.slow
     def test_nothing_overlaps_nothing_meets(self, scenario):
         link = self.links(scenario, **{"plan.dp_overlap": 0.0})
         assert link["forward"] == pytest.approx(1 / 450e9)

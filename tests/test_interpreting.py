@@ -160,6 +160,7 @@ PADDED = [c for c in itertools.product(range(5), (-6, -2, 0, 3), (-5, -1, 0, 2),
           if c[1] + c[2] + max(c[0] + (c[0] - 1) * c[3], 0) >= 0]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_put_among_others():
     """Numbers before, behind and between, or cut off, of none to four numbers; three points, or one for all."""
     assert len(PADDED) > 100

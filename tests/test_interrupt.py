@@ -28,6 +28,7 @@ def started(folder: Path, *overrides: str, **environment: str) -> subprocess.Pop
     return subprocess.Popen(command, cwd=folder, env=settings, **pipes)
 
 
+@pytest.mark.slow
 def test_ctrl_c_returns_the_best_design_with_its_gap(tmp_path):
     process = started(tmp_path, *CERTIFIED)
     assert process.stdout
@@ -48,6 +49,7 @@ def test_ctrl_c_returns_the_best_design_with_its_gap(tmp_path):
     assert pd.read_parquet(folder / "designs.parquet").iloc[0]["feasible"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_work", ["what it imports", "its trace"])
 def test_ctrl_c_before_the_search_is_one_line(tmp_path, at_work):
     """Nothing is kept of another run: a trace takes seconds, and begins when the configuration is kept."""
@@ -62,6 +64,7 @@ def test_ctrl_c_before_the_search_is_one_line(tmp_path, at_work):
     assert err.strip().count("\n") == 0
 
 
+@pytest.mark.slow
 def test_a_killed_grid_goes_on_where_it_was(tmp_path):
     process = started(tmp_path, *GRID)
     while not list(tmp_path.glob(f"runs/*/{CHECKPOINT}")) and process.poll() is None:

@@ -19,6 +19,7 @@ def kept_here(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [("experiment=photonic_rack",), ("accelerator=b200", "prefill=same"), ()], ids=str)
 def test_a_composition_read_back_is_the_one_that_was_made(given, kept_here):
     files = [path for path, _ in composition.edition()]

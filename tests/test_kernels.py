@@ -129,6 +129,7 @@ def test_gradients_are_finite_differences(case):
     assert -1 - 1e-9 <= float(slopes[0] + slopes[1]) <= 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-2.0, 2.0), min_size=4, max_size=4))
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_log_convex_in_peak_and_bandwidth(name, z):

@@ -126,6 +126,7 @@ class TestCrowds:
 
 
 class TestOpenLoop:
+    @pytest.mark.slow
     def test_jit_and_vmap_are_the_plain_call(self):
         plain = open_loop(step(), asked())
         jitted = jax.jit(open_loop)(step(), asked())
@@ -135,6 +136,7 @@ class TestOpenLoop:
             assert float(other) == pytest.approx(float(one), rel=1e-9)
             assert np.asarray(third) == pytest.approx(float(one), rel=1e-9)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["rate", "input_tokens", "output_tokens"])
     def test_slopes_are_those_of_differences(self, name):
         def log_p99(log):
@@ -159,6 +161,7 @@ class TestOpenLoop:
         assert float(found.ttft_s.p50) == pytest.approx(alone(500.0), rel=0.02)
         assert float(found.ttft_s.p99) == pytest.approx(alone(3000.0), rel=0.05)
 
+    @pytest.mark.slow
     def test_a_bimodal_trace_is_nearer_the_simulation_than_its_moments(self):
         """At half of the load: p99 within 15 %, the median, which moments miss, within a fifth."""
         served = two_kinds(6000, 11, 6.0)
@@ -178,6 +181,7 @@ class TestOpenLoop:
                 assert error < other, name
 
 
+@pytest.mark.slow
 def test_a_pool_for_prompts_sees_both_kinds():
     """Alone, half of the prompts take the short ones' time, 99 of 100 the long ones'."""
     demand = asked(rate=1e-6)
@@ -207,6 +211,7 @@ class TestTraces:
         file.write_text("arrival_s,input_tokens,output_tokens\n" + text)
         return file
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workload", ["at_rate", "continuous"])
     def test_a_study_keeps_its_lengths(self, workload, path):
         scenario = scenario_from_config(*self.DESIGN, f"workload={workload}", f"workload.trace={path}")
@@ -216,6 +221,7 @@ class TestTraces:
         assert scenario.workload.prompt_kinds == pytest.approx(np.array(kinds_of(drawn.prompts)))
         assert numbers_of(scenario)["ttft_s"] > 0
 
+    @pytest.mark.slow
     def test_percentiles_follow_them(self, path):
         scenario = scenario_from_config(*self.DESIGN, "workload=at_rate", f"workload.trace={path}")
         bare = dataclasses.replace(scenario.workload, prompt_kinds=(), answer_kinds=())
@@ -229,6 +235,7 @@ class TestTraces:
         assert main([*arguments, "+workload.prompt_kinds=[[1,1,0]]"]) == 2
         assert "which says them as well: leave one out" in capsys.readouterr().err
 
+    @pytest.mark.slow
     def test_are_simulated(self, path, capsys):
         arguments = ["simulate", *self.DESIGN, "workload=at_rate", f"workload.trace={path}", "--requests", "500"]
         assert main([*arguments, "--json"]) == 0

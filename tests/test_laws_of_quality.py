@@ -63,6 +63,7 @@ def test_slopes_batches_and_curvature(cls):
         assert np.all(found < 0)  # more is better, but for rounding after training
 
 
+@pytest.mark.slow
 def test_what_was_printed():
     assert float(shipped("besiroglu").at(70e9, 1.4e12)) == pytest.approx(1.9739, abs=1e-4)
     joint = shipped("ludziejewski")

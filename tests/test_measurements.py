@@ -232,6 +232,7 @@ def test_options_that_are_not_known_are_set_aside_with_a_note(tmp_path):
     assert messages == ["t.csv: 1 rows set aside, distribution lumpy is not known"]
 
 
+@pytest.mark.slow
 def test_unknown_devices_of_every_kind_are_named_and_nothing_else_happens(tmp_path):
     for schema in SCHEMAS:
         if schema.name in ("peaks", "calculon"):

@@ -200,6 +200,7 @@ def answers(memory) -> jnp.ndarray:
     return jnp.log(jnp.stack([jnp.asarray(each) for each in told]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_finite_over_the_legal_box_with_slopes_as_differences_say(name):
     memory = MEMORIES[name]

@@ -205,6 +205,7 @@ def test_there_are_sixty_twice():
     assert min(len(FIRST), len(SECOND)) >= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ALL)
 def test_a_mistake_has_one_line(command: str, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

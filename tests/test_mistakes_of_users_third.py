@@ -127,6 +127,7 @@ def test_there_are_sixty_and_more():
     assert len(set(ALL)) == len(ALL) >= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ALL)
 def test_a_mistake_has_one_line_and_leaves_nothing(command: str, capsys, room, monkeypatch):
     monkeypatch.chdir(room)

@@ -66,6 +66,7 @@ def workload(rng: np.random.Generator, plans: int) -> Posynomials:
     return Posynomials(rows, np.full(2, np.log(100.0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "seed"), [("log_sum", 0), ("sum", 2), ("worst", 0), ("cvar", 1)])
 def test_bound_and_design_against_every_tuple_solved_for_itself(how, seed):
     rng = np.random.default_rng(seed)
@@ -160,6 +161,7 @@ def mixed():
     return mix, problems, mix.run(problems["short"], 0)
 
 
+@pytest.mark.slow
 def test_mix_on_the_model_is_certified_and_shares_its_hardware(mixed):
     _, problems, trace = mixed
     found = trace.certificate
@@ -210,6 +212,7 @@ def test_refusals(given, said):
         Mix(**given)
 
 
+@pytest.mark.slow
 def test_mix_from_the_configuration():
     study = study_from_config("search=mix", "cluster.device_count=512")
     assert list(study.search.problems) == ["gpt3_175b", "megatron_22b"]

@@ -305,6 +305,7 @@ def test_tensor_ranks_gather_what_their_experts_work_on(ep, shared, sequence_par
     assert volume["all_gather"] == copies + whole * sequence_parallel + again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tp", [1.0, 8.0])
 def test_one_expert_is_a_dense_layer_with_a_router(tp):
     def cost(part) -> tuple[float, float, float]:
@@ -365,6 +366,7 @@ TRAINED = Plan(tp=4.0, pp=16.0, ep=8.0, sequence_parallel=1.0, zero=1.0, recompu
 SERVED = Plan(tp=8.0, ep=4.0, micro_batch=64.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["training", "serving"])
 def test_deepseek_v3_has_finite_metrics_and_gradients(kind):
     deepseek, plan = model("deepseek_v3"), TRAINED if kind == "training" else SERVED
@@ -401,6 +403,7 @@ def test_a_single_expert_has_finite_gradients():
     assert float(slope.expert_width) > 0
 
 
+@pytest.mark.slow
 def test_no_layers_leave_embedding_and_head():
     for part in (MixtureOfExperts(8.0, 2.0, 4096.0), DenseFeedForward(4096.0)):
         empty = eqx.tree_at(lambda m: m.layers, layer_only(part), jnp.asarray(0.0))

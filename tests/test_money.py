@@ -60,6 +60,7 @@ def test_h100_node_power(h100):
     assert NODE_W[0] < node < NODE_W[1]
 
 
+@pytest.mark.slow
 def test_training_draws_less_than_provisioned(h100):
     """A busy cluster stays under its provisioned power, and above the three quarters of a node's rating observed."""
     metrics = evaluate(h100)

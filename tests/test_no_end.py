@@ -94,6 +94,7 @@ def test_nobody_wins_a_draw_that_nobody_sustains():
     assert len(_wins(np.zeros((0,)), maximised=False)) == 0
 
 
+@pytest.mark.slow
 def test_more_load_takes_ends_away_one_after_the_other(at_rate):
     """With a value that is sustained, then near the edge, then with one that is not: shares rise, ends go."""
     shares = []
@@ -109,6 +110,7 @@ def test_more_load_takes_ends_away_one_after_the_other(at_rate):
     assert shares[0] == 0 < shares[1] < shares[2] == 1
 
 
+@pytest.mark.slow
 def test_a_job_without_a_load_has_no_such_column():
     found = uncertain(scenario_from_config("workload=continuous", *SERVED))
     assert found.unsustained is None
@@ -116,6 +118,7 @@ def test_a_job_without_a_load_has_no_such_column():
     assert all(math.isfinite(end) for pair in found.intervals.values() for end in pair)
 
 
+@pytest.mark.slow
 def test_designs_that_pile_up_lose_to_those_that_do_not(at_rate):
     """What is lost where only another design sustains the load has no end; where none does nothing is lost."""
     idle = moved(at_rate, 1.0)
@@ -177,6 +180,7 @@ def test_a_design_is_told_with_its_draws():
     assert "TTFT 200 ms to no end. In 62.0% of the draws" in told
 
 
+@pytest.mark.slow
 def test_evaluate_says_it(capsys):
     arguments = ["evaluate", "workload=at_rate", *SERVED, "workload.arrivals_per_s=7.5", KERNELS]
     assert main(arguments) == 0
@@ -201,6 +205,7 @@ def test_a_comparison_draws_and_says_it():
     assert pictures(found)["comparison"].startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_run_keeps_it_in_frames_page_and_figures(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     fixed = [f"space.plan.{name}=[{value}]" for name, value in (("tp", 4), ("pp", 2), ("attention_dp", 4))]
@@ -241,6 +246,7 @@ def test_first_tokens_below_their_interval_are_said():
     assert load_text({"ttft_s": 1.0, "ttft_s_low": 1.1}) == ""  # beside others it would stand under each
 
 
+@pytest.mark.slow
 def test_first_tokens_of_a_draw_count_in_an_agreement():
     """Three times later: the rate at which a third of the limit is kept, and what is then seen is within the limit."""
     asked = ("workload=goodput", *SERVED, "workload.agreement.tpot_s=0.2")

@@ -35,6 +35,7 @@ def test_every_notebook_is_here():
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(LESS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LESS)
 def test_a_notebook_runs(name: str, capsys):
     names: dict = {"__name__": "notebook"}

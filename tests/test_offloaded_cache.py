@@ -35,6 +35,7 @@ def numbers(work=ContinuousServing, more=None, **plan):
     return numbers_of(Scenario(cluster(16.0), work(model=gpt3(), **LENGTHS, **(more or {})), laid))
 
 
+@pytest.mark.slow
 def test_room_by_hand():
     """Half of 96 layers' cache afar leaves half near, and two of the 96 layers of what is afar."""
     plain, half, all_ = (numbers(offload_kv_cache=share) for share in (0.0, 0.5, 1.0))
@@ -66,6 +67,7 @@ def test_more_afar_is_less_near_and_no_faster(work):
     assert (np.diff([one["ttft_s"] for one in found]) >= 0).all()  # a prompt's kernels may hide all of it
 
 
+@pytest.mark.slow
 def test_goodput_has_the_same_choice():
     """A prompt's cache is as large whatever the rate: the agreement ends sooner with the cache afar."""
     plain, afar = (
@@ -76,6 +78,7 @@ def test_goodput_has_the_same_choice():
     assert afar[FAR] == pytest.approx(plain[NEAR])
 
 
+@pytest.mark.slow
 def test_slopes_are_differences():
     """By the link and by the share itself, where what crosses is seen."""
     base = Scenario(
@@ -101,6 +104,7 @@ def _slope(scenario, path, at):
     return float(jax.grad(lambda value: evaluate(replace(scenario, {path: value})).extra["tpot_s"])(jnp.asarray(at)))
 
 
+@pytest.mark.slow
 def test_every_row_is_proven_where_the_cache_may_be_offloaded():
     """In links to the host and HBM; the share is a field of the plan."""
     _, judgement, _ = curvature.walked([
@@ -110,6 +114,7 @@ def test_every_row_is_proven_where_the_cache_may_be_offloaded():
     assert judgement.unproven == {}
 
 
+@pytest.mark.slow
 def test_the_closed_form_is_near_the_simulation():
     """Steps that bring half of the cache, on an engine whose blocks have both tiers' room."""
     design = (
@@ -152,6 +157,7 @@ def test_offloading_the_cache_is_among_what_would_help():
     assert not shortage(near)
 
 
+@pytest.mark.slow
 def test_sessions_between_two_turns_keep_their_room():
     """Four for each of sixteen decodes: prompt, answer and half a block each; no time; blocks that are left."""
     plain, kept = numbers(), numbers(more={"idle_sessions": 4.0})

@@ -30,6 +30,7 @@ def asked(**changes):
     return answer(traced(STEP), traced(ASK | changes))
 
 
+@pytest.mark.slow
 def test_alone_nothing_is_waited_for():
     found = asked(rate=1e-6)
     mixed = 0.004 + 4e-5 * 1500 + 4e-10 * 1500**2 / 2 * (1 + 0.4**2)
@@ -46,6 +47,7 @@ def test_everything_grows_with_the_rate():
     assert float(asked(gap_cv=2.0).ttft_s.mean) > float(found[2].ttft_s.mean)
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_solution():
     """Central differences of means and percentiles, through the balance of decodes and steps."""
     outputs = [(name, share) for name in ("ttft_s", "tpot_s") for share in ("mean", "p50", "p99")]
@@ -65,6 +67,7 @@ def test_derivatives_are_those_of_the_solution():
             np.testing.assert_allclose(np.asarray(slopes[name]), difference, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_rounds_are_enough(monkeypatch):
     """Percentiles of TTFT against those after many more rounds of Newton's method, at 240 engines and loads."""
     rng = np.random.default_rng(3)
@@ -89,6 +92,7 @@ def test_rounds_are_enough(monkeypatch):
     assert np.quantile(off, 0.98) < 5e-3  # what few sums lie near: a share that many values have
 
 
+@pytest.mark.slow
 def test_a_table_of_steps_answers_alike():
     decodes, tokens = np.linspace(0, 300, 301), np.array([0.0, 1.0, 500.0, 1000.0, 1500.0, 2048.0])
     linear = 0.004 + np.maximum(0.006, 4e-5 * (decodes[:, None] + tokens))
@@ -107,6 +111,7 @@ def test_more_than_can_be_served_is_refused():
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_simulation_is_near(monkeypatch):
     """A cheap sample of `benchmarks/serving.py`; bars in the mean are 3 and 5 per cent."""
     monkeypatch.setattr(benchmark, "REQUESTS", 2500)

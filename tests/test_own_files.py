@@ -73,6 +73,7 @@ def mine(tmp_path: Path) -> Path:
     return written(tmp_path / "it's mine, all", accelerator__chip=CHIP, experiment__rack=RACK)
 
 
+@pytest.mark.slow
 def test_own_files_inherit_are_listed_with_their_origin_and_say_where_numbers_come_from(mine: Path):
     study = study_from_config("experiment=rack", conf=mine)
     assert study.scenario.cluster.accelerator.name == "chip"
@@ -91,6 +92,7 @@ def test_own_files_inherit_are_listed_with_their_origin_and_say_where_numbers_co
         scenario_from_config("accelerator=chip")
 
 
+@pytest.mark.slow
 def test_a_command_takes_the_folder_and_a_file_that_changes_is_read_anew(mine: Path, capsys: pytest.CaptureFixture):
     assert main(["list", "accelerator", "chip", "--conf", str(mine)]) == 0
     assert "Our chip" in capsys.readouterr().out
@@ -102,6 +104,7 @@ def test_a_command_takes_the_folder_and_a_file_that_changes_is_read_anew(mine: P
     assert float(scenario_from_config("accelerator=h100_sxm", conf=str(mine)).cluster.accelerator.tdp_w) != 600
 
 
+@pytest.mark.slow
 def test_nothing_is_composed_once_the_search_has_begun(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The devices of the designs are named by the files as they were when the study was composed."""
     few = ("plan.virtual_stages=1", "~space.plan", "+space.plan={tp: [4, 8], pp: [1]}")
@@ -124,6 +127,7 @@ def test_nothing_is_composed_once_the_search_has_begun(mine: Path, tmp_path: Pat
     assert text.startswith("HBM capacity 150 GB (catalogue: ")
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_files_it_was_composed_with(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     few = ("plan.virtual_stages=1", "~space.plan", "+space.plan={tp: [4, 8], pp: [1]}")
     study = study_from_config("accelerator=chip", "model=llama31_8b", "search=certified", *few, conf=mine)
@@ -277,6 +281,7 @@ def test_a_new_file_works_as_it_is_written(tmp_path: Path, capsys: pytest.Captur
         assert printed.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_worker_needs_no_own_files(mine: Path):
     """What is sent to processes, to Ray and to Slurm is built: none of them looks for the folder."""
     few = ("space.plan.tp=[1]", "space.plan.micro_batch=[1,2]")

@@ -82,6 +82,7 @@ print(json.dumps([said, str(conf_dir()), str(experiments_folder()), len(availabl
 """
 
 
+@pytest.mark.slow
 def test_what_is_installed_works_from_an_empty_folder(tmp_path: Path):
     """The layout of the wheel, as the build file says it; `run_documented.py --codesign PATH` runs a built one."""
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]

@@ -148,6 +148,7 @@ def test_hypervolume_of_two_metrics_lies_between_what_is_found_and_what_is_prove
     assert ratios[1] > 0.97
 
 
+@pytest.mark.slow
 def test_front_of_three_metrics_against_a_fine_grid():
     """No grid point within a design's levels lies below its bound; a few levels hold most of what the grid does."""
     walk = walked((GOAL, "energy", "money"), 3, between=6)
@@ -259,6 +260,7 @@ def test_interrupt_leaves_the_front_so_far():
     assert len(walk.found) == 3
 
 
+@pytest.mark.slow
 def test_front_of_a_study_is_priced_and_told():
     """End to end on the model: the frame has the designs of the certificate, none dominated, all limits kept."""
     space = DesignSpace(
@@ -286,6 +288,7 @@ def test_front_of_a_study_is_priced_and_told():
     assert front.hypervolume <= front.hypervolume_at_most
 
 
+@pytest.mark.slow
 def test_report_shows_the_front_with_its_bounds(tmp_path):
     """Three designs of a made-up run as a front: heading, gap and plan in the table, a figure, no section of proof."""
     folder = write_run(tmp_path / "run")

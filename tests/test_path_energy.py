@@ -122,6 +122,7 @@ def offloading() -> Scenario:
     return builders.training(64.0, Plan(tp=8.0, pp=4.0, micro_batch=2.0, offload_activations=1.0, scatter_sends=0.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [offloading(), builders.serving(16.0)], ids=["training", "serving"])
 def test_paths_take_the_place_of_the_links_own_energies(scenario):
     """Links without energy of their own: what is left is the ledger, priced on the paths."""
@@ -136,6 +137,7 @@ def test_paths_take_the_place_of_the_links_own_energies(scenario):
     assert not any(name.startswith("movement_j") for name in without.extra)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counting", ["physical", "celestisim"])
 def test_energy_with_paths_has_the_slopes_of_finite_differences(counting):
     scenario = routed(offloading(), dataclasses.replace(JOULES, counting=counting))

@@ -16,6 +16,7 @@ from codesign.evidence.validation.celestisim_figures import gains_by_compute
 from codesign.evidence.validation.celestisim_inference import LENGTHS, appliance_pool, at, compare, reference
 
 
+@pytest.mark.slow
 def test_every_cell_of_the_energy_tables():
     rows = [claim.row() for claim in load(available()["pfa_energy"]).cells()]
     assert len(rows) == 132 + 99
@@ -23,6 +24,7 @@ def test_every_cell_of_the_energy_tables():
     assert not missed
 
 
+@pytest.mark.slow
 def test_headlines_with_the_fitted_constants():
     ours = compare(reference(), "405B")
     assert ours["throughput_gain"].max() == pytest.approx(3.66, rel=0.05)
@@ -42,6 +44,7 @@ def test_the_figures_headline_is_one_sentence_of_whole_words():
     )
 
 
+@pytest.mark.slow
 def test_no_text_of_the_package_was_cut_into_empty_pieces():
     """No string that is written in pieces has one that says nothing."""
     for path in sorted(Path(codesign.__file__).parent.rglob("*.py")):

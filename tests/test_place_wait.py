@@ -86,6 +86,7 @@ def test_who_comes_in_clumps_waits_more():
     assert float(clumped.seconds) == pytest.approx(float(poisson.seconds) * (4 + 1) / 2, rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.floats(1, 4096), st.floats(1e-6, 1.5), st.floats(0, 1), st.floats(0, 10), st.floats(0, 3)
@@ -103,6 +104,7 @@ def test_finite_with_slopes(most: float, load: float, grows: float, gap_cv: floa
     assert float(slope) >= 0
 
 
+@pytest.mark.slow
 def test_slopes_are_those_of_differences():
     """Of late and seconds, along load, places, what steps grow by and both variations."""
     at = (24.0, 0.85, 0.4, 1.5, 0.7)
@@ -157,6 +159,7 @@ def test_the_simulation_is_near(most: int, rate: float, gap_cv: float) -> None:
     assert float(found.e2e_s.p50) == pytest.approx(served["e2e_s.p50"], rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "output_cv"), [(4, 0.5), (4, 1.0), (24, 1.0)])
 def test_whole_requests_of_two_pools_wait_once(most: int, output_cv: float) -> None:
     """Times between tokens count a wait by 1 / length, the more the shorter; a request counts it once."""

@@ -26,6 +26,7 @@ def few_rows(monkeypatch):
     monkeypatch.setattr(blocks, "MOST_ROWS", 100)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize(("name", "block"), [("photonic", 1), ("photonic", 4096), ("serving", 64)])
 def test_short_programs_say_what_the_whole_program_says(name, block, monkeypatch):

@@ -95,6 +95,7 @@ def test_the_optimum_is_bracketed_by_an_exhaustive_search():
     assert found.bound <= math.exp(priced.goal[priced.feasible].min()) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_work_goes_to_another_process(problem, proofs):
     work = pickle.loads(pickle.dumps(PartWork(problem, MAKER, SEARCH.effort, 0, 3)))
     assert alike(work(plan_parts(problem, 6)[2]), proofs[2])

@@ -22,6 +22,7 @@ def least(*overrides: str) -> codesign.Solution:
     return codesign.solve(study_from_config("accelerator=h200", "workload=training", *overrides))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workload", ["training", "training_fp8", "training_run", "serving", "serving_fp8", "continuous"]
 )
@@ -31,6 +32,7 @@ def test_experts_are_laid_over_devices_where_there_are_some(workload):
     assert set(plans(f"workload={workload}", f"model={DENSE}", MANY, *more)["ep"]) == {1.0}
 
 
+@pytest.mark.slow
 def test_what_is_proven_best_of_all_plans_beats_what_is_proven_best_without_experts_over_devices():
     free, held = least(MANY, f"model={SPARSE}"), least(MANY, f"model={SPARSE}", "space.plan.ep=[1]")
     assert free.certified
@@ -39,6 +41,7 @@ def test_what_is_proven_best_of_all_plans_beats_what_is_proven_best_without_expe
     assert free.best["objective"] < 0.95 * held.bound  # no plan without them comes within 5 %
 
 
+@pytest.mark.slow
 def test_a_context_that_no_device_holds_is_cut_over_devices():
     long = ("model=llama31_70b", "workload.sequence=131072", "workload.global_batch=32", "cluster.device_count=512")
     free, held = least(*long), least(*long, "space.plan.cp=[1]")
@@ -46,6 +49,7 @@ def test_a_context_that_no_device_holds_is_cut_over_devices():
     assert free.best["objective"] < 0.8 * held.bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["disaggregated", "disaggregated_goodput"])
 def test_two_pools_lay_experts_over_devices_each_its_own_way(workload):
     more = (f"workload={workload}", "prefill=same", "space.plan.micro_batch=[64]", "space.plan.chunk=[512]")
@@ -56,6 +60,7 @@ def test_two_pools_lay_experts_over_devices_each_its_own_way(workload):
     assert set(dense["ep"]) == set(dense["prefill_ep"]) == {1.0}
 
 
+@pytest.mark.slow
 def test_two_pools_spread_experts_over_engines_that_they_have():
     told = ("workload=disaggregated_fp8", "prefill=same", "model=deepseek_v3", "space.plan.micro_batch=[512]")
     free, held = (

@@ -154,6 +154,7 @@ def test_an_origin_of_its_own_is_taken_as_it_is():
     assert found.text.endswith("usual is about 2.5 GT/s to 128 GT/s (PCIe 1.0 to 7.0); for 16 GT/s write 1.6e+10")
 
 
+@pytest.mark.slow
 def test_the_report_shows_them_in_a_box_of_their_own(tmp_path: Path):
     run = write_run(tmp_path / "run")
     assert "Unusual inputs" not in build_report(run).read_text(encoding="utf-8")

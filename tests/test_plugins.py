@@ -77,6 +77,7 @@ def ran_together(installed: Path, *commands: Sequence[str]) -> list[Done]:
     return [Done(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_what_a_plugin_brings_is_listed_priced_searched_and_under_contract(installed: Path):
     *lists, found, done, checked = ran_together(
         installed,
@@ -97,6 +98,7 @@ def test_what_a_plugin_brings_is_listed_priced_searched_and_under_contract(insta
     assert checked.stdout.splitlines() == [f"codesign_torus.{name}: keeps its contract" for name in brought]
 
 
+@pytest.mark.slow
 def test_a_family_of_workloads_is_certified_checked_and_told_in_its_own_words(installed: Path):
     """Sampling from a diffusion transformer: fields, axes, rules and words of its own."""
     refusals = {
@@ -126,6 +128,7 @@ def test_a_family_of_workloads_is_certified_checked_and_told_in_its_own_words(in
     assert "verified: no usd_per_million_tokens below" in checked.stdout
 
 
+@pytest.mark.slow
 def test_a_plugin_that_breaks_is_told_in_one_line(installed: Path, tmp_path: Path):
     broken = tmp_path / "site"
     shutil.copytree(installed, broken, ignore=shutil.ignore_patterns("runs"))
@@ -156,6 +159,7 @@ def test_a_plugin_that_breaks_is_told_in_one_line(installed: Path, tmp_path: Pat
     assert "names the package 'codesign_torus', which cannot be imported" in ran(broken, "evaluate").stderr
 
 
+@pytest.mark.slow
 def test_a_file_of_an_option_that_exists_is_refused(installed: Path, tmp_path: Path):
     twice = tmp_path / "site"
     shutil.copytree(installed, twice, ignore=shutil.ignore_patterns("runs"))
@@ -166,6 +170,7 @@ def test_a_file_of_an_option_that_exists_is_refused(installed: Path, tmp_path: P
     assert "fabric=scin is two files" in refused.stderr
 
 
+@pytest.mark.slow
 def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
     """One package with all of them, installed as its own pyproject says, priced and searched."""
     for kind in KINDS:

@@ -51,6 +51,7 @@ def changed(scenario: Scenario, **fields: float) -> Scenario:
     return dataclasses.replace(scenario, plan=plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["at_rate", "agreed"])
 def test_without_a_pool_it_is_the_one_that_there_was(kind, request):
     """Every metric of the workload of one pool, to rounding."""
@@ -66,6 +67,7 @@ def test_without_a_pool_it_is_the_one_that_there_was(kind, request):
         assert found[name] == pytest.approx(value, rel=1e-6), name
 
 
+@pytest.mark.slow
 def test_a_prompt_alone_takes_its_steps(at_rate):
     """Against steps that are tabulated one by one, and a step of one decode after half a step and the crossing."""
     work = dataclasses.replace(at_rate.workload, arrivals_per_s=jnp.asarray(1e-6), input_cv=jnp.asarray(0.0))
@@ -176,6 +178,7 @@ def told(known):
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_slopes_are_differences_and_transformations_agree():
     """Means, percentiles and goodput along a direction in which everything moves; compiled, batched, by NumPy.
 
@@ -196,6 +199,7 @@ def test_slopes_are_differences_and_transformations_agree():
     assert np.isfinite(np.asarray(found)).all()
 
 
+@pytest.mark.slow
 def test_the_walk_calls_none_of_it_proven():
     """Percentiles and goodput are for reports and searches that prove nothing."""
     small = {"tp": [8], "pp": [1], "micro_batch": [32, 64], "chunk": [2048], "device_count": [16],

@@ -17,6 +17,7 @@ def whole(*overrides: str) -> float:
     return float(accelerator.capex_usd() + accelerator.hbm.price_usd())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LISTED))
 def test_the_shipped_list_says_what_the_catalogue_says(name):
     assert whole(f"accelerator={name}") == pytest.approx(LISTED[name], rel=2e-3)
@@ -43,6 +44,7 @@ def quotes(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_a_list_of_ones_own_prices_the_whole_device_and_memory_that_varies_still_costs(quotes):
     with own_files(quotes("usd_per_device: {h200: $28k, b200: 42000}\n")):
         assert whole("accelerator=h200", "prices=quotes") == pytest.approx(28_000.0)
@@ -55,6 +57,7 @@ def test_a_list_of_ones_own_prices_the_whole_device_and_memory_that_varies_still
     assert (told.kind, told.note) == ("assumed", "28,000 USD listed less memory, 2,725 USD")
 
 
+@pytest.mark.slow
 def test_a_pool_for_prompts_is_priced_by_the_same_list(quotes):
     asked = ("accelerator=h200", "prices=quotes", "workload=disaggregated", "prefill=other")
     with own_files(quotes("usd_per_device: {h200: 28000, b200: 42000}\n")):
@@ -63,6 +66,7 @@ def test_a_pool_for_prompts_is_priced_by_the_same_list(quotes):
     assert float(pool.capex_usd() + pool.hbm.price_usd()) == pytest.approx(42_000.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "asked", "words"),
     [

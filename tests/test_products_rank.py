@@ -28,6 +28,7 @@ def ranked():
     return found.feasible.set_index("candidate")
 
 
+@pytest.mark.slow
 def test_they_rank_by_price_and_by_rate(ranked):
     assert list(ranked.index) == ORDER
     assert ranked["usd_per_million_tokens"].is_monotonic_increasing

@@ -109,6 +109,7 @@ def row(groups: float, tokens: float, spread: bool) -> Job:
     )).prefill  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [False, True])
 def test_groups_that_are_all_at_work_compute_more_than_one_after_the_other(spread):
     """A prompt is attended by one group, whatever the others do: eight prompts take much less than eight times one."""

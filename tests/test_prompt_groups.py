@@ -41,6 +41,7 @@ def numbers(scenario: Scenario, **fields: float) -> dict[str, float]:
     return {name: float(value) for name, value in evaluate(changed(scenario, **fields)).flat().items()}
 
 
+@pytest.mark.slow
 def test_a_chunk_of_its_own_is_the_pools_alone(two):
     """With the plan's chunk for both, or another for decodes: times of prompts follow the pool's."""
     same, own = numbers(two, chunk=512.0), numbers(two, chunk=2048.0, prefill_chunk=512.0)
@@ -69,6 +70,7 @@ def test_groups_take_a_prompt_each(two):
     assert both["tpot_s"] > one["tpot_s"]  # the cache leaves over half the links
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{"prefill_attention_dp": 2.0}, {"prefill_chunk": 256.0}])
 def test_the_closed_form_is_near_the_simulation(two, fields):
     """At nearly the rate at which the pool is as busy as the plan says."""
@@ -85,6 +87,7 @@ def test_the_closed_form_is_near_the_simulation(two, fields):
     assert closed["ttft_s"] == pytest.approx(float(served.ttft_s.mean()), rel=0.1)
 
 
+@pytest.mark.slow
 def test_every_row_is_proven_with_groups_and_chunks():
     _, judgement, _ = curvature.walked([
         "experiment=disaggregation", "space.plan.tp=[8]", "space.plan.pp=[1]", "space.plan.micro_batch=[16,64]",
@@ -110,6 +113,7 @@ def test_groups_that_cannot_be(override: str, words: tuple[str, ...]):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_at_a_rate_groups_are_more_engines():
     """A queue of two servers, each of which takes a prompt longer."""
     asked = (*DESIGN, "workload=disaggregated_at_rate", "workload.arrivals_per_s=1")

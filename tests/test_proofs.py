@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import EXPERIMENTS, mostly_slow
 
 from codesign.config import available
 
@@ -33,11 +34,12 @@ def judged(name):
     return judgement
 
 
-@pytest.mark.parametrize("name", PROVEN)
+@pytest.mark.parametrize("name", mostly_slow(PROVEN, quick=EXPERIMENTS))
 def test_an_experiment_is_proven_by_the_walk(name):
     assert judged(name).unproven == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_an_exception_names_the_component(name):
     assert any(EXCEPTIONS[name] in why for why in judged(name).unproven.values())

@@ -65,6 +65,7 @@ def test_what_a_model_that_is_trained_sums_is_not_rounded():
     assert float(evaluate(rounded(trained)).flat()[METRIC]) == 0.0
 
 
+@pytest.mark.slow
 def test_slopes_by_differences_and_the_same_in_every_way_of_calling():
     base = rounded(SERVED)
 

@@ -109,6 +109,7 @@ UP, OUT = "cluster.network.scale_up.fabric", "cluster.network.scale_out.fabric"
 class TestStudies:
     """Through `evaluate`, in training and in serving."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("overrides", "metric"), [(TRAINED, "time_s"), (SERVED, "tpot_s")], ids=["train", "serve"])
     def test_others_lengthen_collectives_and_sends(self, overrides, metric):
         base = scenario_from_config(*overrides)
@@ -120,6 +121,7 @@ class TestStudies:
         assert times == sorted(times)
         assert times[2] > 1.01 * times[0]
 
+    @pytest.mark.slow
     def test_bursts_and_what_leaves_are_the_plan_s_own(self):
         """Llama 2 13B, tp 8, 4 sequences: gathers of 7/8 x 84 MB in 7 messages inside, gradients over 31 beyond."""
         scenario = scenario_from_config(*TRAINED)

@@ -26,6 +26,7 @@ def printed(code: str, where: str) -> str:
     return out.getvalue()
 
 
+@pytest.mark.slow
 def test_the_example_prints_what_stands_below_it():
     (code,) = programs(README)
     (shown,) = re.findall(r"```text\n(.*?)```", README, flags=re.DOTALL)
@@ -75,6 +76,7 @@ def test_errors_of_the_readme_are_those_of_the_tables():
         assert known[stratum] == tuple(numbers), stratum
 
 
+@pytest.mark.slow
 def test_a_study_is_solved_as_shown(capsys: pytest.CaptureFixture[str]):
     """On a tenth of the plans, which is what differs from the text."""
     code = programs(ON_PYTHON)[1].replace(
@@ -87,6 +89,7 @@ def test_a_study_is_solved_as_shown(capsys: pytest.CaptureFixture[str]):
     assert certified == "True"
 
 
+@pytest.mark.slow
 def test_a_grid_of_slopes_is_computed_as_shown():
     code, _ = programs(ON_PYTHON)
     text = printed(code, "docs/how-to/python.md")

@@ -218,6 +218,7 @@ def corners(count: int, seed: int) -> np.ndarray:
     return low + share**3 * (high - low)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_finite_everywhere_with_slopes_as_differences_say(name: str):
     """Values and slopes over the legal box; slopes in the middle against differences; jit = vmap = plain."""

@@ -185,6 +185,7 @@ class TestRunning:
     def test_what_keeps_the_tolerance_of_every_search_is_taken(self):
         check_outcome(scenario_from_config(SMALL), self.numbers)
 
+    @pytest.mark.slow
     def test_a_node_beyond_saturation(self, capsys):
         said = line(capsys, "evaluate", "experiment=busy_node", f"{UP}=500e9")
         assert f"{UP} = 5e+11: others take 2 of the rate" in said
@@ -197,6 +198,7 @@ class TestRunning:
             1 / (1 - float(node.taken_ratio(group)))
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("variant", ["hosts", "contended", "queued"])
     def test_no_variant_of_a_network_makes_a_send_faster(self, variant):
         plain, other = (
@@ -324,6 +326,7 @@ class TestFiles:
             read_load(tmp_path / "load.yaml")
 
 
+@pytest.mark.slow
 def test_a_hundred_malformed_lines_and_files(tmp_path, monkeypatch):
     """`python qa/malformed.py` tries thousands."""
     monkeypatch.syspath_prepend(str(ROOT / "qa"))

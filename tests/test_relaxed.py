@@ -108,6 +108,7 @@ def test_nearest_plans_by_brute_force():
         np.testing.assert_allclose(np.sort(distance[found]), np.sort(distance)[:3])
 
 
+@pytest.mark.slow
 def test_finds_the_certified_optimum_of_a_small_space():
     space = DesignSpace({"tp": [4, 8, 16], "micro_batch": [1, 4, 16, 64]}, {"up": Continuous(UP, 100e9, 900e9)})
     problem = Problem(serving(), space, Objective("usd_per_million_tokens", limits={"tpot_s": 0.03}))

@@ -78,6 +78,7 @@ def page_of(folder):
     return Page((folder / "report.html").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_page_has_every_section_and_stands_alone(built):
     page = page_of(built)
     wanted = [
@@ -118,6 +119,7 @@ def test_ticks_of_an_axis_are_told_apart():
     assert digits_apart(np.array([])) == 3
 
 
+@pytest.mark.slow
 def test_same_run_gives_same_bytes(built):
     files = ["report.html", *(f"figures/{path.name}" for path in (built / "figures").iterdir())]
     first = {name: (built / name).read_bytes() for name in files}
@@ -337,6 +339,7 @@ def test_recommendation_models_count_samples(folder):
     assert [label for label, _, _ in wording.key_figures(run) if "oken" in label] == []
 
 
+@pytest.mark.slow
 def test_limits_that_are_broken_are_marked(folder):
     frame = pd.read_parquet(folder / "designs.parquet")
     frame["feasible"], frame["capex_usd"] = False, 90e6
@@ -349,6 +352,7 @@ def test_limits_that_are_broken_are_marked(folder):
     assert "breaks a limit" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "heading"),
     [("ops.parquet", "Roofline"), ("elasticities.parquet", "Constants used"), ("versions.json", "How to repeat it")],
@@ -361,6 +365,7 @@ def test_missing_file_leaves_a_note(folder, file, heading):
     assert any(f"Left out: {file} is absent" in words for words in page.words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["breakdown_s.", "memory_bytes.", "capex.", "usd_per_million_tokens"])
 def test_missing_columns_leave_a_note(folder, prefix):
     frame = pd.read_parquet(folder / "designs.parquet")
@@ -376,6 +381,7 @@ def test_bare_run_is_still_a_page(tmp_path):
     assert any("1.50\u202fs" in words for words in page.words)
 
 
+@pytest.mark.slow
 def test_rebuilding_leaves_no_stale_picture(folder):
     build_report(folder)
     (folder / "ops.parquet").unlink()
@@ -401,6 +407,7 @@ def test_what_is_no_run_is_refused(folder, spoil, message):
         build_report(folder)
 
 
+@pytest.mark.slow
 def test_words_of_a_config_cannot_become_markup(folder):
     (folder / "overrides.txt").write_text("name=<script>alert(1)</script>\n", encoding="utf-8")
     frame = pd.read_parquet(folder / "designs.parquet")

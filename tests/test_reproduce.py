@@ -189,6 +189,7 @@ def test_long_tables_are_linked_and_verdicts_fall_back_to_the_bar(tmp_path):
     assert len(pd.read_csv(tmp_path / "long_table.csv")) == 41
 
 
+@pytest.mark.slow
 def test_committed_page_of_a_run(tmp_path):
     run = write_run(tmp_path / "run")
     page = write_run_report(run, tmp_path / "reports")

@@ -51,6 +51,7 @@ def works(count: int = 200) -> Work:
     return Work(2 * batch * sizes.prod(axis=0), batch * sizes.sum(axis=0), *sizes, batch, np.ceil(batch / 2))
 
 
+@pytest.mark.slow
 def test_a_factor_is_bounded_and_the_same_alone_in_a_batch_and_compiled(folder):
     residual, kernel, many = Residual(folder), Gemm(chip=CHIP), works()
     found = np.asarray(residual.factor(kernel, many))
@@ -119,6 +120,7 @@ def test_a_damaged_file_is_one_line(folder, spoil, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_study_with_factors_is_still_proven_log_convex(folder):
     """The factor is a constant of the plan: the walk sees through the network."""
     plain = study_from_config("space.plan.tp=[1,2]", "space.plan.pp=[1,2]")
@@ -150,6 +152,7 @@ def test_no_slope_along_the_rates_of_the_design(folder):
     np.testing.assert_allclose(slopes(learned), slopes(plain), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_training_finds_what_was_hidden_in_the_rows():
     """Products whose time is the physics times a known function of the shape; half of it remains unseen."""
     rng, count = np.random.default_rng(0), 600

@@ -40,6 +40,7 @@ def in_draws(point) -> np.ndarray:
     return np.log([float(one.time_s * one.capex_usd) for one in found])
 
 
+@pytest.mark.slow
 def test_goals_of_cases_are_those_of_the_draws_that_intervals_are_made_of(trace):
     assert spreads()
     point = {name: values[0] for name, values in trace.points.items()}
@@ -63,6 +64,7 @@ def test_its_tail_is_no_worse_than_that_of_the_design_chosen_without_draws(trace
     assert trace.certificate.bound <= trace.certificate.best <= trace.certificate.bound * (1 + 2.1e-3)
 
 
+@pytest.mark.slow
 def test_the_proof_over_draws_is_verified(trace, tmp_path):
     write_evidence(trace.evidence, tmp_path)
     certificate = derivation_of(*read_evidence(tmp_path))

@@ -92,6 +92,7 @@ def answer_of(stored: tuple[dict, dict], search: Robust, nominal: CheckedModel, 
     return verify(asked, certificate.claim, certificate, attack, 0, model=model_of(asked, nominal))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", STUDIES)
 def test_an_honest_proof_over_cases_is_verified(how, traces, kept, nominal):
     trace, search = traces[how], STUDIES[how]
@@ -179,6 +180,7 @@ def test_a_case_left_out_is_refused(traces, kept, nominal):
     assert f" {PRICE}=" in told
 
 
+@pytest.mark.slow
 def test_a_refuting_design_has_the_value_that_it_is_said_to_have_in_its_case(traces, nominal):
     """The words are those of `codesign evaluate`: leaves of the case, hardware and plan."""
     asked = asked_of(STUDIES["worst"])

@@ -50,6 +50,7 @@ def trace(problem: Problem):
     return GridThenGradient(block=64, keep=8, candidates=2, descent=descent).run(problem, seed=3)
 
 
+@pytest.mark.slow
 def test_grid_finds_what_a_plain_loop_finds(problem: Problem, screened):
     """Every plan and level one by one, by hand, against the blocked search."""
 
@@ -69,6 +70,7 @@ def test_grid_finds_what_a_plain_loop_finds(problem: Problem, screened):
     assert screened.evaluated == len(plans["tp"]) * 9
 
 
+@pytest.mark.slow
 def test_gradient_never_worse_than_grid_and_feasible(problem: Problem, trace):
     frame = designs(problem, trace, seed=3)
     feasible = frame[frame["feasible"]]
@@ -90,12 +92,14 @@ def test_an_interrupted_descent_leaves_the_grid(problem: Problem, screened, monk
     assert set(trace.method) == {"grid", "pareto"}
 
 
+@pytest.mark.slow
 def test_same_seed_same_numbers(problem: Problem, trace):
     again = GridThenGradient(block=64, keep=8, candidates=2, descent=Descent(starts=2, steps=40)).run(problem, seed=3)
     for name, column in trace.points.items():
         np.testing.assert_array_equal(column, again.points[name])
 
 
+@pytest.mark.slow
 def test_traced_once_whatever_is_asked(problem: Problem, monkeypatch):
     """Grid, proof, designs and elasticities of a study read one trace; other boxes, limits and prices need no other."""
     traces = []
@@ -132,6 +136,7 @@ def test_results_are_whole(problem: Problem, trace):
     assert front["usd_per_million_tokens"].is_monotonic_decreasing
 
 
+@pytest.mark.slow
 def test_elasticities_agree_with_reevaluation(problem: Problem, trace):
     results = collect(problem, trace, 3, {})
     row = results.elasticities.set_index("path").loc["cluster.accelerator.price_usd"]

@@ -68,6 +68,7 @@ MIXES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", [Alone(chunk_s=1e-9), Shuffled(1, chunk_s=1e-9)], ids=["alone", "shuffled"])
 @pytest.mark.parametrize("name", MIXES)
 def test_mixes_over_a_runner(name, runner):
@@ -77,6 +78,7 @@ def test_mixes_over_a_runner(name, runner):
     same(mix.run(problem, 0), mix.over(runner).run(problem, 0))
 
 
+@pytest.mark.slow
 def test_other_processes_say_the_same():
     mix, problem = two(), made()
     same(mix.run(problem, 0), mix.over(Local(2, chunk_s=1.0)).run(problem, 0))

@@ -20,6 +20,7 @@ def run(plan=None, work=None, **changes):
     return evaluate(Scenario(cluster(8.0), job, plan or Plan(tp=2.0, micro_batch=8.0)))
 
 
+@pytest.mark.slow
 def test_serves_as_continuous_batching_does():
     own, plain = run(), run(work=ContinuousServing(Transformer.example(), *ASKED))
     mine = own.flat()
@@ -53,6 +54,7 @@ def rounding(tokens: float, bits: float) -> float:
     return grown * inner ** -float(law.rounding_parameters_power) * math.exp(-bits / float(law.rounding_bits))
 
 
+@pytest.mark.slow
 def test_rounding_after_training_hurts_more_the_more_was_learnt():
     """By the format that weights are served in; in that of training or a wider one nothing is rounded."""
 

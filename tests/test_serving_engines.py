@@ -51,6 +51,7 @@ def test_an_engine_brings_its_kernels_its_all_reduce_its_exchange_and_nothing_el
     assert part(served, f"{WIRES}.provenance.all_reduce.at").startswith("vLLM_custom_graph")
 
 
+@pytest.mark.slow
 def test_an_engine_sends_tokens_to_experts_by_a_library():
     """One start for all numbers of ranks and a share of the link: means of dispatch and combine; others stay."""
     served = part(plain("framework=sglang", "model=deepseek_v3", "accelerator=b200"), f"{WIRES}.all_to_all")
@@ -97,6 +98,7 @@ def test_grouped_products_that_nobody_tuned_are_not_what_an_engine_runs(accelera
     assert narrow >= wide
 
 
+@pytest.mark.slow
 def test_a_relative_of_the_generation_stands_in_and_others_do_not():
     assert "h100_sxm vllm" in part(plain("framework=vllm", "accelerator=h200"), f"{KERNELS}.gemm.bf16.chip.label")
     own, served = (plain(*more, "accelerator=mi300x") for more in ((), ("framework=vllm",)))
@@ -111,6 +113,7 @@ def test_fused_quantisation_bounds_the_floor_of_small_formats():
     assert part(served, f"{KERNELS}.gemm.fp8.quantise_passes") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", groups.available("workload"))
 def test_every_workload_that_serves_runs_on_an_engine(workload: str) -> None:
     """Also two pools at a rate, whose classes are not called so."""

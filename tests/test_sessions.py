@@ -85,6 +85,7 @@ def test_the_simulation_finds_as_many_caches_as_there_is_room_for(room):
     assert hits == pytest.approx(float(kept_by(*values(room, 1.0))), abs=0.05)
 
 
+@pytest.mark.slow
 def test_room_and_work_of_a_share():
     """Half of the caches take half of the room; their sessions compute a fifth, the others all of their prompt."""
     work = ContinuousServing(
@@ -108,6 +109,7 @@ def test_room_and_work_of_a_share():
     assert numbers_of(some)["ttft_s"] > numbers_of(all_)["ttft_s"]
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_says_which_share_would(capsys):
     scenario = scenario_from_config(*DESIGN, "workload.idle_sessions=20")
     (said,) = fewer_kept(scenario)
@@ -121,6 +123,7 @@ def test_what_does_not_fit_says_which_share_would(capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_share_is_simulated(capsys):
     """Half of the sessions hit: the closed form within 5 % between tokens, 15 % to the first."""
     arguments = ["simulate", *DESIGN, "workload.kept_ratio=0.5", "--requests", "2000", "--json"]

@@ -42,6 +42,7 @@ def shaped(**shape) -> ShapedPlan:
     return ShapedPlan(tp=8.0, recompute="selective", zero=1.0, **shape)
 
 
+@pytest.mark.slow
 def test_a_shape_is_priced_as_the_model_of_that_shape():
     """Heads and feed-forward width follow the hidden size; everything but the loss is that of the model itself."""
     ours = evaluate(run(shaped(**OTHER)))
@@ -96,6 +97,7 @@ def test_what_is_not_given_stays_and_widths_are_whole_tiles():
         shaped(experts=8.0).shaped(gpt3())
 
 
+@pytest.mark.slow
 def test_relaxed_shapes_have_slopes():
     """Money of a run over hidden size and layers, widths not rounded, against differences."""
     start = jnp.asarray([12288.0, 96.0])
@@ -111,6 +113,7 @@ def test_relaxed_shapes_have_slopes():
     assert np.all(slopes > 0)
 
 
+@pytest.mark.slow
 def test_listed_shapes_are_certified_with_the_machine():
     """A small space of shapes and plans, one number of hardware: proven, and no better by hand."""
     scenario = run(shaped(kv_heads=8.0))
@@ -135,6 +138,7 @@ def test_listed_shapes_are_certified_with_the_machine():
             assert float(there.get("usd_to_train")) >= found * (1 - 1e-3)
 
 
+@pytest.mark.slow
 def test_tokens_and_context_of_the_plan_take_the_place_of_the_job_s():
     job = evaluate(run(shaped()))
     other = evaluate(run(shaped(tokens=2e11, context=4096.0)))

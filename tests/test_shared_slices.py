@@ -88,6 +88,7 @@ def told(name):
 
 
 class TestFormula:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", RACKS)
     @pytest.mark.parametrize("load", [0.15, 0.4, 0.65, 1.1, 2.0, 8.0])
     def test_within_two_points_of_the_simulation(self, name, load):
@@ -95,6 +96,7 @@ class TestFormula:
         seen = simulate(make(), MIXES["uniform 1-16"], load, 12_000, seed=5, look_every=10**9).acceptance
         assert float(told(name)(jnp.asarray(load))) == pytest.approx(seen, abs=0.02)
 
+    @pytest.mark.slow
     def test_the_files_of_the_configuration_hold_these_ratios(self):
         for option, name in (
             ("shared_rack", "circuits"),

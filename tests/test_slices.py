@@ -75,6 +75,7 @@ def headline(scenario: Scenario):
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLICES)
 def test_priced_and_differentiable_in_every_number_of_its_own(name):
     scenario, (options, _, path, low, high, more_is_better) = scenario_of(name), SLICES[name]
@@ -94,6 +95,7 @@ def test_priced_and_differentiable_in_every_number_of_its_own(name):
     assert seconds[-1] < seconds[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLICES)
 def test_found_by_the_search(name):
     """Four plans and three levels of the slice's own number: the exhaustive search takes the better end."""
@@ -168,6 +170,7 @@ class TestCachedPool:
         assert float(pool.peak_power_w()) == pytest.approx(3.35e12 * 4e-11 + 400e9 * (1e-10 + 8e-11) + 20)
         assert float(pool.peak_power_w()) >= float(pool.bandwidth() * pool.energy() + pool.static_power_w())
 
+    @pytest.mark.slow
     def test_a_model_that_fits_nowhere_else_fits_and_costs_what_it_is(self):
         small = exposed(tp=1.0, pp=1.0, zero=0.0)
         near, pooled = with_parts(small, {"memory": self.near}), with_parts(small, {"memory": self.pool()})

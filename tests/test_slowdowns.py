@@ -49,6 +49,7 @@ def seconds(scenario: Scenario) -> float:
     return float(evaluate(scenario).time_s)
 
 
+@pytest.mark.slow
 def test_factors_of_one_change_nothing():
     plain = training(plan=SHARDED)
     assert seconds(under(plain)) == seconds(plain)
@@ -73,6 +74,7 @@ def test_a_ring_passes_each_layer_on_rank_by_rank():
     assert seconds(under(whole, hop_s=hop)) == seconds(whole)  # nothing is exchanged in its passes
 
 
+@pytest.mark.slow
 def test_derivative_and_vmap_are_those_of_the_plain_call():
     plain = under(training(plan=SHARDED), exchange=2.0, hop_s=1e-6)
 
@@ -97,6 +99,7 @@ def test_a_study_with_slowdowns_keeps_its_proof():
     assert found.gap < 5.1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_are_what_was_fitted(option):
     fitted = stored()[OPTIONS[option]]
@@ -137,6 +140,7 @@ def test_a_loss_that_is_not_fused_reads_its_logits_again_and_again():
     }
 
 
+@pytest.mark.slow
 def test_devices_and_frameworks_are_one_structure():
     """Steps of two devices, with and without a framework, are traced once, and cost what each costs alone."""
     model = published_training.megatron_model(pd.Series({"hidden": 1024.0, "num_heads": 16.0, "num_layers": 4.0}))

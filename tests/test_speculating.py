@@ -99,6 +99,7 @@ def served_closed(scenario, seed: int, count: int):
     return closed, simulate_closed(engine, asked, round(closed["concurrency"] / group))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [DRAFTS, AHEAD, (*DRAFTS, *AHEAD)], ids=["drafts", "ahead", "both"])
 def test_the_closed_loop_is_near_the_simulation(more):
     scenario = scenario_from_config(*DESIGN, "workload=continuous", "plan.micro_batch=32", *more)
@@ -107,6 +108,7 @@ def test_the_closed_loop_is_near_the_simulation(more):
     assert closed["ttft_s"] == pytest.approx(float(served.ttft_s.mean()), rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_open_loop_is_near_the_simulation():
     scenario = scenario_from_config(*DESIGN, "workload=continuous", "plan.micro_batch=32", *DRAFTS, *AHEAD)
     engine, group = engine_of(scenario)
@@ -117,6 +119,7 @@ def test_the_open_loop_is_near_the_simulation():
     assert float(form.tpot_s.p99) == pytest.approx(served["tpot_s.p99"], rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), (*DRAFTS, *AHEAD, "plan.prefill_devices=16")], ids=["plain", "both"])
 def test_two_pools_are_near_the_simulation(more):
     """Both closed forms, that of the plan and that of percentiles; a slow link, so that what crosses it counts."""
@@ -192,6 +195,7 @@ def test_the_longer_of_both_times_counts_ahead():
     assert float(beside["ttft_s"]) > float(alone["ttft_s"])
 
 
+@pytest.mark.slow
 def test_a_rate_near_the_most_is_served_twice(capsys):
     """The second seed is held against what the design sustains, not against the first one's rate."""
     overrides = [*DESIGN, "workload=continuous", "plan.micro_batch=16"]

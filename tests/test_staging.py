@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from random_programs import PLANS, random_model
+from tiers import EXPERIMENTS, mostly_slow
 
 from codesign import study_from_config
 from codesign.config import available
@@ -26,7 +27,7 @@ def problem_of(name: str):
     return study_from_config(f"experiment={name}").problem
 
 
-@pytest.mark.parametrize("name", sorted(set(available("experiment")) - MIXES))
+@pytest.mark.parametrize("name", mostly_slow(sorted(set(available("experiment")) - MIXES), quick=EXPERIMENTS))
 def test_a_grid_is_priced_as_the_model_is(name):
     """Any points of the grid of every experiment: goal, excess, time and cost to 1e-12."""
     problem, rng = problem_of(name), np.random.default_rng(0)
@@ -72,6 +73,7 @@ def test_blocks_of_any_size_say_the_same_of_every_point_once():
         np.testing.assert_allclose(one, other, rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["train_gpt3_175b", "photonic_rack"])
 def test_rows_and_slopes_are_those_of_the_traced_program(name):
     problem, rng = problem_of(name), np.random.default_rng(1)

@@ -52,6 +52,7 @@ def refused(folder: Path, *words: str, mode: str = EVERY) -> None:
         assert word in " ".join(text.split()), text[-400:]
 
 
+@pytest.mark.slow
 def test_what_the_run_wrote_is_verified_and_what_was_checked_is_said(honest: Path):
     result, text = verified(honest)
     assert result == "accepted", text[-600:]
@@ -81,6 +82,7 @@ def test_a_capex_that_the_design_does_not_have(run: Path):
     refused(run, "designs.parquet: row 0: capex_usd is")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
@@ -122,6 +124,7 @@ def test_a_gap_that_was_not_asked_for_or_not_reached(run: Path):
     refused(run, "certified at a gap of")
 
 
+@pytest.mark.slow
 def test_a_bound_raised_a_little_in_every_file(run: Path):
     rng = np.random.default_rng(1)
     kept = {name: (run / name).read_bytes() for name in ("summary.json", "certificate/certificate.json")}
@@ -141,6 +144,7 @@ def test_numbers_of_the_nodes(run: Path):
     refused(run, "the nodes are not numbered as they stand")
 
 
+@pytest.mark.slow
 def test_without_its_checksums_a_folder_is_not_verified_but_shown(run: Path):
     (run / "written.json").unlink()
     refused(run, "not verified: written.json is missing", "run it again to have it verified", mode=AS_IS)
@@ -160,6 +164,7 @@ def test_a_folder_whose_checksums_leave_out_the_certificate_is_not_verified(run:
     refused(run, "as an earlier release left it", mode=AS_IS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "place", "value"),
     [
@@ -194,6 +199,7 @@ def test_damaged_fields_are_a_line_where_a_page_is_built(run: Path, capsys: pyte
     assert "has a damaged field" in lines[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a number of report.html", "a column of words", "a column more"])
 def test_changes_by_chance(run: Path, kind: str):
     assert CHANGES[kind](run, np.random.default_rng(7))

@@ -57,6 +57,7 @@ def branching(asked: Demand, mixed: float, runs: int = 400_000) -> np.ndarray:
     return total / steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "cv", "answer"), [(2.0, 0.0, 51.0), (5.0, 0.0, 21.0), (5.0, 0.6, 101.0), (7.0, 0.3, 51.0)]
 )
@@ -103,6 +104,7 @@ def test_no_step_is_longer_than_a_full_chunk() -> None:
     assert float(free.p50) == float(found.p50)
 
 
+@pytest.mark.slow
 def test_nothing_comes_and_nothing_varies() -> None:
     """Finite values and slopes where there is next to no load."""
 

@@ -76,6 +76,7 @@ def test_one_chip_has_roofs_without_its_name():
     ]
 
 
+@pytest.mark.slow
 def test_prompts_on_another_chip_are_held_against_its_own_roofs():
     scenario = scenario_from_config("experiment=mixed_pools", "plan.prefill_devices=16")
     frame = ops(scenario).query("kind == 'compute'")

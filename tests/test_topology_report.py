@@ -50,6 +50,7 @@ def test_links_of_every_group_on_every_routed_level():
     assert silent == {}
 
 
+@pytest.mark.slow
 def test_the_report_draws_the_topology(tmp_path):
     folder = write_run(tmp_path / "run")
     links, cables = busy_links(scenario(), OPS)
@@ -76,6 +77,7 @@ def test_nodes_are_drawn_apart(shape):
 EXPERIMENTS = ("fabrex_topologies", "fabrex_rings", "fabrex_neox", "intranode_pcie")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_bars_of_the_documents_are_met(name):
     rows = [claim.row() for claim in load(available()[name]).claims()]
@@ -92,6 +94,7 @@ def test_shipped_constants_are_those_of_the_fit():
         measured_path("ib_wirte")
 
 
+@pytest.mark.slow
 def test_tensor_parallelism_over_both_boxes_misses_only_with_the_graphs_own_rates():
     rows = [claim.row() for claim in load(experiments_folder() / "fabrex_405b").claims()]
     missed = [row for row in rows if row["ok"] is False]

@@ -48,6 +48,7 @@ def asked(problem):
     return [found.exact, found.affine, found.broken, repr(told), repr(known.rules)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", ["train_gpt3_175b", "serve_deepseek_v3"])
 def test_what_comes_back_is_what_was_traced(disk, tmp_path, experiment, monkeypatch):
     """The same equations, places and structure; rows, slopes and proofs to the last bit."""
@@ -72,6 +73,7 @@ def test_what_comes_back_is_what_was_traced(disk, tmp_path, experiment, monkeypa
     assert kept_in(tmp_path, "packs")
 
 
+@pytest.mark.slow
 def test_another_process_reads_it(disk, tmp_path):
     """Nothing of the process that traced is needed."""
     scenario = study_from_config(STUDY).problem.scenario
@@ -90,6 +92,7 @@ print(len(base_of(study_from_config({STUDY!r}).problem.scenario).program.equatio
     assert int(done.stdout) == len(base_of(scenario).program.equations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [
     lambda text: "", lambda text: text[: len(text) // 2], lambda text: "[1, 2]", lambda text: "[[]]",
     lambda text: text.replace("mul", "add", 1), lambda text: text.partition("\n")[2],
@@ -106,6 +109,7 @@ def test_what_is_damaged_is_traced_anew(disk, tmp_path, damage):
     assert file.read_text() == whole
 
 
+@pytest.mark.slow
 def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
     """The key has the text of every module, and shapes and types of numbers."""
     scenario = study_from_config(STUDY).problem.scenario
@@ -121,6 +125,7 @@ def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
     assert len(kept_in(tmp_path)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [
     lambda text: text[: len(text) // 2], lambda text: text.replace("mul", "add", 1),
     lambda text: text.partition("\n")[2],
@@ -139,6 +144,7 @@ def test_packs_that_are_damaged_are_made_anew(disk, tmp_path, damage):
     assert whole == {file: file.read_text() for file in kept_in(tmp_path, "packs")}
 
 
+@pytest.mark.slow
 def test_other_rows_and_slopes_are_other_packs(disk, tmp_path):
     """Rows alone, rows with slopes, and those of another goal; another limit is the same one."""
     asked(study_from_config(STUDY).problem)
@@ -169,6 +175,7 @@ def test_somebody_elses_class_is_not_kept():
             structure_from_plain(hostile)
 
 
+@pytest.mark.slow
 def test_a_program_with_loops_is_traced_each_time(disk, tmp_path):
     """Programs in programs have no words."""
     assert base_of(study_from_config("experiment=serve_goodput").problem.scenario).program.equations

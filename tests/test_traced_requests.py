@@ -76,6 +76,7 @@ def test_moments_by_hand(tmp_path):
         read_trace(path)
 
 
+@pytest.mark.slow
 def test_contexts_are_those_of_the_trace():
     """K = E[I O] / E[O] + E[O^2] / (2 E[O]) of the very requests, correlation and all."""
     asked = read_trace(SHIPPED)
@@ -88,6 +89,7 @@ def test_contexts_are_those_of_the_trace():
     assert numbers_of(scenario)["requests_per_s"] == pytest.approx(999 / asked.arrivals[-1], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_run_is_read_again_without_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "mine.csv"
@@ -103,6 +105,7 @@ def test_a_run_is_read_again_without_the_file(tmp_path, monkeypatch):
     assert float(again.scenario.workload.input_cv) == pytest.approx(1.28158, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_study_of_a_trace_is_answered(capsys):
     kernels = "calibration=h100_sxm_roofline"  # of which no draws are known
     assert main(["evaluate", *DESIGN, kernels, "workload=at_rate", f"workload.trace={SHIPPED}", "--json"]) == 0

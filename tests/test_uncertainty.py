@@ -107,6 +107,7 @@ def test_another_chip_is_less_certain(scenario):
     assert regime(dataclasses.replace(cluster, accelerator=unknown), "gemm", "bf16") == NEW
 
 
+@pytest.mark.slow
 def test_room_for_draws_changes_nothing(scenario):
     assert numbers_of(with_room(scenario)) == numbers_of(scenario)
 
@@ -189,6 +190,7 @@ def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
     assert len(card_of(frame).splitlines()) == 1 + 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "framework", "names"),
     [

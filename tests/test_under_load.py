@@ -49,6 +49,7 @@ def test_between_priced_steps_times_are_straight():
     assert float(times.weights(jnp.asarray(7.0), jnp.asarray(100.0)).sum()) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_request_alone_waits_for_its_own_steps(quiet):
     """Two steps of 512 prompt tokens, and steps of one sequence: those of a closed loop of one."""
     one = dataclasses.replace(PLAN, micro_batch=jnp.asarray(1.0))
@@ -59,6 +60,7 @@ def test_a_request_alone_waits_for_its_own_steps(quiet):
     assert quiet["ttft_p50_s"] <= quiet["ttft_p90_s"] <= quiet["ttft_p99_s"]
 
 
+@pytest.mark.slow
 def test_goodput_ends_at_a_limit_and_prices_good_tokens(agreed):
     used = [agreed[f"agreement_{name}"] for name in ("ttft_s", "tpot_s", "prompts", "decodes")]
     assert max(used) == pytest.approx(1, abs=1e-3)

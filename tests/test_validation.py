@@ -52,6 +52,7 @@ def steps(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_training_steps_are_scored_and_unknown_devices_named(steps):
     found = validate(steps, (TRAINING,))
     own = next(row for row in found if row["stratum"] == "training Korthikanti 2022" and row["group"] == "all")
@@ -64,6 +65,7 @@ def test_training_steps_are_scored_and_unknown_devices_named(steps):
     assert any("Abacus-1" in row["quantity"] for row in found if row["suite"] == "note")
 
 
+@pytest.mark.slow
 def test_framework_constant_is_recovered_and_kept_with_its_origin(steps, tmp_path, capsys):
     (path,) = calibrate_frameworks(steps, tmp_path)
     assert TABLE in capsys.readouterr().err
@@ -91,6 +93,7 @@ def test_sc21_step_time_by_hand():
     assert published_training.sc21_seconds(row) == pytest.approx(flops / 2)
 
 
+@pytest.mark.slow
 def test_static_batches_stay_below_the_floor_of_streaming_weights(tmp_path):
     batch, answers = 4, 512
     row = {"gpu": "H100-SXM", "precision": "fp16", "software": "mine", "model": "LLaMA-2 7B", "batch_size": batch,

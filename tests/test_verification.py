@@ -75,6 +75,7 @@ def tightest(stored: Stored, model: CheckedModel) -> int:
     return int(np.argmin(lower_of(certificate, derive(certificate, model, lambda done, total: None))))
 
 
+@pytest.mark.slow
 def test_an_honest_proof_is_verified(trace, stored: Stored, model: CheckedModel):
     certificate = derivation_of(*stored)
     assert (certificate.low < certificate.high).any()  # groups
@@ -216,6 +217,7 @@ def test_another_best_design_is_refused(stored: Stored, model: CheckedModel):
     assert "the claim is to minimise capex_usd, the study asks to minimise" in told
 
 
+@pytest.mark.slow
 def test_a_bonus_beyond_a_cliff_is_refused_by_the_rules_and_by_the_attack(stored: Stored):
     """The tangents do not see a discount for those who spend more; the attack finds the designs that get it."""
     header, tables = stored

@@ -89,6 +89,7 @@ def answer(
     return answer_of_mix(asked, said, stored, attack, 0, lambda stage, done, total: None, same_claim, models)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_an_honest_mix_is_verified(how, solved, models, tmp_path):
     trace = trace_of(how, solved)
@@ -145,6 +146,7 @@ def test_lies_about_duals_are_named(honest, models):
     assert "offset is not the log of what" in answer("worst", trace, (other, tables), models).line
 
 
+@pytest.mark.slow
 def test_lies_about_weights_and_plans_are_named(honest, models):
     trace, (header, tables) = honest
     cuts, nodes = tables["cuts"], tables["nodes"]
@@ -201,6 +203,7 @@ def test_the_attack_finds_tuples_below_a_false_bound(solved, models):
     assert "; small: usd_per_million_tokens 0.3" in told.line
 
 
+@pytest.mark.slow
 def test_a_mix_of_uncertain_constants_is_verified_in_every_case(models, tmp_path):
     """Each workload's goal is the worst over the cases; without one of these the same evidence proves nothing."""
     cases = Cases({"price": Uncertain("cluster.accelerator.hbm.usd_per_byte", (0.5, 2.0))})
@@ -221,6 +224,7 @@ def test_a_mix_of_uncertain_constants_is_verified_in_every_case(models, tmp_path
     assert told(dataclasses.replace(mix, cases=fewer)).startswith("not verified: ")
 
 
+@pytest.mark.slow
 def test_that_a_workload_has_no_design_alone_is_verified(models, tmp_path):
     """One workload asks for what no plan can do: the mix has no design, and the weights of its limits say why."""
     hopeless = dataclasses.replace(

@@ -65,6 +65,7 @@ def crowded(engine: str, sequences: float) -> Job:
                4096.0, 2048.0, engine)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_engine_has_room_for_what_its_share_of_the_memory_leaves():
     """8.03 G weights of 2 bytes in 0.9 of 85.9 GB; 131 kB a token; activations of a step take 3 GB."""
     token, block, taken_by = 32 * 8 * 128 * 2 * 2, 8, 16.06e9 + 3.2e9

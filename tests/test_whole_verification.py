@@ -73,6 +73,7 @@ def kept(stored: tuple[dict, dict], mine: np.ndarray) -> tuple[dict, dict]:
     return header | {"counts": header["counts"] | {"nodes": int(mine.sum()), "cuts": int(some.sum())}}, less
 
 
+@pytest.mark.slow
 def test_an_honest_proof_of_every_combination_is_verified(trace, stored, model):
     """One listed variable is the ratio to another that is free: no scenario holds it, and yet it is held."""
     certificate = derivation_of(*stored)

@@ -124,6 +124,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 def test_memory_of_korthikanti(reference_dir):
     """Activations, and weights with gradients and optimizer, within 5 % of the published bytes of every row."""
     table = pd.read_csv(reference_dir / "measured/training/korthikanti2022_memory.csv")
@@ -246,6 +247,7 @@ def test_forward_only_is_the_forward_part():
     assert float(slower.time_s) > float(part.time_s)
 
 
+@pytest.mark.slow
 def test_options_of_the_runtime_cost_what_they_say():
     """Launches a weight tensor, staged collectives, gathering at the receiver, early stop of a recomputation."""
     model, plan = gpt(16.0, 2048.0, 16.0), Plan(tp=4.0, recompute="selective")
@@ -305,6 +307,7 @@ SCENARIO = training(
 SCENARIO = replace(SCENARIO, {"cluster.accelerator.peak_flops_per_s.vector": 5e12})  # some of it bound by arithmetic
 
 
+@pytest.mark.slow
 def test_gradient_is_the_slope():
     """d log(time + energy) / d log(leaf) against central differences, for a dozen hardware leaves."""
 
@@ -322,6 +325,7 @@ def test_gradient_is_the_slope():
         assert slope != 0.0, path
 
 
+@pytest.mark.slow
 def test_plain_compiled_and_batched_agree():
     plain, compiled = evaluate(SCENARIO).flat(), quick_jit(evaluate, once=True)(SCENARIO).flat()
     batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), SCENARIO)

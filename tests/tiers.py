@@ -7,7 +7,7 @@ machine fails no test.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ TOLERANCE = 2.0
 compile is charged to it, and this depends on the order."""
 REFERENCE_S = 0.022
 MARK = "slow"
+EXPERIMENTS = ("codesign_175b", "serve_llama31_405b", "photonic_rack")
+"""Experiments of the quick tier: training, serving, another fabric."""
 
 
 def yardstick() -> float:
@@ -38,6 +40,12 @@ def cpu_s() -> float:
     """CPU seconds of this process and of those that it waited for."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def mostly_slow(values: Iterable[Any], *, quick: Iterable[Any]) -> list[Any]:
+    """Values of a parametrised test: those of `quick` for the quick tier, all others marked."""
+    kept = list(quick)
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 def add_options(parser: pytest.Parser) -> None:

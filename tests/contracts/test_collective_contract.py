@@ -14,6 +14,7 @@ MEMBERS = members("collective")
 FILES = [(group, name) for group in ("collective", "scale_out") for name in configs(group)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMBERS)
 @pytest.mark.parametrize("promise", AT_RANDOM, ids=lambda p: p.__name__)
 @given(seed=st.integers(0, 2**31))
@@ -21,6 +22,7 @@ def test_class_keeps(promise, name, seed):
     promise(MEMBERS[name].example(), MEMBERS[name].operation, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMBERS)
 @pytest.mark.parametrize("promise", ALWAYS, ids=lambda p: p.__name__)
 def test_class_also_keeps(promise, name):
@@ -30,6 +32,7 @@ def test_class_also_keeps(promise, name):
     promise(algorithm, algorithm.operation, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("group", "name"), FILES, ids=["/".join(f) for f in FILES])
 def test_file_keeps_every_promise(group, name):
     made = built(group, name)

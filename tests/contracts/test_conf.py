@@ -6,6 +6,7 @@ Parametrised from the folder: a new YAML is tested the day it is added.
 import jax
 import pytest
 from contracts.choices import companions, options
+from tiers import EXPERIMENTS, mostly_slow
 
 from codesign.commands.optimize import check_study
 from codesign.config import compose, study_from_config
@@ -15,7 +16,7 @@ from codesign.config.study import study_from_resolved
 STUDY = ("space", "objective", "search", "experiment")
 
 
-@pytest.mark.parametrize("choice", options(*STUDY))
+@pytest.mark.parametrize("choice", mostly_slow(options(*STUDY), quick=[f"experiment={name}" for name in EXPERIMENTS]))
 def test_every_study_can_start(choice):
     """Paths, metric names and legal plans are there, no range is unusual; nothing is searched."""
     overrides = [choice]

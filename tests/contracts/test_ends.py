@@ -37,6 +37,7 @@ def scenarios(group: str):
     return {choice: nameless(built(choice)) for choice in options(group)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", PLACES)
 def test_every_end_is_finite_or_breaks_a_rule(group):
     """And the option as it is is priced, breaks no rule it did not break before, and has numbers that matter."""
@@ -125,6 +126,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_leaf_that_is_broken_is_seen(name, monkeypatch):
     """The same visits with one end too many find it."""

@@ -16,12 +16,14 @@ from codesign.testing.products import Products
 SHORT = [cls for name in ("kernel", "memory") for cls in members(name).values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [*SHORT, Products, Recommendation], ids=lambda cls: cls.__name__)
 def test_example_keeps_its_contract(cls):
     """Fabrics, collectives and searches have files of their own; the longer workloads are priced in theirs."""
     assert broken(cls) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_member_brings_an_example(name):
     found = members(name)

@@ -23,6 +23,7 @@ def fabric(request) -> AbstractFabric:
     return MEMBERS[request.param].example() if isinstance(request.param, str) else fabric_of(*request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda p: p.__name__)
 def test_fabric_keeps(promise, fabric):
     promise(fabric)

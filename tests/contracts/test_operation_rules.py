@@ -70,6 +70,7 @@ def promised(name, parts):
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(RULES) - set(DISCRETE)))
 def test_what_a_rule_promises_holds(name):
     rng, kept = np.random.default_rng(sorted(RULES).index(name)), 0

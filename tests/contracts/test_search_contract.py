@@ -299,6 +299,7 @@ PROMISES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("search", "name"), [pytest.param(*pair, id="-".join(pair)) for pair in EXPECTED])
 def test_search_keeps_every_promise(search, name):
     found = first(search, name)

@@ -14,6 +14,7 @@ def rows(reference_dir):
     return calculon.run(reference_dir / "calculon")
 
 
+@pytest.mark.slow
 def test_runs_agree(rows):
     found = {row["quantity"]: row for row in rows if row["group"] == "all"}
     assert set(found) == set(calculon.QUANTITIES)

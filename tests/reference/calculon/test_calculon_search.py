@@ -43,6 +43,7 @@ def runs(reference_dir):
     return frame.assign(ours=answers["total_time"], memory=answers["first_tier_memory"])
 
 
+@pytest.mark.slow
 def test_runs_agree_closely_enough_to_choose_by(runs):
     assert (runs["ours"] / runs["total_time"] - 1).abs().max() < 4e-3
     assert (runs["memory"] / runs["proc_mem_tier1_cap_req"] - 1).abs().max() < 1e-5
