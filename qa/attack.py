@@ -7,7 +7,7 @@
 
 A certificate is false where a design keeps every limit (no tolerance) and lies more than 1e-9 below the bound, or where
 one keeps all limits although none can. Exits with 1 if one is false, or if fewer than 95 % of the studies that are
-log-convex by construction keep their proof. Nothing is compiled that NumPy runs sooner (`codesign.jaxprs.evaluate`).
+log-convex by construction keep their proof. Nothing is compiled that NumPy runs sooner (`codesign.jaxprs.evaluator`).
 """
 
 import argparse
@@ -30,7 +30,7 @@ from attack_goals import LOG_CONVEX, UNKNOWN
 from attack_one import COLUMNS, prepared, study
 from attack_studies import BASES, MEMBERS, family, kind_of
 
-from codesign.jaxprs import evaluate as interpreting
+from codesign.jaxprs import evaluator as interpreting
 
 BAR = 0.95
 

@@ -12,7 +12,7 @@ from attack_goals import Asked, member
 from attack_studies import MEMBERS, Family
 
 from codesign import Certificate, Certified, ConfigError, Inverse, Problem, Trace, Whole, evaluate, prepare_jax
-from codesign.jaxprs import evaluate as interpreting
+from codesign.jaxprs import evaluator as interpreting
 from codesign.search import Wanted
 from codesign.search.branch_and_bound import GroupOracle, Oracle, oracle_for, rows_of, wanted_rows
 from codesign.verification import ROUNDING, Attack, CheckedModel, Exact, aims_of, sample

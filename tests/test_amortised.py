@@ -13,7 +13,7 @@ from codesign.commands.evidence_files import read_evidence, write_evidence
 from codesign.config import study_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.untrusted_io import checksum
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.search import Amortised, Certified, Progress
 from codesign.search.amortised.amortised import regret_text
 from codesign.search.amortised.answer import Instant, InstantAnswer, with_plans

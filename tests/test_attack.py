@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codesign.jaxprs import evaluate as interpreting
+from codesign.jaxprs import evaluator as interpreting
 from codesign.search import Problem
 from codesign.study.objective import Objective
 

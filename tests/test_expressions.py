@@ -8,7 +8,7 @@ from builders import serving, training
 
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.search import Blackbox, Certified, Grid, Inverse, Problem
 from codesign.search.branch_and_bound.model_oracle import Oracle

@@ -10,7 +10,7 @@ import pytest
 from test_open_loop import ASK, STEP, traced
 
 from codesign.core.errors import ConfigError
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.workloads.daily_load import read_load, replicas_by_hour
 from codesign.model.workloads.goodput import Agreement, check_kept, goodput, shares_at
 from codesign.model.workloads.least_step import least_times, most_requests_s

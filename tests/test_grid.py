@@ -10,7 +10,7 @@ from builders import training
 
 from codesign.core.errors import ConfigError
 from codesign.core.pareto_tools import non_dominated_rows
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.search import Grid, Problem
 from codesign.search.exhaustive.grid import CHECKPOINT, Saving, Sweep, screen

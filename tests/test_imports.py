@@ -56,7 +56,7 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
         {"__init__"},
     ],
     "evidence": [{"measurements"}, {"calibration"}, {"validation"}, {"reproduction"}, {"__init__"}],
-    "commands": [{"lazy_import", "parser"}, {"evidence"}, {"cli"}, {"__init__"}],
+    "commands": [{"lazy_import", "parser"}, {"evidence_commands"}, {"cli"}, {"__init__"}],
 }
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 KNOWS_HYDRA = {"config", "commands"}

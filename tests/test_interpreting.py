@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from codesign.jaxprs import evaluate as interpreting
+from codesign.jaxprs import evaluator as interpreting
 from codesign.jaxprs import program as equations
 from codesign.jaxprs.dispatch import behind, doer
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 
 REAL = np.random.default_rng(0).uniform(0.2, 3.0, (3, 4))
 WHOLE = np.arange(-6, 6).reshape(3, 4)

@@ -12,7 +12,7 @@ from codesign.commands.cli import main
 from codesign.commands.simulate_forms import demand_of, with_contexts
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.workloads.continuous import AbstractContinuousServing
 from codesign.model.workloads.crowds import beside_by_kinds, binned, carried_by_kinds
 from codesign.model.workloads.kinds import COUNT, TAIL, checked, drawn_from, kinds_of, table_of

@@ -10,7 +10,7 @@ import pytest
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.scaling_laws import (
     Bits,
     DenseLaw,

@@ -10,7 +10,7 @@ import pytest
 from codesign.config import build, scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace, walk
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.hardware import (
     CachedPool,
     Link,

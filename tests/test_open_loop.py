@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from codesign.core.errors import ConfigError
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.workloads import quantiles
 from codesign.model.workloads.goodput import check_stable
 from codesign.model.workloads.open_loop import Demand, RooflineTimes, TableTimes, open_loop

@@ -18,7 +18,7 @@ from codesign.commands.optimize import run_study
 from codesign.commands.skeletons import WITHOUT_CODE
 from codesign.config import (
     available,
-    catalogue,
+    catalogue_numbers,
     own_files,
     scenario_from_config,
     study_from_config,
@@ -116,7 +116,7 @@ def test_nothing_is_composed_once_the_search_has_begun(mine: Path, tmp_path: Pat
         for path in mine.rglob("*.yaml"):
             path.unlink()
         for name in ("compose", "chosen_options"):
-            monkeypatch.setattr(catalogue, name, None)
+            monkeypatch.setattr(catalogue_numbers, name, None)
         return search(*arguments)
 
     monkeypatch.setattr(type(study.search), "run", begun)

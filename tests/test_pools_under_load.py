@@ -14,7 +14,7 @@ from codesign.commands.simulate_pools import pools_of
 from codesign.config import scenario_from_config
 from codesign.config.load_checks import check_load
 from codesign.core.errors import ConfigError
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import GoodputServing, ServingAtRate
 from codesign.model.workloads.arriving_load import Demand

@@ -12,7 +12,7 @@ from slopes import values_and_slopes
 from codesign.config.checks import check_memory, check_plan
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.jaxprs.jit import quick_jit
 from codesign.model.metrics import evaluate, memory_by_class
 from codesign.model.scenario import Scenario

@@ -11,7 +11,7 @@ from builders import training
 
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.hardware import CachedPool, SharedPool, TieredMemory
 from codesign.model.metrics import evaluate
 from codesign.model.reliability import Failure, Reliability, best_interval_s, growth, least_growth, young_interval_s

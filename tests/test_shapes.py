@@ -10,7 +10,7 @@ from builders import gpt3, training
 
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import (

@@ -10,7 +10,7 @@ from builders import serving
 
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
-from codesign.jaxprs.evaluate import interpreted
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.search import Certified, Problem, Whole
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound

@@ -12,7 +12,7 @@ from typing import NoReturn, cast
 from ..core.deep_stack import roomy
 from ..core.errors import CodesignError, ConfigError, is_text, suggestion
 from ..core.terminal_encoding import lenient_output
-from . import evidence as evidence_commands
+from . import evidence_commands
 from .help import start_text
 from .lazy_import import later
 from .parser import parser

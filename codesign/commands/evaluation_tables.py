@@ -41,7 +41,7 @@ LIFE: dict[str, tuple[str, Callable[[float], str]]] = {
 """Metrics of a whole run -> what they are called, and how they are written."""
 
 
-class Section(NamedTuple):
+class PrintedTable(NamedTuple):
     """One table: its title, heads of its columns, rows of text, and what rows and columns mean.
 
     labels: (label of a row, metric that it shows), one for each row that shows one. columns: (head, meaning).
@@ -59,7 +59,7 @@ class Section(NamedTuple):
         return told + [of_metric(label, name, words) for label, name in self.labels]
 
 
-def show_evaluation(out: Console, title: str, tables: Sequence[Section], words: Words, *, explain: bool) -> None:
+def show_evaluation(out: Console, title: str, tables: Sequence[PrintedTable], words: Words, *, explain: bool) -> None:
     """Print the tables of one design, each with what its columns and rows mean where that is asked for."""
     out.print(f"[bold]{title}[/]")
     for one in tables:
@@ -75,13 +75,13 @@ def sections(
     capacity: dict[str, float],
     top: int,
     item: str,
-) -> tuple[Section, ...]:
+) -> tuple[PrintedTable, ...]:
     """Headline, time, memory, money and power, and the operations that take longest; with intervals where known."""
     money = _money(numbers)
     return _headline(numbers, uncertain, item), _time(numbers), _memory(numbers, capacity), money, _ops(ops, top)
 
 
-class Cell(NamedTuple):
+class HeadlineRow(NamedTuple):
     """A row of the headline: the metric that it shows, its label, value and interval."""
 
     name: str
@@ -90,11 +90,11 @@ class Cell(NamedTuple):
     interval: str = ""
 
 
-def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what: str) -> Section:
-    def of(name: str, label: str, shown: str, text: Callable[[float], str]) -> Cell:
-        return Cell(name, label, shown, interval_text(uncertain, name, text))
+def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what: str) -> PrintedTable:
+    def of(name: str, label: str, shown: str, text: Callable[[float], str]) -> HeadlineRow:
+        return HeadlineRow(name, label, shown, interval_text(uncertain, name, text))
 
-    def seconds(name: str, label: str) -> Cell:
+    def seconds(name: str, label: str) -> HeadlineRow:
         return of(name, label, engineering(numbers[name], "s"), lambda value: engineering(value, "s"))
 
     serving = "tpot_s" in numbers
@@ -109,10 +109,10 @@ def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what
         of("mfu", "MFU", f"{numbers['mfu']:.1%}", lambda value: f"{value:.1%}"),
         of("joules_per_token", "energy", f"{numbers['joules_per_token']:.3g} J/{what}", lambda value: f"{value:.3g}"),
         of("power_w", "power, mean / provisioned", power, lambda value: engineering(value, "W")),
-        Cell("capex_usd", "capex", f"{engineering(numbers['capex_usd'])} USD"),
+        HeadlineRow("capex_usd", "capex", f"{engineering(numbers['capex_usd'])} USD"),
         of("usd_per_million_tokens", "cost", cost, lambda value: f"{value:.4g}"),
-        *(Cell("count", *text.split(": ")) for text in counts_text(numbers)),
-        *(Cell(key, name, text(numbers[key])) for key, (name, text) in LIFE.items() if key in numbers),
+        *(HeadlineRow("count", *text.split(": ")) for text in counts_text(numbers)),
+        *(HeadlineRow(key, name, text(numbers[key])) for key, (name, text) in LIFE.items() if key in numbers),
     ]
     if "loss_low" in numbers:
         ends = f"[{numbers['loss_low']:.3f}, {numbers['loss_high']:.3f}]"
@@ -122,7 +122,7 @@ def _headline(numbers: dict[str, float], uncertain: Mapping[str, Interval], what
     labels = [(row.label, row.name) for row in rows]
     labels.insert([row.name for row in rows].index("power_w") + 1, ("provisioned", "provisioned_power_w"))
     interval = "where nine in ten measurements would lie, by the errors of cross-validation"
-    return Section("What it does and costs", heads, cells, labels, (("90 % interval", interval),))
+    return PrintedTable("What it does and costs", heads, cells, labels, (("90 % interval", interval),))
 
 
 def interval_text(uncertain: Mapping[str, Interval], name: str, text: Callable[[float], str]) -> str:
@@ -130,17 +130,17 @@ def interval_text(uncertain: Mapping[str, Interval], name: str, text: Callable[[
     return between_text(*uncertain[name], text, "\\[{}, {}]") if name in uncertain else ""
 
 
-def _time(numbers: dict[str, float]) -> Section:
+def _time(numbers: dict[str, float]) -> PrintedTable:
     total = numbers["time_s"]
     parts = sorted(_group(numbers, "breakdown_s.").items(), key=lambda part: -part[1])
     parts = [(name, seconds) for name, seconds in parts if seconds > 0]
     rows = [(name, engineering(seconds, "s"), f"{seconds / total:.1%}") for name, seconds in parts]
     labels = [(name, f"breakdown_s.{name}") for name, _ in parts]
     columns = (("share", "of the time of a step or batch"),)
-    return Section("Where the time goes", ("part", "time", "share"), rows, labels, columns)
+    return PrintedTable("Where the time goes", ("part", "time", "share"), rows, labels, columns)
 
 
-def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Section:
+def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> PrintedTable:
     rows, labels = list[tuple[str, ...]](), list[tuple[str, str]]()
 
     def add(label: str, nbytes: str, share: str, name: str) -> None:
@@ -161,7 +161,7 @@ def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> Section:
         if tier in capacity and part and not part.startswith("placed."):
             add(f"{tier}, share used: {part}", "", _marked(share), f"usage.{name}")
     columns = (("share", "of what is usable of that tier; above 100 % the design does not fit"),)
-    return Section("What lies in memory, per device", ("class", "bytes", "share"), rows, labels, columns)
+    return PrintedTable("What lies in memory, per device", ("class", "bytes", "share"), rows, labels, columns)
 
 
 def _used(nbytes: float, size: float) -> str:
@@ -174,7 +174,7 @@ def _marked(share: float) -> str:
     return f"{'' if feasible(share - 1) else '[red]'}{share_text(share, 1)}"
 
 
-def _money(numbers: dict[str, float]) -> Section:
+def _money(numbers: dict[str, float]) -> PrintedTable:
     capex, power = _group(numbers, "capex."), _group(numbers, "power.")
     rows = [
         (
@@ -187,7 +187,7 @@ def _money(numbers: dict[str, float]) -> Section:
     labels = [(part, f"capex.{part}" if part in capex else f"power.{part}") for part, *_ in rows]
     columns = (("power", "provisioned: what must be there when every part draws its most"),)
     title = "Capex and provisioned power, whole cluster, before the facility"
-    return Section(title, ("part", "USD", "power"), rows, labels, columns)
+    return PrintedTable(title, ("part", "USD", "power"), rows, labels, columns)
 
 
 OPERATION_COLUMNS = (
@@ -199,7 +199,7 @@ OPERATION_COLUMNS = (
 )
 
 
-def _ops(ops: pd.DataFrame, top: int) -> Section:
+def _ops(ops: pd.DataFrame, top: int) -> PrintedTable:
     rows: list[tuple[str, ...]] = []
     for _, row in ops.sort_values("total_s", ascending=False).head(top).iterrows():
         if row["kind"] == "compute":
@@ -214,4 +214,4 @@ def _ops(ops: pd.DataFrame, top: int) -> Section:
              engineering(row["total_s"], "s"))
         )  # fmt: skip
     title = f"The {top} longest operations, per micro-batch or (gradients, parameters, optimizer) per step"
-    return Section(title, tuple(head for head, _ in OPERATION_COLUMNS), rows, [], OPERATION_COLUMNS)
+    return PrintedTable(title, tuple(head for head, _ in OPERATION_COLUMNS), rows, [], OPERATION_COLUMNS)

@@ -19,18 +19,17 @@ EXPLAIN = "say below each table what its columns and rows mean, with units"
 class Parser(argparse.ArgumentParser):
     """A parser that complains on one line, with a suggestion, and exits with code 2."""
 
+    overview = ""
+    """Help in place of argparse's own, where there is one."""
+
+    def format_help(self) -> str:
+        """Return the overview, or what argparse makes of the options."""
+        return self.overview or super().format_help()
+
     def error(self, message: str) -> NoReturn:
         """Refuse."""
         print(f"codesign: {message} (see `{self.prog} --help`)", file=sys.stderr)
         raise SystemExit(2)
-
-
-class TopParser(Parser):
-    """The parser of all commands; its help groups them by what a user wants to do."""
-
-    def format_help(self) -> str:
-        """Return the overview of all commands."""
-        return overview_text(DESCRIPTION)
 
 
 Command = Callable[[str], Parser]
@@ -38,7 +37,8 @@ Command = Callable[[str], Parser]
 
 def parser() -> Parser:
     """All commands and their options."""
-    top = TopParser(prog="codesign", description=DESCRIPTION)
+    top = Parser(prog="codesign", description=DESCRIPTION)
+    top.overview = overview_text(DESCRIPTION)
     top.add_argument("--version", action="version", version=f"codesign {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 

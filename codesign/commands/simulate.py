@@ -19,7 +19,7 @@ from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..core.json_io import dumps
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.metrics.step_times import tabulated_steps
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import AbstractContinuousServing

@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.workloads.arriving_load import BesideHost, LongerContexts
 from ..model.workloads.goodput import check_stable, sustained
 from ..model.workloads.kinds import kinds_of, table_of

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.metrics import priced_ops
 from ..model.metrics.step_times import tabulated_steps
 from ..model.scenario import Scenario

@@ -15,7 +15,7 @@ from ..core.units import unit_of
 from ..model.scenario import Scenario
 from ..report.labels import variable
 from ..study.variables import ordered
-from .catalogue import hardware_numbers
+from .catalogue_numbers import hardware_numbers
 from .plausibility import readable
 from .study import Study
 

@@ -9,7 +9,7 @@ from jaxtyping import Array
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import as_leaf
 from ..core.units import BYTES
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.metrics import memory_by_class
 from ..model.metrics.footprint import memory_limits
 from ..model.metrics.lifetime import lifetime_limits

@@ -14,7 +14,7 @@ from ..core.errors import ConfigError
 from ..core.fields import get_path, replace
 from ..core.smooth import used_share
 from ..core.units import GB
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.metrics.money import prefill_pool
 from ..model.networks.fabrics.contended import CALM_RATIO
 from ..model.scenario import OTHERS, Scenario

@@ -14,7 +14,7 @@ from ..core.fields import as_leaf, get_path, replace
 from ..core.jax_typed import asarray
 from ..core.smooth import used_share
 from ..core.units import BYTES, GB
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..jaxprs.jit import quick_jit
 from ..model.metrics import memory_by_class
 from ..model.metrics.footprint import per_tier

@@ -36,7 +36,7 @@ from ..search import (
 from ..search.results import Results, check_float64, collect
 from ..study.design_space import Continuous, DesignSpace
 from ..study.objective import Objective
-from .catalogue import catalogue_numbers
+from .catalogue_numbers import catalogue_numbers
 from .checks import check_asked
 from .composition import compose
 from .construct import build

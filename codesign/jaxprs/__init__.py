@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import evaluate as evaluate
-    from .evaluate import interpreted as interpreted
+    from . import evaluator as evaluator
+    from .evaluator import interpreted as interpreted
     from .jit import quick_jit as quick_jit
 else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
-            "evaluate": ("interpreted",),
+            "evaluator": ("interpreted",),
             "jit": ("quick_jit",),
         },
-        modules=("evaluate",),
+        modules=("evaluator",),
     )
 
-__all__ = ["evaluate", "interpreted", "quick_jit"]
+__all__ = ["evaluator", "interpreted", "quick_jit"]

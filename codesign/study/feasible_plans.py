@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..core.fields import replace
-from ..jaxprs.evaluate import crossed, interpreted
+from ..jaxprs.evaluator import crossed, interpreted
 from ..model.scenario import Scenario
 
 __all__ = ["Rules", "violations"]

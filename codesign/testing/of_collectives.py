@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from ..core.jax_typed import asarray, jacrev, jit, ones, zeros
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.hardware import Link
 from ..model.networks.collectives import AbstractCollective, Quantised
 from ..model.networks.fabrics import Group

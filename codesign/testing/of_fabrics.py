@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from ..core.fields import check_ranges, replace, walk
 from ..core.jax_typed import arrays, asarray, jacrev, jit
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.networks.fabrics import AbstractFabric, Group
 from .keeping import all_finite, must
 

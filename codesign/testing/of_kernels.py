@@ -6,7 +6,7 @@ from jaxtyping import Array
 
 from ..core.fields import check_ranges
 from ..core.jax_typed import arrays, asarray, grad
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.hardware import AbstractKernel, Work
 from .keeping import all_finite, must
 

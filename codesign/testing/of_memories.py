@@ -5,7 +5,7 @@ from jaxtyping import Array
 
 from ..core.fields import check_ranges
 from ..core.jax_typed import asarray, jacrev
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.hardware import AbstractMemory
 from .keeping import all_finite, must
 

@@ -6,7 +6,7 @@ from jaxtyping import Array
 
 from ..core.fields import check_ranges, get_path, replace
 from ..core.jax_typed import asarray, grad
-from ..jaxprs.evaluate import interpreted
+from ..jaxprs.evaluator import interpreted
 from ..model.metrics import Metrics, evaluate
 from ..model.scenario import Scenario
 from ..model.workloads import AbstractWorkload, CommOp

@@ -218,7 +218,6 @@ def expression(rng: random.Random) -> Case:
     def run() -> None:
         read = Expression(text, "objective.minimise")
         read.check(METRICS[:4])
-        read.shape()
         read.value(lambda name: jnp.asarray(2.0))
 
     return Case(repr(text[:300]), quietly(run))

@@ -16,7 +16,7 @@ from ...core.errors import ConfigError, suggestion
 from ...core.pretty import fields_text, html_table, number_text
 from ...core.smooth import reads_hard, used_share
 from ...core.yaml_io import is_mapping
-from ...jaxprs.evaluate import interpreted
+from ...jaxprs.evaluator import interpreted
 from ..hardware import Accelerator
 from ..scenario import Cluster, Scenario
 from ..workloads import ComputeOp, Op

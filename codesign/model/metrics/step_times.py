@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from ...core.jax_typed import asarray
 from ...core.smooth import at_least
-from ...jaxprs.evaluate import interpreted
+from ...jaxprs.evaluator import interpreted
 from ...simulation.serving import TabulatedSteps
 from ..scenario import Scenario
 from ..workloads.continuous import AbstractContinuousServing

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import quantity
-from ...jaxprs.evaluate import interpreted
+from ...jaxprs.evaluator import interpreted
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
 

@@ -17,7 +17,7 @@ from ...core.errors import ConfigError
 from ...core.jax_typed import asarray, block_until_ready, grad, linspace
 from ...core.smooth import reading_with_sharpness
 from ...executors import AbstractRunner
-from ...jaxprs.evaluate import interpreted
+from ...jaxprs.evaluator import interpreted
 from ...jaxprs.jit import quick_jit
 from ...model.metrics import evaluate
 from ...model.scenario import Scenario
