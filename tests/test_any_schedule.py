@@ -97,6 +97,7 @@ def test_weights_of_the_programme_rule_out_what_it_does(study):
     assert rows(groups, **weights, arrivals_per_s=0.98 * most).min() < 1
 
 
+@pytest.mark.slow
 def test_a_study_of_kinds_is_proven_under_its_assumption(study):
     results, trace = study.solve()
     proof = trace.certificate

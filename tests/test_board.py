@@ -61,6 +61,7 @@ def test_a_limited_machine_is_slower_and_draws_less():
     assert float(results[350.0].usage["die.board_power"]) == pytest.approx(float(accelerator.idle_w) / 350.0)
 
 
+@pytest.mark.slow
 def test_choosing_by_chance_takes_time_and_power():
     likeliest, chance = (scenario_from_config(*SERVED, *DRAWN, f"workload.choice_s={x}") for x in (0, 4e-10))
     before, after = evaluate(likeliest), evaluate(chance)

@@ -39,6 +39,7 @@ def test_products_rank_as_they_do_where_nothing_of_another_study_is_inherited(pr
     assert (products.feasible["device"] == products.feasible["candidate"]).all()
 
 
+@pytest.mark.slow
 def test_a_candidate_without_a_design_is_a_row_that_says_why(products):
     out = products.table[~products.table["feasible"]]
     assert list(out["candidate"]) == ["a100_40gb"]
@@ -75,6 +76,7 @@ def test_what_other_prices_would_change_is_told(products):
     assert any(f"{last['factor']:.2f} times what it is" in line for line in sentences(products))
 
 
+@pytest.mark.slow
 def test_what_is_rented_turns_at_a_rent_and_not_at_the_price_of_electricity():
     """All of the cost is rent, so the next one is as good at the ratio of the two goals."""
     found = compare("accelerator=h200,b200", "ownership=rented", *JOB, "search=grid")

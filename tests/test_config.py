@@ -178,6 +178,7 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
     assert "did you mean" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
@@ -334,6 +335,7 @@ def test_composed_is_what_hydra_composes(overrides: list[str]) -> None:
         found.seed = -1  # what a caller does to it is its own
 
 
+@pytest.mark.slow
 def test_a_file_that_changed_is_composed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a configuration edited while a notebook is open."""
     shutil.copytree(conf_dir(), tmp_path / "conf")
@@ -354,6 +356,7 @@ def test_a_goal_that_is_typed_takes_the_place_of_the_files():
         study_from_config(*few, "objective.minimise=time_s", "objective.maximise=mfu")
 
 
+@pytest.mark.slow
 def test_what_an_override_said_is_not_changed_by_who_changes_its_configuration():
     """The same text is read once."""
     asked = ["space.plan.tp=[1,2]", "objective.limits={capex_usd: 5e7}"]

@@ -25,6 +25,7 @@ def with_die(**changes):
     return eqx.tree_at(lambda s: s.cluster.accelerator.die, scenario, made, is_leaf=lambda leaf: leaf is None)
 
 
+@pytest.mark.slow
 def test_the_nominal_die_changes_nothing():
     plain, nominal = evaluate(training()).flat(), evaluate(with_die()).flat()
     for name, value in plain.items():

@@ -33,6 +33,7 @@ def test_a_pass_takes_the_longer_of_arithmetic_and_memory_and_guidance_doubles_i
     assert 1.5 < float(two.time_s / one.time_s) < 2.05
 
 
+@pytest.mark.slow
 def test_plans_are_certified_and_an_image_in_parts_comes_sooner():
     plans = "space.plan={tp: [1], cut: [1, 8], guide: [1], images: [1]}"
     study = study_from_config(

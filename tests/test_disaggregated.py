@@ -44,6 +44,7 @@ def test_without_a_pool_it_is_continuous_serving(two):
         assert float(found[name]) == pytest.approx(float(value), rel=1e-6), name
 
 
+@pytest.mark.slow
 def test_the_pool_that_is_full_sets_the_rate(two):
     few, many = (evaluate(changed(two, prefill_devices=devices)).flat() for devices in (8.0, 256.0))
     assert float(few["prefill_busy"]) == pytest.approx(0.7, rel=1e-5)

@@ -44,6 +44,7 @@ def somewhere(found, seed):
     return {knob.key: knob.at(rng.uniform(40, 160)) for knob in found.knobs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_best_of_every_plan_is_what_the_model_says(found, answerer, seed):
     values = somewhere(found, seed)

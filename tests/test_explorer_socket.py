@@ -51,6 +51,7 @@ def served(found, ask):
     return result[0]
 
 
+@pytest.mark.slow
 def test_a_socket_without_protocol_or_session_is_refused_in_silence(found, caplog, capfd):
     offered = [None, [], ["bokeh"], ["other", "x"], ["bokeh", "x"], ["bokeh", EXPIRY], ["bokeh", NAMELESS],
                ["bokeh", "e" * 17_000], ["bokeh", "x", "y"]]  # fmt: skip
@@ -159,6 +160,7 @@ def test_an_error_of_this_package_keeps_its_traceback(caplog):
     ]
 
 
+@pytest.mark.slow
 def test_the_page_has_its_socket(found, caplog, capfd):
     """What its own token opens answers, and messages that are none do not end it."""
 

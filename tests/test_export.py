@@ -125,6 +125,7 @@ def trained(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["vllm", "sglang"])
 def test_every_switch_of_a_server_is_one_of_its_parser(served, target):
     for run in served:

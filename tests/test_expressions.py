@@ -99,6 +99,7 @@ def test_refused_in_one_line(text, message):
     assert "objective.minimise" in str(error.value)
 
 
+@pytest.mark.slow
 def test_goals_limits_and_functions_agree_with_plain_arithmetic():
     metrics = evaluate(training())
     product = float(metrics.time_s) ** 0.5 * float(metrics.joules_per_token)

@@ -77,6 +77,7 @@ def test_a_study_without_a_part_is_one_line(text):
         study_from_config(text)
 
 
+@pytest.mark.slow
 def test_evaluate_and_optimize_without_a_plan_end_with_2(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for command in ("evaluate", "optimize"):

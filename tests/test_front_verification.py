@@ -73,6 +73,7 @@ def test_an_honest_front_is_verified(trace: Trace, stored: Stored):
     assert any("convex by the rules of curvature" in text for text in answer.checks)
 
 
+@pytest.mark.slow
 def test_lies_about_a_front_are_named(stored: Stored):
     """One number changed at a time: each is refused, by the statement, design, node or volume that does not hold."""
 

@@ -118,6 +118,7 @@ def test_a_load_is_read_from_a_table_or_a_list(tmp_path):
     assert read_load(tmp_path / "a.csv").tolist() == read_load(tmp_path / "a.yaml").tolist() == [1.0, 2.5]
 
 
+@pytest.mark.slow
 def test_no_schedule_beats_the_programme_of_steps():
     """Steps in tiles, not convex; the reference is every mixture of two kinds of steps, tried one by one."""
     found = serving_bounds.open_loops(8, 11, requests=300)

@@ -65,6 +65,7 @@ def test_keeps_what_all_points_show(problem, everything):
     np.testing.assert_allclose(np.exp(kept.by_value[-8:]), by_level.min(axis=0), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_best_of_the_frame_is_the_exact_arg_min(problem, everything):
     goal, excess, *_ = everything
     frame = designs(problem, Grid(BLOCK, keep=2).run(problem, 0), 0)

@@ -105,6 +105,7 @@ def test_no_work_takes_no_time_and_has_finite_gradients(case):
     assert all(bool(jnp.isfinite(slope)) for slope in slopes)
 
 
+@pytest.mark.slow
 def test_jit_and_vmap_are_the_plain_call(case):
     kernel, work = case
     plain = kernel.time_s(work, jnp.asarray(PEAK), jnp.asarray(RATE))

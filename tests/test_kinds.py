@@ -148,6 +148,7 @@ class TestOpenLoop:
         slopes = interpreted(jax.jacfwd(log_p99), always=True)(at)
         np.testing.assert_allclose(slopes, rise, rtol=1e-4, atol=1e-6)
 
+    @pytest.mark.slow
     def test_of_an_idle_engine_the_percentiles_are_those_of_prompts(self):
         found = open_loop(step(), asked(rate=1e-6))
 

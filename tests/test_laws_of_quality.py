@@ -88,6 +88,7 @@ def test_the_optimum_is_one():
     assert sizes[0] == pytest.approx(float(law.optimum(least_flops(law, 2.2, 0.0).flops)[0]), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_intervals_widen_outside_and_are_first_order():
     """Draws of the constants spread the loss as the interval says, where errors are small."""
     law = DenseLaw.example()
@@ -157,6 +158,7 @@ def test_the_factor_of_a_shape_is_one_at_the_best_of_as_many_weights():
     assert float(slope) == pytest.approx(float(difference), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_shape_raises_what_is_lost_to_size_only():
     for name in ("besiroglu", "kumar"):
         plain, corrected = shipped(name), shipped(f"{name}_shaped")

@@ -1,6 +1,7 @@
 """What `codesign evaluate model=...` begins with where the plan that came along does not suit the model."""
 
 import numpy as np
+import pytest
 
 from codesign import scenario_from_config
 from codesign.commands.legal_start import legal_start, nearest
@@ -24,6 +25,7 @@ def test_a_plan_nobody_chose_gives_way_and_one_that_was_chosen_stays():
         assert legal_start(scenario, [*asked, *chosen]) == (scenario, "")
 
 
+@pytest.mark.slow
 def test_a_field_that_was_chosen_stays_and_the_others_give_way():
     asked = ["model=mixtral_8x7b", "plan.ep=8"]  # 32 layers, 8 stages of 3 parts
     found, line = legal_start(scenario_from_config(*asked), asked)

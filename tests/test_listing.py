@@ -14,6 +14,7 @@ def listed(capsys, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_metrics_have_units_values_and_meanings(capsys):
     text = listed(capsys, "metrics", "tpot", SERVED)
     assert "tpot_s" in text

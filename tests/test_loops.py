@@ -105,6 +105,7 @@ def test_long_inputs_are_told_apart_by_every_number() -> None:
     assert found[1, 99] == 101
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "KEPT_BYTES", 4000)
     looped = row_loop()

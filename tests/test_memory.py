@@ -50,6 +50,7 @@ def test_lru_hits_are_those_of_an_executed_cache(exponent, room):
     )
 
 
+@pytest.mark.slow
 def test_hit_ratio_is_smooth_up_to_everything():
     model = ZipfLru(1.05, 1e9, 128.0)
     sizes = jnp.asarray([1e3, 1e6, 1e9, 6.4e10, 1.28e11, 1e12])

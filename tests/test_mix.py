@@ -180,6 +180,7 @@ def test_mix_on_the_model_is_certified_and_shares_its_hardware(mixed):
     assert found.best == pytest.approx(max(1 + entry.costs for entry in found.workloads), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_workloads_of_one_structure_compile_once(mixed):
     mix, _, _ = mixed
     members = mix.members()
@@ -222,6 +223,7 @@ def test_mix_from_the_configuration():
         study_from_config("search=mix", 'search.workloads.megatron_22b.overrides=["model=nope"]')
 
 
+@pytest.mark.slow
 def test_robust_design_holds_in_every_case_and_is_proven():
     """The least worst case over prices and sizes of HBM, against a fine grid over hardware and all plans."""
     cases = Cases(

@@ -39,6 +39,7 @@ def test_alone_nothing_is_waited_for():
     assert float(found.decodes) == pytest.approx(1e-6 * 199 * 0.01, rel=0.01)
 
 
+@pytest.mark.slow
 def test_everything_grows_with_the_rate():
     found = [asked(rate=rate) for rate in (1.0, 3.0, 6.0, 9.0)]
     for name in ("ttft_s", "tpot_s"):

@@ -255,6 +255,7 @@ def test_what_is_no_folder_of_files_is_one_line(tmp_path: Path):
         texts()
 
 
+@pytest.mark.slow
 def test_what_is_composed_does_not_depend_on_where_the_files_lie(mine: Path, tmp_path: Path):
     other = written(tmp_path / "elsewhere", accelerator__chip=CHIP, experiment__rack=RACK)
     assert len({write_yaml(study_from_config("experiment=rack", conf=one).resolved) for one in (mine, other)}) == 1

@@ -94,6 +94,7 @@ def test_between_priced_steps_prompts_stream_or_compute():
             assert float(found) == pytest.approx(float(step(asked)), rel=1e-6), asked
 
 
+@pytest.mark.slow
 def test_the_simulation_is_near(at_rate):
     """Fresh seed, six tenths of what is sustained; one condition, where bars are medians of many."""
     found, pools = numbers_of(at_rate), pools_of(at_rate, *engine_of(at_rate))
@@ -109,6 +110,7 @@ def test_the_simulation_is_near(at_rate):
         assert found[f"{name}_p99_s"] == pytest.approx(served[f"{name}_s.p99"], rel=rel), name
 
 
+@pytest.mark.slow
 def test_goodput_ends_at_a_limit_of_both_pools(agreed):
     found = numbers_of(agreed)
     used = {name: found[f"agreement_{name}"] for name in ("ttft_s", "tpot_s", "prompts", "decodes")}

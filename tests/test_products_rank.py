@@ -36,6 +36,7 @@ def test_they_rank_by_price_and_by_rate(ranked):
     assert (ranked["device"] == ranked.index).all()  # as they are sold
 
 
+@pytest.mark.slow
 def test_rates_of_a_device_are_about_those_measured(ranked):
     rates = ranked["tokens_per_s_per_device"]
     for name, measured in MEASURED.items():

@@ -129,6 +129,7 @@ def all_to_all(model: str):
     return [float(leaf) for leaf in (leaves[0], leaves[5])]
 
 
+@pytest.mark.slow
 def test_an_engine_of_a_row_sends_to_the_experts_of_its_model():
     """A start grows with experts, a share of the link with the bytes of a token: 128 and 4096 against 256 and 7168."""
     names = ("deepseek-ai/DeepSeek-V3", "Qwen/Qwen3-235B-A22B-FP8", "Qwen/Qwen3-8B")

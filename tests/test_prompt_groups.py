@@ -52,6 +52,7 @@ def test_a_chunk_of_its_own_is_the_pools_alone(two):
     assert numbers(two, **without, prefill_chunk=64.0) == numbers(two, **without)  # no pool, no chunk of it
 
 
+@pytest.mark.slow
 def test_groups_take_a_prompt_each(two):
     """Half the ranks hold a prompt's cache: twice the bytes a device; two prompts at a time, each slower."""
     work, apart = two.workload, changed(two, prefill_attention_dp=2.0)

@@ -103,6 +103,7 @@ NODE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "words"),
     [(f"{BITS}=2", "bits = 2 is outside [4, 8]"), (f"{BITS}=12", "bits = 12 is outside [4, 8]"),

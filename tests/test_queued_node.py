@@ -155,6 +155,7 @@ class TestStudies:
                 np.testing.assert_allclose(slope[:, place], by_differences, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_recommendation_model_is_priced_among_bursts():
     """Of its phases nothing says how often they are run: once a batch."""
     study = ("experiment=serve_dlrm", "fabric=nvlink4_queued")

@@ -100,6 +100,7 @@ def test_page_has_every_section_and_stands_alone(built):
     assert re.findall(r'(?:src|href)="(?!data:)', text) == []
 
 
+@pytest.mark.slow
 def test_pictures_in_the_page_are_the_files(built):
     files = sorted((built / "figures").glob("*.png"))
     assert len(files) == 6

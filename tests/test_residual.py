@@ -63,6 +63,7 @@ def test_a_factor_is_bounded_and_the_same_alone_in_a_batch_and_compiled(folder):
     np.testing.assert_allclose(jax.vmap(lambda work: residual.factor(kernel, work))(many), found, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extent", [0.0, 1.0, 1e15])
 def test_finite_with_finite_slopes_at_the_ends_of_what_may_be_asked(folder, extent):
     residual, kernel = Residual(folder), Gemm(chip=CHIP)
@@ -134,6 +135,7 @@ def test_a_study_with_factors_is_still_proven_log_convex(folder):
     assert not judgement.unproven
 
 
+@pytest.mark.slow
 def test_no_slope_along_the_rates_of_the_design(folder):
     """log seconds = log factor + log physics: slopes in peak and bandwidth are those of the physics."""
     plain = scenario_from_config()

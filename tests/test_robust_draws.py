@@ -52,6 +52,7 @@ def test_goals_of_cases_are_those_of_the_draws_that_intervals_are_made_of(trace)
     assert np.diff(np.log(times)) == pytest.approx(np.diff(np.log(told)), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_its_tail_is_no_worse_than_that_of_the_design_chosen_without_draws(trace):
     blend = Blend("cvar", np.ones(DRAWS), TAIL)
     plain = PROOF.run(PROBLEM, 0)

@@ -123,6 +123,7 @@ def test_traced_once_whatever_is_asked(problem: Problem, monkeypatch):
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_results_are_whole(problem: Problem, trace):
     results = collect(problem, trace, 3, {"cluster.accelerator": {"kind": "assumed", "source": "nobody"}})
     best = results.best

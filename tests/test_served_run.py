@@ -27,6 +27,7 @@ def test_serves_as_continuous_batching_does():
     assert all(float(mine[name]) == float(value) for name, value in plain.flat().items())
 
 
+@pytest.mark.slow
 def test_a_shape_of_the_plan_is_that_model():
     plan = ShapedPlan(tp=2.0, micro_batch=8.0, layers=8.0, hidden=1024.0, tokens=2e10)
     shaped = plan.shaped(Transformer.example())

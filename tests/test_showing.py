@@ -89,6 +89,7 @@ def test_a_broken_rule_is_shown():
     assert all(f"{name}: " in repr(metrics) for name in broken)
 
 
+@pytest.mark.slow
 def test_traced_and_batched_metrics_show_as_well():
     told = []
 

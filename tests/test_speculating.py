@@ -184,6 +184,7 @@ def test_what_is_not_simulated_is_refused_in_a_line(overrides, words):
         Engine(STEPS, 64, accepted=2.0)
 
 
+@pytest.mark.slow
 def test_the_longer_of_both_times_counts_ahead():
     """By hand: a host of 1 s is all that is seen; one of nothing leaves the device."""
     base = scenario_from_config(*DESIGN, "workload=continuous", "plan.micro_batch=32", "workload.asynchronous=true")

@@ -51,6 +51,7 @@ def test_a_grid_is_priced_as_the_model_is(name):
         np.testing.assert_allclose(seen, truth, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_blocks_of_any_size_say_the_same_of_every_point_once():
     """Seven, five and three levels of 13,968 plans: blocks that end within a range, at its end, and hold everything."""
     problem = problem_of("train_gpt3_175b")
@@ -89,6 +90,7 @@ def test_rows_and_slopes_are_those_of_the_traced_program(name):
     assert found.broken[0] == pytest.approx(float(broken), rel=1e-12, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_slopes_by_every_number_against_differences():
     scenario = problem_of("train_gpt3_175b").scenario
     (slopes,) = slopes_of(scenario, lambda account: [jnp.log(account.metrics.usd_per_million_tokens)])

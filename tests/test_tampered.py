@@ -64,6 +64,7 @@ def test_what_the_run_wrote_is_verified_and_what_was_checked_is_said(honest: Pat
     assert {"versions.json", "certificate.took", "summary.seconds.certified"} <= set(unchecked(text))
 
 
+@pytest.mark.slow
 def test_an_objective_below_the_bound_in_another_row_than_the_first(run: Path):
     def lower(table: pd.DataFrame) -> pd.DataFrame:
         table.loc[1, "objective"] *= 0.5

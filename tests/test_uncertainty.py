@@ -112,6 +112,7 @@ def test_room_for_draws_changes_nothing(scenario):
     assert numbers_of(with_room(scenario)) == numbers_of(scenario)
 
 
+@pytest.mark.slow
 def test_one_trace_serves_the_model_and_its_draws(scenario, monkeypatch):
     """The account that is left when the factors go is the one that is traced without them, to the last bit."""
     monkeypatch.setattr(kept_on_disk, "_place", [])  # a command that ran before may have kept the program
@@ -126,6 +127,7 @@ def test_one_trace_serves_the_model_and_its_draws(scenario, monkeypatch):
     assert all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_prediction_and_errors_of_the_source_are_shared(scenario):
     found, numbers = intervals(scenario), numbers_of(scenario)
     for name, (low, high) in found.items():

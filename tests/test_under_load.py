@@ -71,6 +71,7 @@ def test_goodput_ends_at_a_limit_and_prices_good_tokens(agreed):
     assert agreed["usd_per_million_tokens"] > 0.999 * full["usd_per_million_tokens"]
 
 
+@pytest.mark.slow
 def test_what_the_host_takes_is_added_and_left_less_of_an_agreement(quiet):
     """A second at the host: requests wait it out; two seconds of an agreement with one of them are one without."""
     later = numbers(lambda **known: ServingAtRate(**known, arrivals_per_s=1e-6, request_overhead_s=1.0))
@@ -107,6 +108,7 @@ def test_wrong_agreements_are_refused_in_a_line():
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "words"),
     [

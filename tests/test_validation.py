@@ -203,6 +203,7 @@ def test_one_node_is_its_scale_up_curve_and_more_nodes_cost_more():
     assert (wide > 2 * 0.9 * nbytes / 8 / 50e9).all()
 
 
+@pytest.mark.slow
 def test_tables_without_a_suite_are_named_with_the_reason(tmp_path, steps):
     (tmp_path / TABLE).write_text((steps / TABLE).read_text())
     (tmp_path / "shop.csv").write_text("gpu,item,value,unit\nH100-SXM,node,1,usd\n")

@@ -91,6 +91,7 @@ def test_an_honest_proof_is_verified(trace, stored: Stored, model: CheckedModel)
     assert answer.numbers["directions_proven"] > 0
 
 
+@pytest.mark.slow
 def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: CheckedModel):
     """A model a thousand times as deep fits nowhere: weights of constraints alone rule out every node."""
     scenario = training(model=gpt3(layers=96e3))

@@ -112,6 +112,7 @@ def honest(solved, tmp_path) -> tuple[Trace, Stored]:
     return trace, (copy.deepcopy(header), {name: dict(columns) for name, columns in tables.items()})
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_too_good_is_refused(honest, models):
     trace, (header, tables) = honest
     best, bound = trace.certificate.best, trace.certificate.bound
@@ -194,6 +195,7 @@ def test_other_designs_are_refused(honest, models):
     assert "but no designs are kept" in answer("worst", trace, stored, models, workloads=[]).line
 
 
+@pytest.mark.slow
 def test_the_attack_finds_tuples_below_a_false_bound(solved, models):
     trace = trace_of("log_sum", solved)
     lie = {"best": None, "gap": None, "bound": 1.005 * trace.certificate.best, "workloads": []}

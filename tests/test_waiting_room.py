@@ -80,6 +80,7 @@ def test_an_engine_has_room_for_what_its_share_of_the_memory_leaves():
     assert room_of([tight._replace(model=model_of("Llama-3.1-70B"))])[0] == np.inf  # its weights are beyond the device
 
 
+@pytest.mark.slow
 def test_who_waits_for_room_does_so_before_the_first_token():
     steps = SteadyTimes(np.full(2, 0.2), np.full(2, 0.02), np.full(2, 0.02))
     requests = Waiters(np.full(2, 8.0), np.full(2, 100.0), np.zeros(2) > 0, np.zeros(2) > 0, np.array([0.0, 0.5]))

@@ -67,6 +67,7 @@ def test_solution_with_a_held_coordinate_is_that_of_a_fine_grid(at):
     assert outcome.lower <= best + 1e-9
 
 
+@pytest.mark.slow
 def test_whole_lanes_of_a_served_model():
     """The bandwidth is a whole number of lanes, as good as the best of all whole numbers priced one by one."""
     space = DesignSpace({"tp": [8, 16], "micro_batch": [4, 16]}, {"up": Continuous(UP, 100e9, 900e9)})

@@ -92,6 +92,7 @@ def test_an_honest_proof_of_every_combination_is_verified(trace, stored, model):
     assert design["up"] in VALUES["up"]
 
 
+@pytest.mark.slow
 def test_where_nothing_is_proven_the_attack_still_keeps_to_listed_values(trace, stored, model):
     claim = dataclasses.replace(derivation_of(*stored).claim, bound=None, gap=None)
     answer = verify(ASKED, claim, None, 512, 0, model=model)

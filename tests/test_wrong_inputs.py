@@ -195,6 +195,7 @@ def test_a_file_that_cannot_be_read_has_its_line(capsys, conf, monkeypatch, cont
     assert main(["list", "host"]) == 0
 
 
+@pytest.mark.slow
 def test_a_damaged_run_has_its_line(capsys, tmp_path):
     run = write_run(tmp_path / "run")
     (run / "overrides.txt").write_bytes(b"\xff\xfe")

@@ -14,6 +14,8 @@ from codesign.model.workloads.served import OF_TRAINING
 from codesign.search.results import numbers_of
 from codesign.staging import distinct_plans
 
+pytestmark = pytest.mark.slow
+
 DESIGN = ("model=llama31_405b", "plan=serving_node", "plan.tp=8", "plan.pp=2", "cluster.device_count=64")
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 CLOSED = "workload=continuous"

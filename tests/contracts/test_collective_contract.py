@@ -10,11 +10,12 @@ from codesign.model.networks.collectives import OPERATIONS
 from codesign.testing import members
 from codesign.testing.of_collectives import ALWAYS, AT_RANDOM, PROMISES
 
+pytestmark = pytest.mark.slow
+
 MEMBERS = members("collective")
 FILES = [(group, name) for group in ("collective", "scale_out") for name in configs(group)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMBERS)
 @pytest.mark.parametrize("promise", AT_RANDOM, ids=lambda p: p.__name__)
 @given(seed=st.integers(0, 2**31))
@@ -22,7 +23,6 @@ def test_class_keeps(promise, name, seed):
     promise(MEMBERS[name].example(), MEMBERS[name].operation, seed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMBERS)
 @pytest.mark.parametrize("promise", ALWAYS, ids=lambda p: p.__name__)
 def test_class_also_keeps(promise, name):
@@ -32,7 +32,6 @@ def test_class_also_keeps(promise, name):
     promise(algorithm, algorithm.operation, 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("group", "name"), FILES, ids=["/".join(f) for f in FILES])
 def test_file_keeps_every_promise(group, name):
     made = built(group, name)

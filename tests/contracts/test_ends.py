@@ -17,6 +17,8 @@ from codesign.core.errors import ConfigError
 from codesign.core.fields import check_ranges, get_path, replace, walk
 from codesign.model.metrics import evaluate
 
+pytestmark = pytest.mark.slow
+
 TABLE = Path(__file__).with_name("refused_ends.csv")
 ASKED = {"zero": 0.0, "one": 1.0, "largest": FAR}
 LEAST_LEAVES = {
@@ -37,7 +39,6 @@ def scenarios(group: str):
     return {choice: nameless(built(choice)) for choice in options(group)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("group", PLACES)
 def test_every_end_is_finite_or_breaks_a_rule(group):
     """And the option as it is is priced, breaks no rule it did not break before, and has numbers that matter."""
@@ -126,7 +127,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_leaf_that_is_broken_is_seen(name, monkeypatch):
     """The same visits with one end too many find it."""

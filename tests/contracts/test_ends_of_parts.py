@@ -22,6 +22,8 @@ from codesign.model.networks.collectives.base import AbstractCollective
 from codesign.model.networks.fabrics import Group
 from codesign.testing.of_kernels import SHAPES
 
+pytestmark = pytest.mark.slow
+
 SIZES, BYTES = (8.0, 48.0), (1.0, 1e9)
 LINK = Link(1e-6, 1e-11, 1e-11, 5e-6, lanes=16.0)
 PEAK, BANDWIDTH = 1e15, 3e12

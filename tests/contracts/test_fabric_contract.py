@@ -9,6 +9,8 @@ from codesign.model.networks.fabrics import AbstractFabric
 from codesign.testing import members
 from codesign.testing.of_fabrics import GROUPS, PROMISES, log_convex_in_every_continuous_leaf
 
+pytestmark = pytest.mark.slow
+
 MEMBERS = members("fabric")
 FILES = [("fabric", name) for name in configs("fabric")] + [("scale_out", name) for name in configs("scale_out")]
 
@@ -23,7 +25,6 @@ def fabric(request) -> AbstractFabric:
     return MEMBERS[request.param].example() if isinstance(request.param, str) else fabric_of(*request.param)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda p: p.__name__)
 def test_fabric_keeps(promise, fabric):
     promise(fabric)

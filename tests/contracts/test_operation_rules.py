@@ -17,6 +17,8 @@ from codesign.model.hardware import kernels_base
 from codesign.model.networks.fabrics import contended
 from codesign.model.reliability import renewal
 
+pytestmark = pytest.mark.slow
+
 LINES, POINTS = 60, 33
 DISCRETE = ("ceil", "floor")  # of constants of the plan only: nothing is promised of varied arguments
 
@@ -70,7 +72,6 @@ def promised(name, parts):
     return value
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(RULES) - set(DISCRETE)))
 def test_what_a_rule_promises_holds(name):
     rng, kept = np.random.default_rng(sorted(RULES).index(name)), 0

@@ -14,6 +14,8 @@ from codesign.core.errors import ConfigError
 from codesign.core.json_io import dumps
 from codesign.search import AbstractSearch, Certificate, Inverse, Trace, Whole
 
+pytestmark = pytest.mark.slow
+
 WORDS = {
     "P": "proven", "I": "proven impossible", "B": "best found", "N": "nothing found", "R": "refused", "S": "stopped",
     "A": "as it stands",
@@ -299,7 +301,6 @@ PROMISES = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("search", "name"), [pytest.param(*pair, id="-".join(pair)) for pair in EXPECTED])
 def test_search_keeps_every_promise(search, name):
     found = first(search, name)

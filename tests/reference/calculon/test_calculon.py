@@ -6,6 +6,8 @@ import pytest
 from codesign.core.errors import DataError
 from codesign.evidence.validation import calculon
 
+pytestmark = pytest.mark.slow
+
 BARS = {"total_time": (0.001, 0.004), "first_tier_memory": (1e-5, 1e-5)}
 
 
@@ -14,7 +16,6 @@ def rows(reference_dir):
     return calculon.run(reference_dir / "calculon")
 
 
-@pytest.mark.slow
 def test_runs_agree(rows):
     found = {row["quantity"]: row for row in rows if row["group"] == "all"}
     assert set(found) == set(calculon.QUANTITIES)

@@ -9,6 +9,8 @@ import pytest
 from codesign.evidence.reproduction import available, load
 from codesign.evidence.validation import calculon, calculon_overlap
 
+pytestmark = pytest.mark.slow
+
 
 def test_share_hides_as_much_as_asked():
     rng = np.random.default_rng(0)
@@ -43,7 +45,6 @@ def runs(reference_dir):
     return frame.assign(ours=answers["total_time"], memory=answers["first_tier_memory"])
 
 
-@pytest.mark.slow
 def test_runs_agree_closely_enough_to_choose_by(runs):
     assert (runs["ours"] / runs["total_time"] - 1).abs().max() < 4e-3
     assert (runs["memory"] / runs["proc_mem_tier1_cap_req"] - 1).abs().max() < 1e-5
