@@ -25,6 +25,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 gc.freeze()  # imported modules stay
+gc.set_threshold(100_000, 50, 100)  # traces make many objects that stay, which are looked through less often
 
 hypothesis.settings.register_profile("codesign", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("codesign")
@@ -45,8 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=experiment)
 
 
-MAX_RESIDENT = 3 * 2**29
-"""Bytes of a worker above which it lets go of traced and compiled programs between two files (1.5 GiB)."""
+MAX_RESIDENT, MARGIN = 3 * 2**29, 2**28
+"""Bytes of a worker above which it lets go of traced and compiled programs between two files (1.5 GiB), and how much it
+may grow after that before it does so again: memory in pieces does not go back to the system."""
+allowed = [MAX_RESIDENT]
 
 
 def resident_bytes() -> int:
@@ -58,9 +61,11 @@ def resident_bytes() -> int:
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Free programs between two files; compiled ones stay on disk."""
-    if (nextitem is None or nextitem.path != item.path) and resident_bytes() > MAX_RESIDENT:
+    if (nextitem is None or nextitem.path != item.path) and resident_bytes() > allowed[0]:
         jax.clear_caches()
         gc.collect()
+        gc.freeze()
+        allowed[0] = max(MAX_RESIDENT, resident_bytes() + MARGIN)
 
 
 def pytest_configure(config: pytest.Config) -> None:

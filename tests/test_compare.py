@@ -47,6 +47,7 @@ def test_a_candidate_without_a_design_is_a_row_that_says_why(products):
     assert "a100_40gb" in sentences(products)[2]
 
 
+@pytest.mark.slow
 def test_shares_of_draws_add_up_and_intervals_hold_the_value(products):
     ranked = products.feasible
     assert ranked["wins"].sum() == pytest.approx(1)

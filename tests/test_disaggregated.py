@@ -58,6 +58,7 @@ def test_the_pool_that_is_full_sets_the_rate(two):
         assert float(parts) == pytest.approx(float(found["time_s"]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_slow_link_delays_tokens_and_paces_both(two):
     fabric = "cluster.prefill.link.fabric.bandwidth_bytes_per_s"
     slow = evaluate(scenario_from_config(*SMALL, *APART, *LENGTHS, f"{fabric}=0.2e9")).flat()
@@ -101,6 +102,7 @@ def test_pools_that_cannot_be(overrides, words):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_pool_of_other_accelerators():
     found = scenario_from_config(
         *SMALL, "prefill=other", "cluster.prefill.like.accelerator=l40s",

@@ -141,6 +141,7 @@ def test_lies_about_a_front_are_named(stored: Stored):
     assert "the corners do not lie below" in told(fewer) or "hypervolume_at_most is" in told(fewer)
 
 
+@pytest.mark.slow
 def test_a_statement_that_is_false_is_refused(stored: Stored):
     """Of no design that is shown, so nothing but the weights can tell."""
     header, tables = copy.deepcopy(stored)

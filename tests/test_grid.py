@@ -72,6 +72,7 @@ def test_best_of_the_frame_is_the_exact_arg_min(problem, everything):
     assert frame.iloc[0]["objective"] == pytest.approx(np.where(feasible(excess), goal, np.inf).min(), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_optimum_that_misses_its_limit_by_a_hair(problem, everything):
     """Blocks are priced as the model is: a miss of three tolerances is a miss."""
     goal, excess, _, capex = everything

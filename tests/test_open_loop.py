@@ -103,6 +103,7 @@ def test_a_table_of_steps_answers_alike():
     assert float(found.ttft_s.p99) == pytest.approx(float(plain.ttft_s.p99), rel=0.03)
 
 
+@pytest.mark.slow
 def test_more_than_can_be_served_is_refused():
     for changes, words in (({"rate": 60.0}, "prompts would fill"), ({"most": 8.0}, "sequences together")):
         demand = Demand(**(ASK | changes))

@@ -123,6 +123,7 @@ def test_goodput_ends_at_a_limit_of_both_pools(agreed):
     assert money == pytest.approx(256 * found["usd_per_million_tokens"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_slow_link_ends_goodput(agreed):
     path = "cluster.prefill.link.fabric.bandwidth_bytes_per_s"
     slow = numbers_of(scenario_from_config(*DESIGN, *AGREED, f"{path}=1e8", "workload.agreement.tpot_s=10"))
@@ -130,6 +131,7 @@ def test_a_slow_link_ends_goodput(agreed):
     assert slow["requests_per_s"] < numbers_of(agreed)["requests_per_s"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

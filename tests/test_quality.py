@@ -58,6 +58,7 @@ def test_numbers_of_eight_bits_change_nothing():
     assert float(found[METRIC]) == 0.0
 
 
+@pytest.mark.slow
 def test_what_a_model_that_is_trained_sums_is_not_rounded():
     """Table 1 measured inference; of gradients nothing is stated."""
     trained = builders.training(8.0, Plan(tp=4.0, micro_batch=1.0))

@@ -74,6 +74,7 @@ def test_an_objective_below_the_bound_in_another_row_than_the_first(run: Path):
     refused(run, "designs.parquet: row 1: objective is")
 
 
+@pytest.mark.slow
 def test_a_capex_that_the_design_does_not_have(run: Path):
     def cheaper(table: pd.DataFrame) -> pd.DataFrame:
         table.loc[0, "capex_usd"] *= 1 + 1e-9

@@ -84,6 +84,7 @@ def test_what_the_host_takes_is_added_and_left_less_of_an_agreement(quiet):
     assert whole["agreement_ttft_s"] == pytest.approx((left["agreement_ttft_s"] + 1) / 2, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_parts_of_the_time_are_the_time(agreed):
     parts = [value for name, value in agreed.items() if name.startswith("breakdown_s.")]
     assert len(parts) > 3
@@ -133,6 +134,7 @@ def test_what_engines_keep_is_feasible(agreed):
     assert len(shares) == 4
 
 
+@pytest.mark.slow
 def test_following_a_day_of_load_switches_replicas_off(agreed):
     """Twice what one replica is good for, then a tenth: three ways to pay for it, by hand."""
     scenario = Scenario(cluster(16.0), GoodputServing(gpt3(), **LENGTHS, agreement=Agreement(5.0, 0.2)), PLAN)

@@ -127,6 +127,7 @@ def test_a_bound_that_is_too_good_is_refused(honest, models):
     assert "is better than the claimed bound" in answer("worst", trace, (header, tables), models, **lie).line
 
 
+@pytest.mark.slow
 def test_lies_about_duals_are_named(honest, models):
     trace, (header, tables) = honest
 
@@ -174,6 +175,7 @@ def test_lies_about_weights_and_plans_are_named(honest, models):
     assert "short, round 0: 1 plans that reach less than is claimed have no weights; the first: node 0 (tp " in told_of
 
 
+@pytest.mark.slow
 def test_other_designs_are_refused(honest, models):
     trace, stored = honest
 

@@ -100,6 +100,7 @@ def test_where_nothing_is_proven_the_attack_still_keeps_to_listed_values(trace, 
     assert answer.numbers["best_of_attack"] >= trace.certificate.bound
 
 
+@pytest.mark.slow
 def test_a_combination_dropped_is_named(stored, model):
     header, tables = stored
     nodes = tables["nodes"]
