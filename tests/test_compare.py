@@ -16,6 +16,8 @@ from codesign.report.candidates_page import read, write
 from codesign.report.side_by_side import sentences
 from codesign.search.results import placed
 
+pytestmark = pytest.mark.slow
+
 JOB = (
     "model=llama31_405b", "workload=serving_fp8", "cluster.device_count=64", "space.plan.tp=[8]", "space.plan.pp=[1]",
     "space.plan.micro_batch=[32,64]",
@@ -32,14 +34,12 @@ def products():
     )
 
 
-@pytest.mark.slow
 def test_products_rank_as_they_do_where_nothing_of_another_study_is_inherited(products):
     assert list(products.feasible["candidate"]) == ["b200", "h200", "h100_sxm"]
     assert products.feasible["objective"].is_monotonic_increasing
     assert (products.feasible["device"] == products.feasible["candidate"]).all()
 
 
-@pytest.mark.slow
 def test_a_candidate_without_a_design_is_a_row_that_says_why(products):
     out = products.table[~products.table["feasible"]]
     assert list(out["candidate"]) == ["a100_40gb"]
@@ -47,7 +47,6 @@ def test_a_candidate_without_a_design_is_a_row_that_says_why(products):
     assert "a100_40gb" in sentences(products)[2]
 
 
-@pytest.mark.slow
 def test_shares_of_draws_add_up_and_intervals_hold_the_value(products):
     ranked = products.feasible
     assert ranked["wins"].sum() == pytest.approx(1)
@@ -56,7 +55,6 @@ def test_shares_of_draws_add_up_and_intervals_hold_the_value(products):
     assert ((ranked["keeps"] >= 0) & (ranked["keeps"] <= 1)).all()
 
 
-@pytest.mark.slow
 def test_capital_is_not_told_of_what_is_rented():
     found = compare("accelerator=h200", "ownership=bought,rented", *JOB, "search=grid").table.set_index("candidate")
     assert found.loc["bought", "capex_usd"] > 1e6
@@ -77,7 +75,6 @@ def test_what_other_prices_would_change_is_told(products):
     assert any(f"{last['factor']:.2f} times what it is" in line for line in sentences(products))
 
 
-@pytest.mark.slow
 def test_what_is_rented_turns_at_a_rent_and_not_at_the_price_of_electricity():
     """All of the cost is rent, so the next one is as good at the ratio of the two goals."""
     found = compare("accelerator=h200,b200", "ownership=rented", *JOB, "search=grid")
@@ -123,7 +120,6 @@ def test_a_page_is_made_anew_from_its_frames(products, tmp_path):
     assert build_report(tmp_path).read_text(encoding="utf-8") == page
 
 
-@pytest.mark.slow
 def test_every_candidate_has_a_run_folder_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["compare", "accelerator=h200", *JOB[:2], "cluster.device_count=8,16", *JOB[3:], "search=grid"]) == 0
@@ -134,7 +130,6 @@ def test_every_candidate_has_a_run_folder_of_its_own(tmp_path, monkeypatch, caps
     assert "codesign compare accelerator=h200" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_what_differs_from_the_catalogue_is_told_in_absolute_numbers():
     study = study_from_config("accelerator=h200", "accelerator.hbm.capacity_bytes=2e11", "accelerator.price_usd=2e4")
     found = differences(study, study.scenario)
@@ -151,7 +146,6 @@ SERVED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
 def test_kernels_of_an_engine_are_not_another_machine(name: str):
     """The catalogue's hardware under the same framework: hundreds of constants were listed as not sold."""
@@ -175,7 +169,6 @@ def test_a_variable_away_from_the_catalogue_makes_another_device():
                       found["HBM capacity"].value / found["HBM capacity"].catalogue)  # fmt: skip
 
 
-@pytest.mark.slow
 def test_what_a_diagram_cannot_be_drawn_along_is_refused_before_a_search(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     listed = ["accelerator=h100_sxm,h200", "model=llama31_8b", "workload=serving"]
@@ -185,7 +178,6 @@ def test_what_a_diagram_cannot_be_drawn_along_is_refused_before_a_search(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_accelerators_for_prompts_count():
     apart = compare(
         "accelerator=h200,b200", "experiment=disaggregation", "search=grid", "~space.hardware",

@@ -68,6 +68,7 @@ def test_a_slow_link_delays_tokens_and_paces_both(two):
     assert float(slow["capex_usd"]) < float(found["capex_usd"])
 
 
+@pytest.mark.slow
 def test_money_and_power_of_both_pools(two):
     """Twice the accelerators of one kind cost twice, and their link beside."""
     one, both = (evaluate(changed(two, prefill_devices=devices)).flat() for devices in (0.0, 16.0))

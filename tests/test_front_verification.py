@@ -26,6 +26,8 @@ from codesign.verification.envelope import envelope, volume
 from codesign.verification.front_claims import Statements, front_of
 from codesign.verification.model_answers import CheckedModel
 
+pytestmark = pytest.mark.slow
+
 SPACE = DesignSpace(
     plan={"tp": [4, 8], "pp": [4, 8], "zero": [0, 1], "offload_optimizer": [0, 0.25, 0.5, 1]},
     hardware={
@@ -61,7 +63,6 @@ def answer_of(stored: Stored, attack: int = 0) -> Answer:
     return verify_front(ASKED, *stored, attack, 0, model=model())
 
 
-@pytest.mark.slow
 def test_an_honest_front_is_verified(trace: Trace, stored: Stored):
     answer = answer_of(stored, 4096)
     assert answer.verified, answer.line
@@ -73,7 +74,6 @@ def test_an_honest_front_is_verified(trace: Trace, stored: Stored):
     assert any("convex by the rules of curvature" in text for text in answer.checks)
 
 
-@pytest.mark.slow
 def test_lies_about_a_front_are_named(stored: Stored):
     """One number changed at a time: each is refused, by the statement, design, node or volume that does not hold."""
 
@@ -141,7 +141,6 @@ def test_lies_about_a_front_are_named(stored: Stored):
     assert "the corners do not lie below" in told(fewer) or "hypervolume_at_most is" in told(fewer)
 
 
-@pytest.mark.slow
 def test_a_statement_that_is_false_is_refused(stored: Stored):
     """Of no design that is shown, so nothing but the weights can tell."""
     header, tables = copy.deepcopy(stored)
@@ -153,7 +152,6 @@ def test_a_statement_that_is_false_is_refused(stored: Stored):
     assert "have no weights that say so; the first: tp" in line
 
 
-@pytest.mark.slow
 def test_the_attack_alone_finds_what_a_false_statement_forbids(stored: Stored, monkeypatch: pytest.MonkeyPatch):
     """With the derivation blinded, a design beyond the statement is found and can be priced again."""
     from codesign.verification import front_answer
@@ -217,7 +215,6 @@ def test_a_pool_backs_no_more_than_its_weights_say():
     assert isinstance(ParametricSequence(Remembering(oracle), (), walk.sweep.effort, 0).pool.plan, np.ndarray)
 
 
-@pytest.mark.slow
 def test_a_run_of_a_front_is_verified_by_command(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):
     """End to end, then with one number of the summary changed."""
     monkeypatch.chdir(tmp_path)

@@ -97,6 +97,7 @@ def test_pipeline_traffic_crosses_every_boundary_twice():
     assert float(entry.rack) == pytest.approx(float(entry.total_bytes()))  # stages lie 16 devices apart
 
 
+@pytest.mark.slow
 def test_energy_is_linear_in_every_path():
     scenario = builders.training(64.0, Plan(tp=8.0, pp=4.0, offload_activations=1.0))
 

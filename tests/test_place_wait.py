@@ -123,6 +123,7 @@ def test_slopes_are_those_of_differences():
         np.testing.assert_allclose(slopes[place], (ends[0] - ends[1]) / (2 * step), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_one_place_is_a_queue_with_one_server():
     """An M/G/1 queue of whole requests: Pollaczek's formula, for whoever redoes it by hand."""
     step, steps, rate = 0.01, 100.0, 0.7
@@ -138,6 +139,7 @@ def test_one_place_is_a_queue_with_one_server():
     assert float(found.ttft_s.mean) == pytest.approx(exact + step, rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "rate", "gap_cv"), [(4, 1.7, 1.0), (24, 8.5, 1.0), (24, 7.0, 2.0)])
 def test_the_simulation_is_near(most: int, rate: float, gap_cv: float) -> None:
     """Conditions in which first tokens would be several times too early without it."""

@@ -27,6 +27,8 @@ from codesign.simulation.serving import Requests, arrivals, lengths
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import curvature
 
+pytestmark = pytest.mark.slow
+
 DESIGN = (
     "calibration=h100_sxm_roofline", "model=gpt3_175b", "plan=serving_node", "prefill=same", "cluster.device_count=16",
     "plan.prefill_devices=16", "plan.prefill_tp=8", "plan.micro_batch=32", "plan.chunk=512",
@@ -51,7 +53,6 @@ def changed(scenario: Scenario, **fields: float) -> Scenario:
     return dataclasses.replace(scenario, plan=plan)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["at_rate", "agreed"])
 def test_without_a_pool_it_is_the_one_that_there_was(kind, request):
     """Every metric of the workload of one pool, to rounding."""
@@ -67,7 +68,6 @@ def test_without_a_pool_it_is_the_one_that_there_was(kind, request):
         assert found[name] == pytest.approx(value, rel=1e-6), name
 
 
-@pytest.mark.slow
 def test_a_prompt_alone_takes_its_steps(at_rate):
     """Against steps that are tabulated one by one, and a step of one decode after half a step and the crossing."""
     work = dataclasses.replace(at_rate.workload, arrivals_per_s=jnp.asarray(1e-6), input_cv=jnp.asarray(0.0))
@@ -94,7 +94,6 @@ def test_between_priced_steps_prompts_stream_or_compute():
             assert float(found) == pytest.approx(float(step(asked)), rel=1e-6), asked
 
 
-@pytest.mark.slow
 def test_the_simulation_is_near(at_rate):
     """Fresh seed, six tenths of what is sustained; one condition, where bars are medians of many."""
     found, pools = numbers_of(at_rate), pools_of(at_rate, *engine_of(at_rate))
@@ -110,7 +109,6 @@ def test_the_simulation_is_near(at_rate):
         assert found[f"{name}_p99_s"] == pytest.approx(served[f"{name}_s.p99"], rel=rel), name
 
 
-@pytest.mark.slow
 def test_goodput_ends_at_a_limit_of_both_pools(agreed):
     found = numbers_of(agreed)
     used = {name: found[f"agreement_{name}"] for name in ("ttft_s", "tpot_s", "prompts", "decodes")}
@@ -123,7 +121,6 @@ def test_goodput_ends_at_a_limit_of_both_pools(agreed):
     assert money == pytest.approx(256 * found["usd_per_million_tokens"], rel=1e-9)
 
 
-@pytest.mark.slow
 def test_a_slow_link_ends_goodput(agreed):
     path = "cluster.prefill.link.fabric.bandwidth_bytes_per_s"
     slow = numbers_of(scenario_from_config(*DESIGN, *AGREED, f"{path}=1e8", "workload.agreement.tpot_s=10"))
@@ -131,7 +128,6 @@ def test_a_slow_link_ends_goodput(agreed):
     assert slow["requests_per_s"] < numbers_of(agreed)["requests_per_s"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -182,7 +178,6 @@ def told(known):
     ])  # fmt: skip
 
 
-@pytest.mark.slow
 def test_slopes_are_differences_and_transformations_agree():
     """Means, percentiles and goodput along a direction in which everything moves; compiled, batched, by NumPy.
 
@@ -203,7 +198,6 @@ def test_slopes_are_differences_and_transformations_agree():
     assert np.isfinite(np.asarray(found)).all()
 
 
-@pytest.mark.slow
 def test_the_walk_calls_none_of_it_proven():
     """Percentiles and goodput are for reports and searches that prove nothing."""
     small = {"tp": [8], "pp": [1], "micro_batch": [32, 64], "chunk": [2048], "device_count": [16],

@@ -47,6 +47,7 @@ def test_a_sum_that_leaves_the_node_is_rounded_by_none_of_its_levels():
     assert float(evaluate(rounded(builders.serving(16.0, Plan(tp=16.0, micro_batch=16.0)))).flat()[METRIC]) == 0.0
 
 
+@pytest.mark.slow
 def test_numbers_of_eight_bits_change_nothing():
     narrow = {"precision": Precision(activations="fp8")}
     plain, quantised = (

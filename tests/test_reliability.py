@@ -112,6 +112,7 @@ def test_without_spares_repairs_are_waited_for():
     assert none.goodput == pytest.approx(1 / float(stretched(waiting, 1.0, 100.0)), rel=0.03)
 
 
+@pytest.mark.slow
 def test_a_scenario_without_failures_is_as_it_was_and_one_with_them_costs_more():
     plain = training()
     failing = dataclasses.replace(plain, cluster=dataclasses.replace(plain.cluster, reliability=law()))

@@ -167,6 +167,7 @@ def test_degrees_leave_out_ones_and_show_interleaving():
     assert wording.degrees({"var.tp": 1.0}) == "TP\u202f1"
 
 
+@pytest.mark.slow
 def test_time_bars_sum_to_the_time(built):
     run = read_run(built)
     table = series.time_breakdown(run)

@@ -133,6 +133,7 @@ def _order(model: CheckedModel) -> list[int]:
     return [model.fields.index(name) for name in model.program.fields]
 
 
+@pytest.mark.slow
 def test_a_bound_raised_by_a_percent_is_refused(kept, nominal):
     header, tables = kept("worst")
     claim = header["claim"] | {"bound": header["claim"]["bound"] * 1.01}

@@ -30,6 +30,7 @@ def drawn(seed: int, count: int, prompt: float = 400.0, answer: float = 60.0, ra
     return Requests(lengths(rng, prompt, 0.6, count), lengths(rng, answer, 0.5, count), came)
 
 
+@pytest.mark.slow
 def test_prompts_alone_are_a_queue_with_one_server():
     """M/D/1 and M/G/1: the wait is rho S (1 + v^2) / (2 (1 - rho)) (Pollaczek and Khinchine)."""
     rng, count, second = np.random.default_rng(3), 60_000, 0.1

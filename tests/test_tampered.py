@@ -13,6 +13,8 @@ from codesign.commands.cli import main
 from codesign.commands.optimize import optimize
 from qa.tamper import AS_IS, CHANGES, EVERY, LISTED, STUDIES, once, sums_anew, unchecked, verified
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -52,7 +54,6 @@ def refused(folder: Path, *words: str, mode: str = EVERY) -> None:
         assert word in " ".join(text.split()), text[-400:]
 
 
-@pytest.mark.slow
 def test_what_the_run_wrote_is_verified_and_what_was_checked_is_said(honest: Path):
     result, text = verified(honest)
     assert result == "accepted", text[-600:]
@@ -64,7 +65,6 @@ def test_what_the_run_wrote_is_verified_and_what_was_checked_is_said(honest: Pat
     assert {"versions.json", "certificate.took", "summary.seconds.certified"} <= set(unchecked(text))
 
 
-@pytest.mark.slow
 def test_an_objective_below_the_bound_in_another_row_than_the_first(run: Path):
     def lower(table: pd.DataFrame) -> pd.DataFrame:
         table.loc[1, "objective"] *= 0.5
@@ -74,7 +74,6 @@ def test_an_objective_below_the_bound_in_another_row_than_the_first(run: Path):
     refused(run, "designs.parquet: row 1: objective is")
 
 
-@pytest.mark.slow
 def test_a_capex_that_the_design_does_not_have(run: Path):
     def cheaper(table: pd.DataFrame) -> pd.DataFrame:
         table.loc[0, "capex_usd"] *= 1 + 1e-9
@@ -84,7 +83,6 @@ def test_a_capex_that_the_design_does_not_have(run: Path):
     refused(run, "designs.parquet: row 0: capex_usd is")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
@@ -126,7 +124,6 @@ def test_a_gap_that_was_not_asked_for_or_not_reached(run: Path):
     refused(run, "certified at a gap of")
 
 
-@pytest.mark.slow
 def test_a_bound_raised_a_little_in_every_file(run: Path):
     rng = np.random.default_rng(1)
     kept = {name: (run / name).read_bytes() for name in ("summary.json", "certificate/certificate.json")}
@@ -146,7 +143,6 @@ def test_numbers_of_the_nodes(run: Path):
     refused(run, "the nodes are not numbered as they stand")
 
 
-@pytest.mark.slow
 def test_without_its_checksums_a_folder_is_not_verified_but_shown(run: Path):
     (run / "written.json").unlink()
     refused(run, "not verified: written.json is missing", "run it again to have it verified", mode=AS_IS)
@@ -166,7 +162,6 @@ def test_a_folder_whose_checksums_leave_out_the_certificate_is_not_verified(run:
     refused(run, "as an earlier release left it", mode=AS_IS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "place", "value"),
     [
@@ -201,7 +196,6 @@ def test_damaged_fields_are_a_line_where_a_page_is_built(run: Path, capsys: pyte
     assert "has a damaged field" in lines[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a number of report.html", "a column of words", "a column more"])
 def test_changes_by_chance(run: Path, kind: str):
     assert CHANGES[kind](run, np.random.default_rng(7))

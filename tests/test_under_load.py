@@ -128,6 +128,7 @@ def test_what_no_engine_keeps_is_infeasible_and_refused_in_a_line(work, words):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_what_engines_keep_is_feasible(agreed):
     shares = [value for name, value in agreed.items() if name.startswith("usage.engine.")]
     assert max(shares) <= 1

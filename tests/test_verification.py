@@ -109,6 +109,7 @@ def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: Checke
     assert "they do not rule it out" in answer_of(stored, model)
 
 
+@pytest.mark.slow
 def test_lies_about_the_numbers_are_named(stored: Stored, model: CheckedModel):
     header, tables = stored
     lies = {

@@ -22,6 +22,8 @@ from codesign.verification.goals_blended import CheckedBlend
 from codesign.verification.mix_tuples import Cuts, bounded
 from codesign.verification.model_answers import CheckedModel
 
+pytestmark = pytest.mark.slow
+
 TARGETS = ("energy_j",)
 SPACE = DesignSpace(
     plan={"tp": [2, 4, 8], "pp": [4, 8], "recompute": ["none", "full"], "micro_batch": [1, 2]},
@@ -89,7 +91,6 @@ def answer(
     return answer_of_mix(asked, said, stored, attack, 0, lambda stage, done, total: None, same_claim, models)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_an_honest_mix_is_verified(how, solved, models, tmp_path):
     trace = trace_of(how, solved)
@@ -112,7 +113,6 @@ def honest(solved, tmp_path) -> tuple[Trace, Stored]:
     return trace, (copy.deepcopy(header), {name: dict(columns) for name, columns in tables.items()})
 
 
-@pytest.mark.slow
 def test_a_bound_that_is_too_good_is_refused(honest, models):
     trace, (header, tables) = honest
     best, bound = trace.certificate.best, trace.certificate.bound
@@ -127,7 +127,6 @@ def test_a_bound_that_is_too_good_is_refused(honest, models):
     assert "is better than the claimed bound" in answer("worst", trace, (header, tables), models, **lie).line
 
 
-@pytest.mark.slow
 def test_lies_about_duals_are_named(honest, models):
     trace, (header, tables) = honest
 
@@ -148,7 +147,6 @@ def test_lies_about_duals_are_named(honest, models):
     assert "offset is not the log of what" in answer("worst", trace, (other, tables), models).line
 
 
-@pytest.mark.slow
 def test_lies_about_weights_and_plans_are_named(honest, models):
     trace, (header, tables) = honest
     cuts, nodes = tables["cuts"], tables["nodes"]
@@ -175,7 +173,6 @@ def test_lies_about_weights_and_plans_are_named(honest, models):
     assert "short, round 0: 1 plans that reach less than is claimed have no weights; the first: node 0 (tp " in told_of
 
 
-@pytest.mark.slow
 def test_other_designs_are_refused(honest, models):
     trace, stored = honest
 
@@ -197,7 +194,6 @@ def test_other_designs_are_refused(honest, models):
     assert "but no designs are kept" in answer("worst", trace, stored, models, workloads=[]).line
 
 
-@pytest.mark.slow
 def test_the_attack_finds_tuples_below_a_false_bound(solved, models):
     trace = trace_of("log_sum", solved)
     lie = {"best": None, "gap": None, "bound": 1.005 * trace.certificate.best, "workloads": []}
@@ -207,7 +203,6 @@ def test_the_attack_finds_tuples_below_a_false_bound(solved, models):
     assert "; small: usd_per_million_tokens 0.3" in told.line
 
 
-@pytest.mark.slow
 def test_a_mix_of_uncertain_constants_is_verified_in_every_case(models, tmp_path):
     """Each workload's goal is the worst over the cases; without one of these the same evidence proves nothing."""
     cases = Cases({"price": Uncertain("cluster.accelerator.hbm.usd_per_byte", (0.5, 2.0))})
@@ -228,7 +223,6 @@ def test_a_mix_of_uncertain_constants_is_verified_in_every_case(models, tmp_path
     assert told(dataclasses.replace(mix, cases=fewer)).startswith("not verified: ")
 
 
-@pytest.mark.slow
 def test_that_a_workload_has_no_design_alone_is_verified(models, tmp_path):
     """One workload asks for what no plan can do: the mix has no design, and the weights of its limits say why."""
     hopeless = dataclasses.replace(

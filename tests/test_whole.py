@@ -87,6 +87,7 @@ def test_whole_lanes_of_a_served_model():
     assert trace.certificate.best == pytest.approx(float(prices.min()), rel=2e-5)
 
 
+@pytest.mark.slow
 def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
     """The domain's endpoints cut a tensor-parallel group in two or not: no tangent holds across that."""
     ends = "cluster.network.scale_up.fabric.endpoints"

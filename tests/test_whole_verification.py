@@ -16,6 +16,8 @@ from codesign.study.objective import Objective
 from codesign.verification import Asked, Refuted, coverage, derivation_of, verify
 from codesign.verification.model_answers import CheckedModel
 
+pytestmark = pytest.mark.slow
+
 GOAL = "capex_usd * provisioned_power_w ** 0.5"  # the model's times are not compiled for these tests
 SPACE = DesignSpace(
     plan={"pp": [4, 8, 16], "zero": [0, 1], "recompute": ["none", "full"]},
@@ -73,7 +75,6 @@ def kept(stored: tuple[dict, dict], mine: np.ndarray) -> tuple[dict, dict]:
     return header | {"counts": header["counts"] | {"nodes": int(mine.sum()), "cuts": int(some.sum())}}, less
 
 
-@pytest.mark.slow
 def test_an_honest_proof_of_every_combination_is_verified(trace, stored, model):
     """One listed variable is the ratio to another that is free: no scenario holds it, and yet it is held."""
     certificate = derivation_of(*stored)
@@ -92,7 +93,6 @@ def test_an_honest_proof_of_every_combination_is_verified(trace, stored, model):
     assert design["up"] in VALUES["up"]
 
 
-@pytest.mark.slow
 def test_where_nothing_is_proven_the_attack_still_keeps_to_listed_values(trace, stored, model):
     claim = dataclasses.replace(derivation_of(*stored).claim, bound=None, gap=None)
     answer = verify(ASKED, claim, None, 512, 0, model=model)
@@ -100,7 +100,6 @@ def test_where_nothing_is_proven_the_attack_still_keeps_to_listed_values(trace, 
     assert answer.numbers["best_of_attack"] >= trace.certificate.bound
 
 
-@pytest.mark.slow
 def test_a_combination_dropped_is_named(stored, model):
     header, tables = stored
     nodes = tables["nodes"]
