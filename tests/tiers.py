@@ -112,6 +112,8 @@ class CpuTimes:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Name the tests that need the mark."""
+        if not self.seconds:
+            return
         total = sum(self.seconds.values())
         terminalreporter.write_line(f"{total:,.0f} CPU s of the reference machine in {len(self.seconds):,} tests")
         for name, s in self.unmarked().items():
