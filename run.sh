@@ -20,7 +20,7 @@ usage() {
 }
 tiers() {
     say 'sh run.sh test        lint, types, and the quick tests: unit tests, formulas by hand, gradients (5 minutes)'
-    say 'sh run.sh test slow   the tests marked `slow`, with types checked at run time, and the site (15 minutes)'
+    say 'sh run.sh test slow   the tests marked `slow`, formulas with types checked at run time, the site (half an hour)'
     say 'sh run.sh test all    one after the other, as continuous integration does'
     say 'Attacks and fuzzers are run by hand: qa/README.md. CPU seconds by folder: CONTRIBUTING.md.'
     say 'A test is of the slow tier by its mark (`@pytest.mark.slow`, or `pytestmark` for a file). Slow tests by file:'
@@ -168,10 +168,14 @@ quick() {
     step pytest -n 2 --dist worksteal -m 'not slow' || passed=false
     both
 }
+# Tests of the model's formulas, which run once more with types checked at run time.
+typed='contracts/test_examples.py test_collectives.py test_collective_library.py test_fabrics.py test_kernels.py
+test_memory.py test_models.py test_topology.py test_workloads.py'
 slow() {
     beside site
     passed=true
-    step pytest -n 2 --dist worksteal -m slow --jaxtyping-packages=codesign,checked_types.check || passed=false
+    step pytest -n 2 --dist worksteal -m slow || passed=false
+    (cd tests && step pytest -n 2 -m 'not slow' --jaxtyping-packages=codesign,checked_types.check $typed) || passed=false
     both
 }
 
