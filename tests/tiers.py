@@ -16,8 +16,8 @@ import pytest
 SLOW_S = 1.5
 """CPU seconds above which a test is `slow`."""
 TOLERANCE = 10.0
-"""How many times over `SLOW_S` an unmarked test fails the run. What several tests share (a trace, a compilation, a run that
-a fixture makes) is charged to the first of them in its worker, so who is first depends on the order."""
+"""How many times over `SLOW_S` an unmarked test fails the run. What several tests share (a trace, a compilation, a run
+that a fixture makes) is charged to the first of them in its worker, and who is first depends on the order."""
 REFERENCE_S = 0.022
 MARK = "slow"
 EXPERIMENTS = ("codesign_175b", "serve_llama31_405b", "photonic_rack")
