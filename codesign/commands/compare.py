@@ -119,7 +119,7 @@ def _run(candidate: Candidate, root: Path, number: str) -> Candidate:
 
 
 def _explained(joint: Comparison, candidates: Sequence[Candidate]) -> list[Explanation]:
-    """What the columns of the joint table mean, and the words of its plans."""
+    """Meaning of each column of the joint table, and the labels of its plans."""
     named = [("candidate", "candidate"), *((_head(joint, name), name) for name in columns(joint))]
     told = [of_column(head.replace("\n", " "), name, joint.words) for head, name in [*named, *LAST_COLUMNS]]
     frames = [candidate.designs for candidate in candidates if candidate.designs is not None]

@@ -1,4 +1,4 @@
-"""What one design does and costs, on the terminal: headline, time, memory, money, the longest operations."""
+"""Tables of one design on the terminal: headline, time, memory, money, the longest operations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ PERCENTILES = {
     for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "whole request"))
     for share in ("p50", "p90", "p99")
 }  # fmt: skip
-"""Of what requests see where they come at a rate."""
+"""Latency and goodput that requests see under an arrival rate."""
 
 
 def _group(numbers: dict[str, float], prefix: str) -> dict[str, float]:

@@ -41,7 +41,7 @@ PLAN_WORDS = {
 
 
 class Explanation(NamedTuple):
-    """What one column or row means."""
+    """Meaning and unit of one column or row."""
 
     label: str
     meaning: str
@@ -60,7 +60,7 @@ def of_column(head: str, name: str, words: Words = OTHERS) -> Explanation:
 
 
 def metric_meaning(name: str, words: Words = OTHERS) -> str:
-    """What a metric is, in the words of a family; empty where nothing is known of it."""
+    """Meaning of a metric for a workload family; empty for an unknown metric."""
     return meaning(name) or (metric(name, words).label if name in words.metrics else "")
 
 

@@ -1,4 +1,4 @@
-"""What help says of each command: its place among the others, a line, three lines of prose, and examples.
+"""Help texts: the group of each command, one line, three lines of prose, and examples.
 
 `codesign --help` shows groups and lines, `codesign COMMAND --help` prose and the first examples, and
 `docs/reference/cli.md`, which `docs/make_cli.py` writes, everything.
@@ -40,7 +40,7 @@ START = (
     ("find the best", "codesign optimize"),
     ("all commands", "codesign --help"),
 )
-"""What to type first."""
+"""Commands for a first session."""
 
 OVERRIDE_NOTES = """overrides:
   accelerator=b200 model=llama31_70b        files of conf/ (`codesign list` shows them)
@@ -357,7 +357,7 @@ COMMANDS = {
 
 
 def start_text() -> str:
-    """What to type first, in a few lines."""
+    """Return the commands for a first session, a line each."""
     width = max(len(what) for what, _ in START)
     lines = (f"  {what:{width}}  {command}" for what, command in START)
     return "\n".join(("codesign predicts AI clusters and finds the best designs. To begin:", "", *lines))

@@ -1,4 +1,4 @@
-"""What can be typed: commands and their options. What help says of a command stands in `command_help`."""
+"""Parsers of the command line: commands and their options. Help texts are in `help`."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""What the catalogue says of a study's hardware: the numbers of the same choices of groups with nothing set by hand."""
+"""Catalogue values of a study's hardware: the same choices of groups with no number overridden."""
 
 import functools
 from collections.abc import Mapping, Sequence

@@ -101,11 +101,11 @@ class Study:
         return {}
 
     def __repr__(self) -> str:
-        """What is searched, for what and how, a line each; its parts show themselves."""
+        """Return goal, limits, design space and search, a line each."""
         return lines_text(f"Study({self.name!r})", [(name, ", ".join(texts)) for name, texts in self._told().items()])
 
     def _repr_html_(self) -> str:
-        """The same as a table."""
+        """Return the display as an HTML table."""
         rows = [(name, ", ".join(texts)) for name, texts in self._told().items()]
         return html_table(f"Study {self.name!r}", rows, note="its parts: scenario, space, objective, search")
 

@@ -72,13 +72,15 @@ def either(words: list[str]) -> str:
 def suggestion(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for a misspelt word, or the list of what is known when nothing is close.
 
-    What begins with the word goes before what is spelt like it: `h100` is rather `h100_sxm` than `h800`.
+    What begins with the word goes before what is spelt like it: `h100` is rather `h100_sxm` than `h800`; of what is spelt
+    like it, the same letters in another order go first: `modle` is rather `model` than `mode`.
     """
     options = sorted((str(k) for k in known), key=lambda k: ("." in k, k))  # of metrics, the parts of others last
     begun = [option for option in options if len(word) > 1 and option.lower().startswith(word.lower())]
     if 0 < len(begun) <= MOST_BEGUN:
         return f" (did you mean {either(begun)}?)"
-    close = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, options, n=5, cutoff=0.6)
+    close.sort(key=lambda option: sorted(option) != sorted(word))  # stable: closest first otherwise
     if close:
         return f" (did you mean {close[0]!r}?)"
     shown = ", ".join(options[:20]) + (", ..." if len(options) > 20 else "")

@@ -113,7 +113,7 @@ def fields_text(title: str, entries: Mapping[str, Any]) -> str:
 
 
 def _carrier(name: str, key: str) -> str:
-    """Of a mapping's field and one of its keys the one that carries the unit."""
+    """Return the name that carries the unit: a mapping's field or one of its keys."""
     return name if unit_of(f"x.{name}") else key
 
 

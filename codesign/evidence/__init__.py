@@ -1,4 +1,4 @@
-"""What the model is held against: measurements, calibration, validation, published claims."""
+"""Evidence for the model: measurements, calibration, validation, published claims."""
 
 from typing import TYPE_CHECKING
 

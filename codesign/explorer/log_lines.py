@@ -36,7 +36,7 @@ def _one_line(record: logging.LogRecord) -> bool:
 
 
 def _passes_through_package(trace: TracebackType | None) -> bool:
-    """Whether code of this package stands in a traceback."""
+    """Return True where a traceback passes through code of this package."""
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == ROOT:
             return True

@@ -72,7 +72,7 @@ MEANINGS = {
 
 
 def meaning(name: str) -> str:
-    """What a metric is, or a part of a group of metrics; empty where nothing is known of it."""
+    """Meaning of a metric or of a part of a metric group; empty for an unknown one."""
     if name in MEANINGS:
         return MEANINGS[name]
     group, _, part = name.partition(".")

@@ -195,7 +195,7 @@ class Certificate:
         return lines_text(f"Certificate({self._claim})", self._told())
 
     def _repr_html_(self) -> str:
-        """The same as a table."""
+        """Return the display as an HTML table."""
         return html_table(f"Certificate: {self._claim}", self._told())
 
     @property

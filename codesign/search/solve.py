@@ -101,7 +101,7 @@ class Solution:
         return lines_text(f"Solution({self._goal()})", [("claim", self._claim()), ("best", design)])
 
     def _repr_html_(self) -> str:
-        """The same as a table."""
+        """Return the display as an HTML table."""
         return html_table(f"Solution: {self._goal()}", self._design(), note=self._claim())
 
     def _goal(self) -> str:

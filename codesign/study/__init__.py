@@ -1,4 +1,4 @@
-"""What is asked of a model: variables of a design space, plans that are feasible, objective and limits."""
+"""Optimisation problem over a model: design space, feasible plans, objective and limits."""
 
 from typing import TYPE_CHECKING
 

@@ -62,7 +62,7 @@ class Metrics(eqx.Module):
         return fields_text("Metrics", self._told())
 
     def _repr_html_(self) -> str:
-        """The same as a table."""
+        """Return the display as an HTML table."""
         told = self._told()
         rows = [(name, number_text(value, name)) for name, value in told.items() if not is_mapping(value)]
         for group, entries in told.items():
@@ -113,7 +113,7 @@ class Metrics(eqx.Module):
 
 
 def _is_zero(value: Any) -> bool:
-    """Whether a number is known, and zero for all designs."""
+    """Return True for a known number that is zero for all designs."""
     return not isinstance(value, Tracer) and not np.any(np.asarray(value))
 
 
