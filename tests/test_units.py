@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from codesign.core.errors import suggestion
 from codesign.core.units import PREFIXES, engineering
 from codesign.report.labels import money, number
 
@@ -47,11 +46,3 @@ def test_money_carries_to_the_next_word(usd, digits, text):
 def test_a_number_in_a_report_keeps_its_digits_where_it_is_carried():
     assert number(9.997e11, "B/s", zeros=True).replace("\u202f", " ") == "1.00 TB/s"
     assert number(9.996, "s", zeros=True).replace("\u202f", " ") == "10.0 s"
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "meant"),
-    [("modle", ["mode", "model"], "model"), ("mod", ["mode", "other"], "mode"), ("modell", ["mode", "model"], "model")],
-)
-def test_a_misspelt_word_has_the_nearest_suggestion(word, known, meant):
-    assert suggestion(word, known) == f" (did you mean {meant!r}?)"

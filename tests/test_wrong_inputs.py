@@ -69,6 +69,8 @@ def test_a_number_with_a_unit_has_its_plain_value(text, unit, number):
 
 def test_what_begins_with_a_word_goes_before_what_is_spelt_like_it():
     assert suggestion("h100", ["h800", "h100_sxm", "h100_pcie"]) == " (did you mean 'h100_pcie' or 'h100_sxm'?)"
+    assert suggestion("modle", ["mode", "model"]) == " (did you mean 'model'?)"
+    assert suggestion("modell", ["mode", "model"]) == " (did you mean 'model'?)"
     assert suggestion("h80", ["h800", "h100_sxm"]) == " (did you mean 'h800'?)"
     assert suggestion("b20000", ["b200", "h100"]) == " (did you mean 'b200'?)"
 

@@ -72,8 +72,8 @@ def either(words: list[str]) -> str:
 def suggestion(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for a misspelt word, or the list of what is known when nothing is close.
 
-    What begins with the word goes before what is spelt like it: `h100` is rather `h100_sxm` than `h800`; of what is spelt
-    like it, the same letters in another order go first: `modle` is rather `model` than `mode`.
+    What begins with the word goes before what is spelt like it: `h100` is rather `h100_sxm` than `h800`. Then the same
+    letters in another order go first: `modle` is rather `model` than `mode`.
     """
     options = sorted((str(k) for k in known), key=lambda k: ("." in k, k))  # of metrics, the parts of others last
     begun = [option for option in options if len(word) > 1 and option.lower().startswith(word.lower())]
