@@ -53,11 +53,11 @@ class Groups:
         self.study, plan = study, study.space.plan
         assert isinstance(study.scenario.workload, AnySchedule)
         self.work, self.names = study.scenario.workload, list(study.space.hardware)
-        lists = [np.array(sorted(plan[name]), float) for name in ("micro_batch", "chunk")]
+        lists = [np.array(sorted(plan[name]), float) for name in ("micro_batch", "token_budget")]
         self.decodes, self.chunks = (grid.ravel() for grid in np.meshgrid(*lists, indexing="ij"))
 
         def one(micro_batch: Any, chunk: Any, group: Any, numbers: Any) -> Any:
-            point = {"micro_batch": micro_batch, "chunk": chunk, **group, **numbers}
+            point = {"micro_batch": micro_batch, "token_budget": chunk, **group, **numbers}
             placed = study.space.place(study.scenario, point)
             layout, work = placed.layout, placed.workload
             assert isinstance(work, AnySchedule)
@@ -111,7 +111,7 @@ def deepest_dip(overrides: list[str], seed: int = 0) -> float:
     Along all numbers of decodes at three of prompt tokens, and along prompt tokens at three of decodes.
     """
     exact = ("workload.decode_spacing=1", "workload.prompt_spacing=1", "space.plan.micro_batch=[1,2]",
-             "space.plan.chunk=[1,2]")  # fmt: skip
+             "space.plan.token_budget=[1,2]")  # fmt: skip
     groups = Groups(study_from_config(*overrides, *exact))
     rng, worst = np.random.default_rng(seed), 0.0
     decodes, tokens = np.arange(2.0, DIP_DECODES + 1), np.arange(2.0, DIP_TOKENS, 1.0)

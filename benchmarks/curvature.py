@@ -17,7 +17,7 @@ prepare_jax()
 import jax.numpy as jnp
 import numpy as np
 
-from codesign import Problem, Whole, study_from_config
+from codesign import Integer, Problem, study_from_config
 from codesign.config import available
 from codesign.curvature import Judgement, judge
 from codesign.search.branch_and_bound import GOAL, rows_of
@@ -25,10 +25,10 @@ from codesign.staging import RowProgram, row_program
 
 
 def listed_coordinates(problem: Problem, search: object) -> dict[str, list[float]]:
-    """Coordinates of the values that `search=whole` lists, in which the model need not be convex."""
-    if not isinstance(search, Whole):
+    """Coordinates of the values that `search=integer` lists, in which the model need not be convex."""
+    if not isinstance(search, Integer):
         return {}
-    values = {name: jnp.asarray(np.asarray(column, dtype=float)) for name, column in search.values.items()}
+    values = {name: jnp.asarray(np.asarray(column, dtype=float)) for name, column in search.allowed_values.items()}
     return {name: np.clip(np.asarray(u), 0.0, 1.0).tolist() for name, u in problem.space.coordinates(values).items()}
 
 

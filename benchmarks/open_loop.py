@@ -23,7 +23,7 @@ def conditions(seed: int) -> tuple[pd.DataFrame, np.ndarray]:
     """Conditions and their rates."""
     rng = np.random.default_rng(seed)
     rows = pd.DataFrame([
-        serving.drawn(rng) | {"gap_cv": rng.choice([0.5, 1.0, 2.0]), "at": rng.choice(LOADS)} for _ in range(DRAWN)
+        serving.drawn(rng) | {"arrival_cv": rng.choice([0.5, 1.0, 2.0]), "at": rng.choice(LOADS)} for _ in range(DRAWN)
     ])  # fmt: skip
     rows["most"] = serving.MOST
     return rows, rows["at"].to_numpy() * serving.sustained(rows)

@@ -53,7 +53,7 @@ def grids(problem: Problem, optimum: float) -> list[dict[str, Any]]:
     coarse = {name: variable_with(variable) for name, variable in problem.space.hardware.items()}
     problem = Problem(problem.scenario, DesignSpace(problem.space.plan, coarse), problem.objective)
     rows = []
-    for name, search in (("grid", Grid(keep=4)), ("grid then gradient", GridThenGradient(keep=4))):
+    for name, search in (("grid", Grid(top_k=4)), ("grid then gradient", GridThenGradient(top_k=4))):
         began = time.perf_counter()
         trace = search.run(problem, 0)
         taken = time.perf_counter() - began

@@ -37,7 +37,7 @@ ACCELERATOR = "cluster.accelerator"
 PEAKS = [f"{ACCELERATOR}.peak_flops_per_s.{name}" for name in ("fp16", "vector")]
 CHIP = [f"{ACCELERATOR}.{name}" for name in ("tdp_w", "price_usd", "idle_w")]
 HARDWARE = {
-    "compute": Continuous(f"{ACCELERATOR}.peak_flops_per_s.bf16", 200e12, 2500e12, along=[*PEAKS, *CHIP]),
+    "compute": Continuous(f"{ACCELERATOR}.peak_flops_per_s.bf16", 200e12, 2500e12, tied=[*PEAKS, *CHIP]),
     "hbm_capacity": Continuous(f"{ACCELERATOR}.hbm.capacity_bytes", 16e9, 300e9),
     "hbm_bandwidth": Continuous(f"{ACCELERATOR}.hbm.bandwidth_bytes_per_s", 0.8e12, 12e12),
     "scale_up": Continuous("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", 50e9, 3600e9),

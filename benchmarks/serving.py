@@ -29,7 +29,7 @@ from codesign.simulation.serving import (
 
 jax.config.update("jax_enable_x64", True)
 REQUESTS = 10_000
-COMPARED = ("ttft_s", "tpot_s", "rate", "mixed_ratio")
+COMPARED = ("ttft_s", "tpot_s", "rate", "hybrid_step_share")
 STEP = ("fixed_s", "weights_s", "token_s", "read_s", "pair_s")
 FULL = 0.9  # of the room for prompts: beyond it a simulation of this length does not settle
 
@@ -77,7 +77,7 @@ def closed_form(one: dict[str, Any], decodes: float) -> dict[str, float]:
     tpot, step = (plain + part * counted * (mixed - plain) for part in (met, share))
     ttft = float(state.own_steps) * (own * mixed + (1 - own) * plain) + float(state.waiting_steps) * mixed
     return {
-        "tpot_s": tpot, "ttft_s": ttft, "rate": decodes / (steps * step), "mixed_ratio": share,
+        "tpot_s": tpot, "ttft_s": ttft, "rate": decodes / (steps * step), "hybrid_step_share": share,
         "load": float(state.load), "own": float(state.own_steps), "wait": float(state.waiting_steps),
     }  # fmt: skip
 
@@ -108,7 +108,8 @@ def answers_of(rows: pd.DataFrame, rate: np.ndarray) -> OpenLoop:
     named = {"input_tokens": "prompt", "input_cv": "cv_prompt", "output_tokens": "answer", "output_cv": "cv_answer"}
     given = {name: jnp.asarray(rows[column], float) for name, column in named.items()}
     demand = Demand(
-        rate=jnp.asarray(rate), gap_cv=jnp.asarray(rows["gap_cv"], float), chunk=jnp.asarray(rows["budget"], float),
+        rate=jnp.asarray(rate), arrival_cv=jnp.asarray(rows["arrival_cv"], float),
+        chunk=jnp.asarray(rows["budget"], float),
         most=jnp.asarray(rows["most"], float), elsewhere=jnp.zeros(len(rows)), **given,
     )  # fmt: skip
     return many(times, demand)
@@ -134,10 +135,10 @@ def sustained(rows: pd.DataFrame) -> np.ndarray:
     return low
 
 
-def open_loops(count: int, seed: int, gap_cv: float = 1.0, few: bool = False) -> pd.DataFrame:
+def open_loops(count: int, seed: int, arrival_cv: float = 1.0, few: bool = False) -> pd.DataFrame:
     """Conditions at loads to 0.8 with what the closed form and two seeds of the simulation say; few: to 128 places."""
     rng = np.random.default_rng(seed)
-    rows = pd.DataFrame([drawn(rng) | {"gap_cv": gap_cv, "at": rng.choice(LOADS)} for _ in range(count)])
+    rows = pd.DataFrame([drawn(rng) | {"arrival_cv": arrival_cv, "at": rng.choice(LOADS)} for _ in range(count)])
     rows["most"] = (2 ** rng.uniform(0, 7, count)).astype(int) if few else MOST
     rate = rows["at"].to_numpy() * sustained(rows)
     found = answers_of(rows, rate)
@@ -155,7 +156,7 @@ def _open(one: dict[str, Any], rate: float, seed: int) -> dict[str, float]:
     rng = np.random.default_rng(seed)
     prompts = lengths(rng, one["prompt"], one["cv_prompt"], REQUESTS)
     answers = lengths(rng, one["answer"], one["cv_answer"], REQUESTS, least=2)
-    came = arrivals(rng, rate, one["gap_cv"], REQUESTS)
+    came = arrivals(rng, rate, one["arrival_cv"], REQUESTS)
     engine = Engine(steps_of(one), 10**9, chunk=one["budget"], sequences=one["most"])
     return simulate_open(engine, Requests(prompts, answers, came)).summary()
 
@@ -165,7 +166,7 @@ def pools(count: int, seed: int, few: bool = False) -> pd.DataFrame:
     rng, rows = np.random.default_rng(seed), []
     form = jax.jit(pools_apart)
     while len(rows) < count:
-        one = drawn(rng) | {"gap_cv": 1.0}
+        one = drawn(rng) | {"arrival_cv": 1.0}
         engines = (int(rng.choice([1, 2, 4, 8])), int(rng.choice([1, 2, 4])))
         link, load = float(rng.choice([0.0, 2e-6, 2e-5])), float(rng.choice(LOADS))
         times, steps = RooflineTimes(*(one[name] for name in STEP)), steps_of(one)

@@ -79,8 +79,8 @@ def _open(one: dict[str, Any], count: int) -> dict[str, float]:
     answers = lengths(rng, one["answer"], one["cv_answer"], count, least=2)
     times = tabulated(one, rng)
     asked = mean_request(Requests(prompts, answers), MOST)
-    load, gap_cv = rng.choice(LOADS), rng.choice([0.5, 1.0, 2.0])
-    came = arrivals(rng, load * most_rate(times, asked), gap_cv, count)
+    load, arrival_cv = rng.choice(LOADS), rng.choice([0.5, 1.0, 2.0])
+    came = arrivals(rng, load * most_rate(times, asked), arrival_cv, count)
     engine = Engine(times, one["budget"] + MOST, chunk=one["budget"], sequences=MOST)
     served = simulate_open(engine, Requests(prompts, answers, came), timeline=True)
     spent = {name: np.array(column) for name, column in zip(TIMELINE, zip(*served.timeline, strict=True), strict=True)}

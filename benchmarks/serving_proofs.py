@@ -34,7 +34,7 @@ def chip(peak: str, low: float, high: float) -> str:
     along = ",".join(f"cluster.accelerator.{name}" for name in ALONG if not name.endswith(peak))
     return (
         "+space.hardware.compute={_target_: codesign.study.design_space.Continuous,"
-        f" path: cluster.accelerator.peak_flops_per_s.{peak}, along: [{along}], low: {low:g}, high: {high:g}}}"
+        f" path: cluster.accelerator.peak_flops_per_s.{peak}, tied: [{along}], low: {low:g}, high: {high:g}}}"
     )
 
 
@@ -43,7 +43,8 @@ STUDIES = {
     "dense": (
         "experiment=serve_llama31_405b", "search=certified", chip("bf16", 2e14, 2.5e15),
         "space.plan.micro_batch=[1,2,3,4,6,8,10,12,14,16,20,24,28,32,40,48,56,64,80,96,112,128,160,192,224,256,384,512]",
-        f"space.plan.chunk={list(range(128, 8193, 128))}".replace(" ", ""), "+space.plan.device_count=[16,32,64,128]",
+        f"space.plan.token_budget={list(range(128, 8193, 128))}".replace(" ", ""),
+        "+space.plan.device_count=[16,32,64,128]",
     ),
     "front": (
         *AGAINST_A_USER, "search.minimise=[]", "search.maximise=[tokens_per_s_per_user,tokens_per_s_per_device]",

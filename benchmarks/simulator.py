@@ -39,7 +39,7 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     rng = np.random.default_rng(int(sys.argv[2]) if len(sys.argv) > 2 else 17)
     rows = pd.DataFrame([
-        serving.drawn(rng) | {"gap_cv": 1.0, "at": rng.choice(serving.LOADS)} for _ in range(CONDITIONS)
+        serving.drawn(rng) | {"arrival_cv": 1.0, "at": rng.choice(serving.LOADS)} for _ in range(CONDITIONS)
     ])  # fmt: skip
     rates = rows["at"].to_numpy() * serving.sustained(rows)
     seconds: dict[str, list[float]] = {}

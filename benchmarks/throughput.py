@@ -124,7 +124,7 @@ def slopes(*paths: str, with_value: bool = False) -> Callable[..., Array]:
         value, along = jax.linearize(lambda some: price(tree, hardware | some, plan), here)
         none = jax.tree.map(jnp.zeros_like, here)
         found = [value] if with_value else []
-        for path in paths:  # `along` is linear: its derivative by one entry drops the others, where a zero would not
+        for path in paths:  # `tied` is linear: its derivative by one entry drops the others, where a zero would not
             one = jnp.ones_like(here[path])
             found.append(jax.jvp(lambda step, p=path: along(none | {p: step}), (none[path],), (one,))[1])
         return jax.lax.complex(*found) if len(found) > 1 else found[0]

@@ -17,7 +17,7 @@ import pandas as pd
 from serving import LOADS, MOST, REQUESTS, STEP, drawn, errors, steps_of
 
 from codesign.commands.simulate_forms import demand_of, with_contexts
-from codesign.model.workloads.goodput import Agreement, goodput
+from codesign.model.workloads.goodput import SLO, goodput
 from codesign.model.workloads.kinds import COUNT
 from codesign.model.workloads.open_loop import Demand, RooflineTimes, Times, open_loop
 from codesign.simulation.serving import Engine, Requests, arrivals, lengths, simulate_open
@@ -48,7 +48,7 @@ def requests_of(one: dict[str, Any], seed: int, rate: float) -> Requests:
     return Requests(prompts, answers, arrivals(rng, rate, 1.0, REQUESTS))
 
 
-FOREVER = Agreement(1e15, 1e15)
+FOREVER = SLO(1e15, 1e15)
 answer = jax.jit(open_loop)
 most = jax.jit(lambda times, demand: goodput(times, demand, FOREVER).rate)
 

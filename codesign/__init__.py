@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # names are imported when they are first asked for: the comma
     from .search import Grid as Grid
     from .search import GridThenGradient as GridThenGradient
     from .search import GridThenProof as GridThenProof
+    from .search import Integer as Integer
     from .search import Inverse as Inverse
     from .search import Mix as Mix
     from .search import MixEntry as MixEntry
@@ -50,7 +51,6 @@ if TYPE_CHECKING:  # names are imported when they are first asked for: the comma
     from .search import Single as Single
     from .search import Trace as Trace
     from .search import Uncertain as Uncertain
-    from .search import Whole as Whole
     from .search.results import designs as designs
     from .search.results import elasticities as elasticities
     from .search.results import ops as ops
@@ -97,7 +97,7 @@ else:
                 "Single",
                 "Trace",
                 "Uncertain",
-                "Whole",
+                "Integer",
             ),
             "search.solve": ("Solution", "solve"),
             "study.design_space": ("Continuous", "DesignSpace", "Ratio"),
@@ -106,11 +106,54 @@ else:
     )
 
 __all__ = [
-    "AbstractSearch", "Amortised", "Blackbox", "Cases", "Certificate", "Certified", "Cluster", "CodesignError",
-    "Comparison", "ConfigError", "Continuous", "Descent", "DesignSpace", "Facility", "Gradient", "Grid",
-    "GridThenGradient", "GridThenProof", "Host", "Inverse", "Metrics", "Mix", "MixEntry", "Objective", "Pareto", "Plan",
-    "Problem", "Progress", "Ratio", "Robust", "Scenario", "Single", "Solution", "Study", "Trace", "Uncertain", "Whole",
-    "compare", "designs", "elasticities", "evaluate", "get_path", "ops", "pareto", "prepare_jax", "replace",
-    "scenario_from_config", "solve", "study_from_config",
+    "AbstractSearch",
+    "Amortised",
+    "Blackbox",
+    "Cases",
+    "Certificate",
+    "Certified",
+    "Cluster",
+    "CodesignError",
+    "Comparison",
+    "ConfigError",
+    "Continuous",
+    "Descent",
+    "DesignSpace",
+    "Facility",
+    "Gradient",
+    "Grid",
+    "GridThenGradient",
+    "GridThenProof",
+    "Host",
+    "Integer",
+    "Inverse",
+    "Metrics",
+    "Mix",
+    "MixEntry",
+    "Objective",
+    "Pareto",
+    "Plan",
+    "Problem",
+    "Progress",
+    "Ratio",
+    "Robust",
+    "Scenario",
+    "Single",
+    "Solution",
+    "Study",
+    "Trace",
+    "Uncertain",
+    "compare",
+    "designs",
+    "elasticities",
+    "evaluate",
+    "get_path",
+    "ops",
+    "pareto",
+    "prepare_jax",
+    "replace",
+    "scenario_from_config",
+    "solve",
+    "study_from_config",
 ]  # fmt: skip
 __version__ = _version.__version__

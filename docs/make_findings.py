@@ -60,7 +60,7 @@ def finding_of(name: str) -> tuple[str, str]:
     """The sentence of an experiment and the page that it stands on.
 
     Raises:
-        ValueError: its page has no `**Finding.**`, nor its report a `**Found.**`.
+        ValueError: its page has no `**Finding.**`, nor its report a `**Best design.**`.
     """
     page = ROOT / "experiments" / name / "README.md"
     if page.is_file():
@@ -71,7 +71,7 @@ def finding_of(name: str) -> tuple[str, str]:
     report = ROOT / "reports" / name / "README.md"
     found = re.search(r"^\*\*Found\.\*\* (.*)$", report.read_text(encoding="utf-8"), re.MULTILINE)
     if not found:
-        raise ValueError(f"{report}: no line begins with **Found.**")
+        raise ValueError(f"{report}: no line begins with **Best design.**")
     numbers = [one for one in re.split(r", (?!\d)| and ", found[1]) if not one.endswith(" $0")]
     return f"{question_of(name)}: {', '.join(numbers[:3])}.", f"../reports/{name}/README.md"
 

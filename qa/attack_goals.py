@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from attack_studies import Family, Survey
 
-from codesign import Certified, Inverse, Metrics, Objective, Whole
+from codesign import Certified, Integer, Inverse, Metrics, Objective
 from codesign.core import largest, maximum
 
 LOG_CONVEX, NOT, UNKNOWN = "log-convex", "not", "unknown"
-PROOF = Certified(seconds=60.0, block=128, batch=256, keep=8, pairs=256, explain=False)
+PROOF = Certified(seconds=60.0, batch_size=128, plans_per_round=256, top_k=8, convexity_samples=256, explain=False)
 Custom = Callable[[Metrics], Any]
 
 
@@ -280,5 +280,5 @@ def _search(given: Family, objective: Objective, rng: np.random.Generator) -> tu
         name = str(rng.choice(names))
         variable = given.space.hardware[name]
         values = np.geomspace(variable.low, variable.high, int(rng.integers(2, 4))).tolist()
-        return Whole(values={name: values}, proof=PROOF), {name: values}
+        return Integer(allowed_values={name: values}, proof=PROOF), {name: values}
     return PROOF, {}

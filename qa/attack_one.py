@@ -11,7 +11,7 @@ import numpy as np
 from attack_goals import Asked, member
 from attack_studies import MEMBERS, Family
 
-from codesign import Certificate, Certified, ConfigError, Inverse, Problem, Trace, Whole, evaluate, prepare_jax
+from codesign import Certificate, Certified, ConfigError, Integer, Inverse, Problem, Trace, evaluate, prepare_jax
 from codesign.jaxprs import evaluator as interpreting
 from codesign.search import Wanted
 from codesign.search.branch_and_bound import GroupOracle, Oracle, oracle_for, rows_of, wanted_rows
@@ -91,18 +91,18 @@ class Rows(CheckedModel):
 def solved(problem: Problem, asked: Asked, seed: int) -> tuple[Trace, Oracle]:
     """The study's trace, and the rows that it was searched with."""
     search = asked.search
-    if isinstance(search, Whole):
+    if isinstance(search, Integer):
         search.refuse(problem)
-        oracle = Oracle(problem, rows_of(problem), search.proof.block)
+        oracle = Oracle(problem, rows_of(problem), search.proof.batch_size)
         return search.search(problem, oracle, seed), oracle
     wanted = Wanted(problem.objective.goal, 1.0)
     rows, proof = rows_of(problem), search
     if isinstance(search, Inverse):
         search.refuse(problem)
-        wanted, proof = Wanted(search.variable, -1.0 if search.most else 1.0), search.proof
+        wanted, proof = Wanted(search.variable, -1.0 if search.maximise else 1.0), search.proof
         rows = wanted_rows(problem, wanted)
     assert isinstance(proof, Certified)
-    oracle = oracle_for(problem, rows, proof.block, seed)
+    oracle = oracle_for(problem, rows, proof.batch_size, seed)
     return proof.search(oracle, wanted, seed), oracle
 
 

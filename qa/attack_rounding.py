@@ -50,7 +50,9 @@ OUT = "cluster.network.scale_out.fabric.bandwidth_bytes_per_s"
 HBM = "cluster.accelerator.hbm.capacity_bytes"
 DDR = "cluster.host.memory.capacity_bytes"
 NAMES = ("time_s", "energy_j", "capex_usd", "provisioned_power_w")
-PROOF = Certified(gap=1e-3, seconds=20.0, block=64, batch=64, keep=4, pairs=64, explain=False)
+PROOF = Certified(
+    gap=1e-3, seconds=20.0, batch_size=64, plans_per_round=64, top_k=4, convexity_samples=64, explain=False
+)
 Goal = Callable[[Metrics], Any]
 SPACES = (
     DesignSpace(

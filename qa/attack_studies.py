@@ -250,7 +250,7 @@ def _hardware(base: Base, scenario: Scenario, rng: np.random.Generator, *, stran
     for path in known:
         if not path.startswith(("plan.", "workload.global_batch")):
             groups.setdefault(".".join(path.split(".")[:4]), []).append(path)
-    used = {leaf for variable in found.values() for leaf in (variable.path, *variable.along)}
+    used = {leaf for variable in found.values() for leaf in (variable.path, *variable.tied)}
     while strange and len(found) < max(2, count):
         group = list(groups.values())[rng.integers(len(groups))]
         path = group[rng.integers(len(group))]
@@ -269,7 +269,7 @@ def _box(path: str, along: list[str], meta: dict[str, Any], scenario: Scenario, 
     """A random range around the scenario's number, inside the legal one."""
     value = float(get_path(scenario, path))
     low, high = value * 10 ** rng.uniform(-0.6, 0.0), value * 10 ** rng.uniform(0.02, 0.6)
-    return Continuous(path, max(low, float(meta["low"])), min(high, float(meta["high"])), along=along)
+    return Continuous(path, max(low, float(meta["low"])), min(high, float(meta["high"])), tied=along)
 
 
 def _shaken(scenario: Scenario, base: Base, rng: np.random.Generator) -> Scenario:

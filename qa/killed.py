@@ -26,7 +26,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 STUDY = ["experiment=train_dlrm", "calibration=h100_sxm_roofline"]
 LEVELS = [f"space.hardware.{name}.grid=60" for name in ("scale_up_bandwidth", "scale_out_bandwidth")]
-GRID = [*STUDY, *LEVELS, "search=grid", "search.block=4096"]
+GRID = [*STUDY, *LEVELS, "search=grid", "search.batch_size=4096"]
 CHUNKS = [*GRID, "runner=local", "workers=2", "runner.chunk_s=0.02"]
 CERTIFIED = [*STUDY, "search=certified", "search.explain=false"]
 FRONT = [*STUDY, "search=pareto"]

@@ -51,7 +51,7 @@ HEADLINES = (
     *("usd_per_million_tokens", "ttft_s", "tpot_s", "requests_per_s"),
 )
 COUNTS = {
-    *("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "chunk", "attention_dp", "recompute", "zero"),
+    *("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "token_budget", "attention_dp", "recompute", "zero"),
     *("sequence_parallel", "prefill_devices", "prefill_tp", "prefill_pp", "device_count", "seed", "global_batch"),
     *("layers", "hidden", "heads", "kv_heads", "experts", "top_k", "endpoints", "radix", "rails", "sequence"),
 }
@@ -218,7 +218,7 @@ class Maker:
         key = self.rng.choice([key for key in tree if key != "tie_word_embeddings"])
         tree[key] = 9 if key == "num_experts_per_tok" else self.rng.choice(([1], {"a": 1}, -1, 0.5, True, [[]]))
         path = self.file("config.json", json.dumps(tree))
-        return Case(["model=hub", f"model.path={path}"], sound=False)
+        return Case(["model=hf_config", f"model.path={path}"], sound=False)
 
     def requests(self, base: str) -> Case:
         """A trace with an arrival before the first, a part of a token, or more requests than anybody answers."""

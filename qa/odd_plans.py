@@ -47,14 +47,14 @@ TRAINING = {
     "tp": VALUES, "pp": VALUES, "cp": (1, 2, 3), "ep": VALUES, "virtual_stages": (1, 2, 3, 5),
     "micro_batch": (1, 2, 3, 6),
     "recompute": (0, 1, 2), "zero": (0, 1, 2, 3), "sequence_parallel": (0, 1), "offload_optimizer": (0, 0.5, 1),
-    "offload_activations": (0, 0.3, 1), "scatter_sends": (0, 1), "reduce_often": (0, 1),
+    "offload_activations": (0, 0.3, 1), "scatter_gather_p2p": (0, 1), "reduce_grads_every_microbatch": (0, 1),
 }  # fmt: skip
 STATIC = {"tp": VALUES, "pp": VALUES, "ep": VALUES, "micro_batch": (1, 2, 3, 5, 7, 12, 72), "cp": (1, 2, 3)}
-STEPS = STATIC | {"chunk": (72, 512, 700, 2048), "attention_dp": (1, 2, 3, 4)}
+STEPS = STATIC | {"token_budget": (72, 512, 700, 2048), "attention_dp": (1, 2, 3, 4)}
 POOLS = STEPS | {
     "prefill_devices": (0, 4, 6, 12, 72), "prefill_tp": (1, 2, 3, 4, 6), "prefill_pp": (1, 2, 3),
     "prefill_ep": (1, 2, 3),
-    "prefill_attention_dp": (1, 2), "prefill_chunk": (0, 700, 2048), "prefill_load": (0.5, 0.8),
+    "prefill_attention_dp": (1, 2), "prefill_token_budget": (0, 700, 2048), "prefill_max_utilisation": (0.5, 0.8),
 }  # fmt: skip
 TABLES = {
     "tp": (1, 2, 3, 6, 12, 72), "row_shards": (1, 2, 3, 6), "column_shards": (1, 2, 3), "micro_batch": (72, 700, 4096),
@@ -143,7 +143,7 @@ def _lists(how: Family, base: Scenario, rng: np.random.Generator) -> tuple[dict[
     """Random lists of some fields, values in any order, and the scenario with random degrees that are not listed."""
     names = [str(name) for name in rng.permutation(list(how.fields))]
     steps = how.space != ("space=fixed",)
-    kinds = {"micro_batch": list(range(1, int(rng.integers(3, 8)))), "chunk": KINDS[: int(rng.integers(2, 6))]}
+    kinds = {"micro_batch": list(range(1, int(rng.integers(3, 8)))), "token_budget": KINDS[: int(rng.integers(2, 6))]}
     lists: dict[str, list[float]] = dict(kinds) if steps else {}
     for name in names[: int(rng.integers(3, 7))]:
         values = rng.permutation(how.fields[name])[: int(rng.integers(1, 4))].tolist()
@@ -201,7 +201,7 @@ def judged(study: Study, rng: np.random.Generator, attack: int) -> tuple[str, st
     problem = study.problem
     least, design = brute_force(problem, rng)
     try:
-        trace = Certified(gap=GAP, pairs=64, explain=False).run(problem, 0)
+        trace = Certified(gap=GAP, convexity_samples=64, explain=False).run(problem, 0)
     except ConfigError as error:
         if "space is empty" in str(error) or "varies" in str(error):
             return ("false", f"refused, but {design} is {least:.9g}") if design else ("empty", str(error))

@@ -41,7 +41,7 @@ SMALL = (
 )  # fmt: skip
 STUDIES = {
     "certified": (*SMALL, "search=certified", "objective.limits.capex_usd=56e6"),
-    "whole": (*SMALL, "search=whole"),
+    "whole": (*SMALL, "search=integer"),
     "pareto": (*SMALL, "search=pareto", "search.levels=3", "search.between=2"),
     "robust": (*SMALL, "search=robust"),
     "mix": (*SMALL, "search=mix", "search.gap=1e-2"),

@@ -82,7 +82,9 @@ def example_designs(serving: bool, count: int = 60) -> pd.DataFrame:
     for name, share in {"accelerator": 0.78, "hbm": 0.08, "host": 0.06, "scale_up": 0.03, "scale_out": 0.05}.items():
         frame[f"capex.{name}"] = share * frame["capex_usd"]
         frame[f"power.{name}"] = share * frame["provisioned_power_w"] / 1.2
-    frame["binds"] = "hbm 98.4%; " + ("decode 62%" if serving else "backward 47%") + " of time; tp 13% of time"
+    frame["active_constraints"] = (
+        "hbm 98.4%; " + ("decode 62%" if serving else "backward 47%") + " of time; tp 13% of time"
+    )
     return frame
 
 

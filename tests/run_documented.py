@@ -20,7 +20,7 @@ MOST_S = 600.0  # that one command may take
 LONG = ("train-amortised", "calibrate", "reproduce all", "FILE.csv")  # hours, constants of this checkout, a trace
 NEEDS = {  # what the run must be of that a command takes; others take the newest
     "simulate": "serve_llama31_405b", "export": "serve_llama31_405b", "verify": "serve_llama31_405b",
-    "day": "serve_goodput",
+    "autoscale": "serve_goodput",
 }  # fmt: skip
 CHECKOUT = ("sh", "python")  # words that begin a command of the repository, not of a user
 

@@ -191,7 +191,7 @@ def test_shipped_networks_are_small_fit_their_studies_and_say_where_they_come_fr
 def test_a_proven_answer_is_verified_and_an_unproven_one_claims_nothing(tmp_path):
     given, path = problem(), tmp_path / "made_up.npz"
     untrained(given).save(path)
-    proof = Certified(gap=1e-2, pairs=8, block=64, explain=False)
+    proof = Certified(gap=1e-2, convexity_samples=8, batch_size=64, explain=False)
     told: list[Progress] = []
     trace = Amortised(str(path), proof).run(given, 0, told.append)
     assert trace.certificate.certified, trace.claim

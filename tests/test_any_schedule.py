@@ -22,7 +22,7 @@ from codesign.simulation.serving import TIMELINE, Engine, Requests, arrivals, le
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from any_schedule import Groups
 
-KINDS = ("space.plan.micro_batch=[1,2,3,5,9,17,33,65,129]", "space.plan.chunk=[1,2,5,11,23,47,95,191,383,767]",
+KINDS = ("space.plan.micro_batch=[1,2,3,5,9,17,33,65,129]", "space.plan.token_budget=[1,2,5,11,23,47,95,191,383,767]",
          "workload.decode_spacing=2", "workload.prompt_spacing=2.2")  # fmt: skip
 SMALL = (
     "experiment=serve_any_schedule", "model=llama31_8b", "workload.weights=[]", "space.plan.tp=[1,2]",
@@ -45,7 +45,7 @@ def rows(groups: Groups, **changes) -> np.ndarray:
     scenario = groups.study.scenario
     one, layouts = jnp.asarray(1.0), []
     for decodes, tokens in zip(groups.decodes, groups.chunks, strict=True):
-        carried = {"micro_batch": jnp.asarray(decodes), "chunk": jnp.asarray(tokens)}
+        carried = {"micro_batch": jnp.asarray(decodes), "token_budget": jnp.asarray(tokens)}
         plan = dataclasses.replace(scenario.plan, tp=one, pp=one, device_count=2 * one, **carried)
         layouts.append(dataclasses.replace(scenario, plan=plan).layout)
     return np.array([float(work.row(jnp.asarray(s), layout)) for s, layout in zip(kinds.seconds, layouts, strict=True)])
@@ -57,7 +57,7 @@ def test_some_kind_keeps_the_row_wherever_a_schedule_keeps_the_times(study):
     groups, rng = Groups(study), np.random.default_rng(3)
     work, space = study.scenario.workload, study.space
     numbers = {name: v.low * (v.high / v.low) ** 0.5 for name, v in space.hardware.items()}
-    plan = {"tp": 1.0, "pp": 1.0, "micro_batch": 33.0, "chunk": 383.0, "device_count": 2.0}
+    plan = {"tp": 1.0, "pp": 1.0, "micro_batch": 33.0, "token_budget": 383.0, "device_count": 2.0}
     placed = space.place(study.scenario, {n: np.asarray(v) for n, v in (plan | numbers).items()})
     served = ContinuousServing(work.model, 700.0, 60.0, input_cv=0.5, output_cv=0.5, precision=work.precision)
     times = tabulated_steps(dataclasses.replace(placed, workload=served))
@@ -116,17 +116,17 @@ def test_a_study_of_kinds_is_proven_under_its_assumption(study):
 def test_formulas_are_proven_to_take_no_less_for_more(study):
     """What a kind rests on, by the walk: along decodes, and along prompt tokens beside decodes."""
     exact = ("workload.decode_spacing=1", "workload.prompt_spacing=1", "space.plan.micro_batch=[1,2,3,4,5,6,7,8]",
-             "space.plan.chunk=[1,2,3,4,5,6,7,8]")  # fmt: skip
+             "space.plan.token_budget=[1,2,3,4,5,6,7,8]")  # fmt: skip
     asked = study_from_config(*SMALL, *FORMULAS, *exact).problem
     ways = directions(asked)
-    assert ways == {"micro_batch": 1, "chunk": 1}
+    assert ways == {"micro_batch": 1, "token_budget": 1}
 
 
 def directions(problem: Problem) -> dict[str, int | None]:
     """Which way steps go along the numbers that they carry."""
-    free = {"micro_batch": np.arange(2.0, 9), "chunk": np.arange(1.0, 9)}
+    free = {"micro_batch": np.arange(2.0, 9), "token_budget": np.arange(1.0, 9)}
     outer = {"tp": np.array([1.0, 2.0]), "pp": np.ones(2), "device_count": 2 * np.ones(2)}
-    plans = {**outer, "micro_batch": 2 * np.ones(2), "chunk": np.ones(2)}
+    plans = {**outer, "micro_batch": 2 * np.ones(2), "token_budget": np.ones(2)}
     step = Oracle(problem, lambda metrics, point: {"goal": jnp.log(metrics.extra["least_step_s"])}, 64, plans=plans)
     said = judge(step.program, [problem.scenario], outer, free, None, tuple(free))
     return {name: said.direction("goal", name) for name in free}
@@ -136,8 +136,8 @@ def directions(problem: Problem) -> dict[str, int | None]:
     ("typed", "words"),
     [
         ("space.plan.micro_batch=[1,2,3,9]", "steps of 4 to 4 are of no kind: list a value between 3 and 9"),
-        ("space.plan.chunk=[1,64]", "between 0 and 64"),
-        ("space.plan.chunk=[2,4]", "begin at 1"),
+        ("space.plan.token_budget=[1,64]", "between 0 and 64"),
+        ("space.plan.token_budget=[2,4]", "begin at 1"),
         ("workload.decode_spacing=0.5", "from 1 to"),
         ("workload.dip=1", "less than 1"),
         ("workload.weights=[[1,2,3]]", "prompt_worth"),

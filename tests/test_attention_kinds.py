@@ -223,7 +223,7 @@ def test_priced_with_gradients(kind, job):
 
 
 def test_each_shipped_kind_is_composed_from_yaml():
-    found = {type(model(path.stem).attention).__name__ for path in CONF.glob("*.yaml") if "hub" not in path.stem
+    found = {type(model(path.stem).attention).__name__ for path in CONF.glob("*.yaml") if "hf_config" not in path.stem
              and "attention:" in path.read_text(encoding="utf-8")}  # fmt: skip
     assert {"LocalAttention", "SparseAttention", "AlternatingAttention", "LatentAttention"} <= found
     assert build({"model": yaml.safe_load((CONF / "llama4_scout.yaml").read_text())}).objects["model"].attention.chunked

@@ -32,7 +32,7 @@ SEARCHES = [DifferentialEvolution(BATCH), CmaEs(BATCH), Nsga2(BATCH), Tpe(BATCH)
 def problem() -> Problem:
     space = DesignSpace(
         plan={"tp": [2, 4, 8], "pp": [2, 4, 8, 16], "virtual_stages": [1, 3, 6, 12], "recompute": ["none", "full"]},
-        hardware={"up": Continuous(UP, 100e9, 900e9), "hbm": Continuous(HBM, 40e9, 200e9, along=[HBM_RATE])},
+        hardware={"up": Continuous(UP, 100e9, 900e9), "hbm": Continuous(HBM, 40e9, 200e9, tied=[HBM_RATE])},
     )
     return Problem(training(), space, Objective("usd_per_million_tokens", limits={"capex_usd": 50e6}))
 
@@ -108,7 +108,7 @@ def test_infeasible_combinations_do_not_stop_a_search(single: Evaluator):
 
 def test_front_holds_no_dominated_design_and_prices_are_those_of_the_frame(problem: Problem, evaluator: Evaluator):
     """The front of a search for two goals, and beside it random points, most of them not feasible."""
-    search, box = Blackbox(Nsga2(BATCH), also=("time_s",), keep=4), evaluator.box
+    search, box = Blackbox(Nsga2(BATCH), objectives=("time_s",), top_k=4), evaluator.box
     trial = Trial(evaluator, 60.0, 2000)
     search.ask(trial, 0)
     trace = search.traced(trial)
@@ -160,8 +160,10 @@ def test_line_of_a_comparison():
 
 
 def test_settings_and_packages_are_refused_in_one_line(monkeypatch):
-    with pytest.raises(ConfigError, match=r"search\.also = \['time_s'\]: cma-es takes one goal; search=nsga2 several"):
-        Blackbox(CmaEs(), also=("time_s",))
+    with pytest.raises(
+        ConfigError, match=r"search\.objectives = \['time_s'\]: cma-es has one goal; search=nsga2 several"
+    ):
+        Blackbox(CmaEs(), objectives=("time_s",))
     with pytest.raises(ConfigError, match=r"search\.seconds = 0 must be positive"):
         Blackbox(Random(), seconds=0)
     study = study_from_config("search=cmaes", "search.seconds=3")

@@ -63,7 +63,7 @@ def test_a_limited_machine_is_slower_and_draws_less():
 
 @pytest.mark.slow
 def test_choosing_by_chance_takes_time_and_power():
-    likeliest, chance = (scenario_from_config(*SERVED, *DRAWN, f"workload.choice_s={x}") for x in (0, 4e-10))
+    likeliest, chance = (scenario_from_config(*SERVED, *DRAWN, f"workload.sampling_s={x}") for x in (0, 4e-10))
     before, after = evaluate(likeliest), evaluate(chance)
     decodes = float(likeliest.layout.plan.micro_batch / likeliest.layout.plan.pp)
     added = 4e-10 * float(likeliest.workload.model.vocab) * decodes * float(likeliest.layout.plan.pp)
@@ -75,7 +75,7 @@ def test_shipped_constants_of_sampling_are_those_that_were_fitted():
     fitted = read_yaml((conf_dir() / "calibration" / "frameworks" / "sampled.yaml").read_text())
     shipped = read_yaml((conf_dir() / "framework" / "vllm_sampled.yaml").read_text())
     plain = read_yaml((conf_dir() / "framework" / "vllm.yaml").read_text())
-    for name in ("step_overhead_s", "choice_s", "expert_layer_s"):
+    for name in ("step_overhead_s", "sampling_s", "expert_layer_s"):
         assert shipped[name] == fitted["vllm"][name]
         assert shipped["provenance"][name]["note"] == fitted["provenance"]["vllm"]["note"]
     for name in ("engine", "kernel_slowdown", "request_overhead_s", "expert_overhead_s"):
@@ -109,7 +109,7 @@ def test_constants_of_boards_and_of_sampling_are_recovered():
     seen = made(120, model)
     times = fit_times(seen)
     assert times.step_overhead_s == pytest.approx(6e-3, rel=0.02)
-    assert times.choice_s == pytest.approx(4e-10, rel=0.02)
+    assert times.sampling_s == pytest.approx(4e-10, rel=0.02)
     first = fit_boards(seen._replace(watts=np.full(120, 500.0)), times, {"H100-SXM": 700.0})["H100-SXM"]
     truth = first._replace(idle_w=140.0, working_w=220.0, energy_j_per_flop={"bf16": 4e-13, "fp8": 2e-13},
                            energy_j_per_byte=40e-12)  # fmt: skip

@@ -117,7 +117,7 @@ def test_prices_of_one_kind_stand_beside_each_other():
 
 
 def test_each_has_a_price_by_the_hour_and_can_be_chosen():
-    hourly = read_yaml(conf_dir() / "ownership" / "rented.yaml")["usd_per_device_h"]
+    hourly = read_yaml(conf_dir() / "ownership" / "cloud.yaml")["usd_per_device_h"]
     assert set(NEW_CHIPS) <= set(hourly)
     assert set(hourly) <= set(available("accelerator"))
 

@@ -145,7 +145,7 @@ def problem() -> Problem:
         hardware={
             "up": Continuous(UP, 100e9, 900e9),
             "out": Continuous(OUT, 12e9, 200e9),
-            "hbm": Continuous(HBM, 40e9, 200e9, along=[HBM_RATE]),
+            "hbm": Continuous(HBM, 40e9, 200e9, tied=[HBM_RATE]),
         },
     )  # fmt: skip
     limits = {"capex_usd": 50e6, "power_w": 2e6}
@@ -221,7 +221,7 @@ def test_ratio_of_metrics_is_refused_the_word_certified(oracle: Oracle):
 def test_trace_is_priced_again_and_explains_itself(problem: Problem, oracle: Oracle):
     """The search on the compiled oracle, with power, which no proof can have, left out of the rows."""
     easy = dataclasses.replace(problem, objective=dataclasses.replace(problem.objective, limits={"capex_usd": 50e6}))
-    search = Certified(pairs=64)
+    search = Certified(convexity_samples=64)
     verdict = PROVEN
     programme = Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm"))
     wanted = Wanted("usd_per_million_tokens")

@@ -13,7 +13,7 @@ import pytest
 from contracts.problems import PLAN, TIGHT, made
 
 from codesign.core.errors import ConfigError
-from codesign.executors import Alone, Local
+from codesign.executors import Local, Serial
 from codesign.search import Gradient, Grid, GridThenGradient, GridThenProof, Problem, silent
 from codesign.search.exhaustive.chunk_files import FOLDER, Stored, load_portion, save_portion
 from codesign.search.exhaustive.chunk_work import ChunkWork
@@ -149,7 +149,7 @@ def left(sweep, portions, tmp_path) -> Path:
 
 
 def again(problem: Problem, resume: Path, run: Path | str = ""):
-    return screen_in_chunks(problem, Alone(chunk_s=1e-9), BLOCK, silent, KEEP, ChunkFolders(str(run), str(resume)))
+    return screen_in_chunks(problem, Serial(chunk_s=1e-9), BLOCK, silent, KEEP, ChunkFolders(str(run), str(resume)))
 
 
 def test_files_hold_portions(sweep, portions, left):
@@ -208,7 +208,7 @@ def test_chunks_of_another_cut_fill_gaps(sweep, one_pass, left):
 def test_chunks_of_another_study_are_refused(sweep, left, tmp_path):
     with pytest.raises(ConfigError, match="is of another study: repeat the overrides"):
         again(problem_of(6e5), left)
-    grid = Grid(BLOCK, KEEP, resume=str(tmp_path)).over(Alone())
+    grid = Grid(BLOCK, KEEP, resume=str(tmp_path)).over(Serial())
     with pytest.raises(ConfigError, match="has no chunks to continue from: leave runner out"):
         grid.refuse(sweep.problem)
 
@@ -232,7 +232,7 @@ def test_an_interrupted_grid_keeps_finished_chunks(sweep, one_pass, tmp_path):
         if len(heard) == 9:
             raise KeyboardInterrupt
 
-    grid = Grid(BLOCK, KEEP, checkpoint=str(tmp_path / "state")).over(Alone(chunk_s=1e-9))
+    grid = Grid(BLOCK, KEEP, checkpoint=str(tmp_path / "state")).over(Serial(chunk_s=1e-9))
     trace = grid.run(sweep.problem, 0, stop)
     assert trace.claim == (
         f"interrupted after {heard[-1]:,} of {sweep.axes.plan_count * 20:,} points: best so far;"
@@ -249,12 +249,12 @@ def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path)
     """Killed when some chunks are there; `qa/killed.py` kills at random instants."""
     (tmp_path / "work").write_bytes(pickle.dumps(ChunkWork(sweep, edges_of(sweep))))
     code = (
-        "import pickle, time\nfrom codesign.executors import Alone\n"
+        "import pickle, time\nfrom codesign.executors import Serial\n"
         "from codesign.search.exhaustive import axes\n"
         "from codesign.search.exhaustive.distributed import ChunkFolders, screen_in_chunks\n"
         "axes.distinct_plans = lambda scenarios, space, plans: plans\n"
         "work, slow = pickle.load(open('work', 'rb')), lambda progress: time.sleep(0.05)\n"
-        "screen_in_chunks(work.problem, Alone(chunk_s=1e-9), work.block, slow, work.keep, ChunkFolders('.'))"
+        "screen_in_chunks(work.problem, Serial(chunk_s=1e-9), work.block, slow, work.keep, ChunkFolders('.'))"
     )
     settings = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=settings)
@@ -270,7 +270,7 @@ def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path)
 def test_searches_that_begin_with_a_grid_take_a_runner():
     """Of plans alone, where no descent follows."""
     problem, search = made(hardware={}, objective=Objective("time_s")), GridThenGradient(BLOCK, KEEP, candidates=2)
-    one, other = (each.run(problem, 0) for each in (search, search.over(Alone(chunk_s=1e-9))))
+    one, other = (each.run(problem, 0) for each in (search, search.over(Serial(chunk_s=1e-9))))
     assert one.counts["points"] == other.counts["points"] == 6
     assert all(np.array_equal(column, other.points[name]) for name, column in one.points.items())
     both = GridThenProof().over(Local(2))

@@ -92,7 +92,7 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, arguments, parts):
         (["fabric._target_=os.system"], ["os.system", "refused"]),
         (["search=grid", "search.resume=nowhere"], ["search.resume: 'nowhere", "does not exist"]),
         (["search=pareto", "search.minimise=[time_s, joule_per_token]"], ["'joule_per_token'", "'joules_per_token'"]),
-        (["search=whole", "search.units={up: 3}"], ["search.units.up is not in space.hardware"]),
+        (["search=integer", "search.step={up: 3}"], ["search.step.up is not in space.hardware"]),
         (["-m", "accelerator=h100_sxm,b2000"], ["b2000", "'b200'"]),
     ],
 )
@@ -185,7 +185,7 @@ def test_jobs_of_a_multirun_go_over_a_runner(monkeypatch, capsys, elsewhere):
     """The same files whoever computes them, jobs that were found are not done again, one that is refused says so."""
     monkeypatch.setattr(sys, "argv", ["codesign"])
     jobs = [*QUICK, "objective.limits.capex_usd=1e6,1e9,2e9"]
-    for place, runner in (("one", []), ("two", ["runner=alone"]), ("three", ["runner=local", "workers=2"])):
+    for place, runner in (("one", []), ("two", ["runner=serial"]), ("three", ["runner=local", "workers=2"])):
         assert main(["optimize", "-m", *jobs, f"hydra.sweep.dir={place}", *runner]) == 2
         assert (elsewhere / place / "0" / "error.txt").is_file()
         for name in ("collected", "1/designs", "2/histogram"):

@@ -29,7 +29,7 @@ def products():
     return compare(
         "accelerator=h100_sxm,h200,b200,a100_40gb",
         *JOB,
-        "along=objective.limits.tpot_s:0.03,0.045",
+        "sweep=objective.limits.tpot_s:0.03,0.045",
         "search=grid",
     )
 
@@ -56,10 +56,10 @@ def test_shares_of_draws_add_up_and_intervals_hold_the_value(products):
 
 
 def test_capital_is_not_told_of_what_is_rented():
-    found = compare("accelerator=h200", "ownership=bought,rented", *JOB, "search=grid").table.set_index("candidate")
-    assert found.loc["bought", "capex_usd"] > 1e6
-    assert np.isnan(found.loc["rented", "capex_usd"])
-    asked = compare("accelerator=h200,b200", "ownership=rented", *JOB, "search=grid", "objective.limits.capex_usd=1e8")
+    found = compare("accelerator=h200", "ownership=on_premises,cloud", *JOB, "search=grid").table.set_index("candidate")
+    assert found.loc["on_premises", "capex_usd"] > 1e6
+    assert np.isnan(found.loc["cloud", "capex_usd"])
+    asked = compare("accelerator=h200,b200", "ownership=cloud", *JOB, "search=grid", "objective.limits.capex_usd=1e8")
     assert (asked.table["capex_usd"] > 1e6).all()
 
 
@@ -77,7 +77,7 @@ def test_what_other_prices_would_change_is_told(products):
 
 def test_what_is_rented_turns_at_a_rent_and_not_at_the_price_of_electricity():
     """All of the cost is rent, so the next one is as good at the ratio of the two goals."""
-    found = compare("accelerator=h200,b200", "ownership=rented", *JOB, "search=grid")
+    found = compare("accelerator=h200,b200", "ownership=cloud", *JOB, "search=grid")
     ranked, last = found.feasible, found.prices.iloc[-1]
     assert set(found.prices["what"][:-1]) == {"the share of its life in use"}
     assert last["path"].endswith(f"usd_per_device_h.{ranked['candidate'].iloc[0]}")
@@ -100,7 +100,7 @@ def test_the_best_one_along_a_limit_is_told(products):
     [
         (("accelerator=h200",), "list what is to be compared"),
         (("accelerator=h200,h2000",), "h2000 does not exist"),
-        (("accelerator=h200,b200", "along=tpot_s"), "one key and its values"),
+        (("accelerator=h200,b200", "sweep=tpot_s"), "one key and its values"),
         (("accelerator=h200,b200", "plan.tpp=8"), "no key 'tpp'"),
         (("accelerator=h200,b200", "objective.limits.ttft_s=1s"), "ttft_s exists for serving"),
     ],
@@ -172,7 +172,7 @@ def test_a_variable_away_from_the_catalogue_makes_another_device():
 def test_what_a_diagram_cannot_be_drawn_along_is_refused_before_a_search(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     listed = ["accelerator=h100_sxm,h200", "model=llama31_8b", "workload=serving"]
-    assert main(["compare", *listed, "along=objective.limits.tpot:0.1"]) == 2
+    assert main(["compare", *listed, "sweep=objective.limits.tpot:0.1"]) == 2
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert "metric 'tpot' does not exist (did you mean 'tpot_s'?)" in told
     assert not list(tmp_path.iterdir())

@@ -143,7 +143,7 @@ def test_a_model_is_read_from_the_file_its_hub_publishes(tmp_path):
     published |= {"intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32}
     published |= {"num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": False}
     path.write_text(json.dumps(published))
-    model = scenario_from_config("model=hub", f"model.path={path}").workload.model
+    model = scenario_from_config("model=hf_config", f"model.path={path}").workload.model
     assert (float(model.layers), float(model.attention.kv_heads)) == (32, 8)
 
 
@@ -167,7 +167,7 @@ def test_every_group_has_described_options():
         ("accelerator.peak_flops_per_s.bf17=1e15", ["bf17", "'bf16'"]),
         ("+accelerator.peak_flops_per_s.bf17=1e15", ["bf17", "'bf16'"]),
         ("objective.limits.capex_us=1", ["objective.limits: metric 'capex_us'", "'capex_usd'"]),
-        ("space.hardware.hbm_to_ddr.along=[cluster.accelerator.hbm.bandwidth]", ["'bandwidth_bytes_per_s'"]),
+        ("space.hardware.hbm_to_ddr.tied=[cluster.accelerator.hbm.bandwidth]", ["'bandwidth_bytes_per_s'"]),
     ],
 )
 def test_a_misspelt_key_gets_a_suggestion(override, parts):
@@ -188,7 +188,7 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
         ("fabric.latency_s=[1, 2]", ["a list", "plain number of seconds"]),
         ("accelerator.peak_flops_per_s=1e15", ["peak_flops_per_s", "mapping of names to numbers"]),
         ("accelerator.hbm=3", ["cluster.accelerator.hbm must be", "codesign.model.hardware.MemoryTier"]),
-        ("search.grid.block=many", ["search.grid.block must be a whole number", "'many'"]),
+        ("search.grid.batch_size=many", ["search.grid.batch_size must be a whole number", "'many'"]),
         ("seed=x", ["seed = 'x' is not a whole number"]),
         ("seed=-3", ["seed = -3 is not a whole number from 0 on"]),
         ("space.plan.tp=[a]", ["space.plan.tp: 'a' is not a number"]),
@@ -204,7 +204,7 @@ def test_a_misspelt_key_gets_a_suggestion(override, parts):
         ("hydra.run.dir=elsewhere", ["with -m only"]),
         ("plan.recompute=selectiv", ["plan", "recompute = 'selectiv'", "'selective'"]),
         ("workload.precision.compute=bf17", ["workload.precision.compute = 'bf17'", "'bf16'"]),
-        ("model=hub", ["workload.model.path is missing"]),
+        ("model=hf_config", ["workload.model.path is missing"]),
     ],
 )
 def test_a_wrong_unit_or_type_is_named(override, parts):

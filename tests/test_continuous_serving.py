@@ -24,7 +24,7 @@ import serving as benchmark
 
 def scenario(plan: Plan | None = None, devices: float = 16.0, **changes) -> Scenario:
     work = ContinuousServing(**({"model": gpt3(), "input_tokens": 1024.0, "output_tokens": 257.0} | changes))
-    return Scenario(cluster(devices), work, plan or Plan(tp=16.0, micro_batch=16.0, chunk=512.0))
+    return Scenario(cluster(devices), work, plan or Plan(tp=16.0, micro_batch=16.0, token_budget=512.0))
 
 
 def experts() -> MixtureOfExperts:
@@ -117,7 +117,7 @@ def test_a_model_without_experts_has_one_way_to_spread_them(feed_forward, times)
     listed = {"tp": np.full(3, 1.0), "ep": degrees, "micro_batch": np.full(3, 16.0)}
     found, _ = Rules({name: np.unique(values) for name, values in listed.items()}, scenario(model=model))(listed)
     assert found.tolist() == [True, True, True]
-    plans = [scenario(Plan(ep=ep, micro_batch=16.0, chunk=2048.0), model=model) for ep in degrees.tolist()]
+    plans = [scenario(Plan(ep=ep, micro_batch=16.0, token_budget=2048.0), model=model) for ep in degrees.tolist()]
     assert len({float(evaluate(plan).time_s) for plan in plans}) == times
 
 
@@ -126,13 +126,13 @@ def test_attention_groups_hold_the_latent_cache_once():
     latent = LatentAttention(96.0, 1536.0, 512.0, 128.0, 64.0, 128.0)
     model = gpt3(attention=latent, feed_forward=experts())
     joint, apart = (
-        evaluate(scenario(Plan(tp=8.0, micro_batch=64.0, chunk=512.0, attention_dp=groups), model=model)).flat()
+        evaluate(scenario(Plan(tp=8.0, micro_batch=64.0, token_budget=512.0, attention_dp=groups), model=model)).flat()
         for groups in (1.0, 8.0)
     )
     held = "memory_bytes.hbm/kv_cache"
     assert float(joint[held] / apart[held]) == pytest.approx(8, rel=0.05)
     assert float(apart["memory_bytes.hbm/weights"]) > float(joint["memory_bytes.hbm/weights"])
-    assert float(apart["mixed_ratio"]) > 0
+    assert float(apart["hybrid_step_share"]) > 0
     assert float(apart["violations.attention_groups"]) == 0
 
 
@@ -141,16 +141,16 @@ def test_replicas_that_share_experts_step_together():
         evaluate(scenario(Plan(tp=2.0, ep=ep, micro_batch=16.0), model=gpt3(feed_forward=experts()))).flat()
         for ep in (1.0, 8.0)
     )
-    share = float(alone["mixed_ratio"])
-    assert float(shared["mixed_ratio"]) == pytest.approx(1 - (1 - share) ** 8)
+    share = float(alone["hybrid_step_share"])
+    assert float(shared["hybrid_step_share"]) == pytest.approx(1 - (1 - share) ** 8)
 
 
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
         (
-            Plan(tp=16.0, micro_batch=64.0, chunk=128.0),
-            ["prompts fill more", "256 prompt tokens", "2 times as many", "plan.chunk of"],
+            Plan(tp=16.0, micro_batch=64.0, token_budget=128.0),
+            ["prompts fill more", "256 prompt tokens", "2 times as many", "plan.token_budget of"],
         ),
         (Plan(tp=8.0, pp=2.0, micro_batch=1.0), ["plan.micro_batch = 1", "pp 2", "at least 2"]),
         (Plan(tp=8.0, attention_dp=3.0, micro_batch=16.0), ["plan.attention_dp = 3", "plan.tp = 8"]),
@@ -164,13 +164,13 @@ def test_plans_that_cannot_be_served(plan, words):
 
 
 def test_the_advice_is_followed_by_a_legal_plan():
-    tight = Plan(tp=16.0, micro_batch=64.0, chunk=128.0)
+    tight = Plan(tp=16.0, micro_batch=64.0, token_budget=128.0)
     with pytest.raises(ConfigError) as error:
         check_plan(scenario(tight))
     chunk, batch = (
-        float(str(error.value).split(key)[1].split()[0]) for key in ("plan.chunk of ", "plan.micro_batch of ")
+        float(str(error.value).split(key)[1].split()[0]) for key in ("plan.token_budget of ", "plan.micro_batch of ")
     )
-    check_plan(scenario(dataclasses.replace(tight, chunk=chunk)))
+    check_plan(scenario(dataclasses.replace(tight, token_budget=chunk)))
     check_plan(scenario(dataclasses.replace(tight, micro_batch=batch)))
 
 

@@ -1,4 +1,4 @@
-"""`codesign day` of two pools: the fewest engines of each that keep an agreement, hour by hour."""
+"""`codesign autoscale` of two pools: the fewest engines of each that keep an agreement, hour by hour."""
 
 import json
 
@@ -15,7 +15,7 @@ DESIGN = (
     "calibration=h100_sxm_roofline", "model=llama31_8b", "plan=serving_node", "prefill=same", "cluster.device_count=4",
     "workload=disaggregated_goodput", "plan.tp=1", "plan.pp=1", "plan.micro_batch=64", "plan.prefill_devices=2",
     "plan.prefill_tp=1", "plan.prefill_pp=1", "workload.input_cv=0.5", "workload.output_cv=0.5",
-    "workload.agreement.ttft_s=0.6", "workload.agreement.tpot_s=0.03",
+    "workload.slo.ttft_s=0.6", "workload.slo.tpot_s=0.03",
 )  # fmt: skip
 RATES = np.array([2.0, 30.0, 75.0])
 
@@ -60,14 +60,14 @@ def test_money_of_both_pools(design, table):
     most = table["replicas"].max() + table["prompt_engines"].max()
     assert told["peak"]["accelerator_hours"] == len(RATES) * most
     assert told["hourly"]["accelerator_hours"] == table["accelerators"].sum()
-    assert told["bought"]["usd_accelerators"] == told["peak"]["usd_accelerators"]
-    assert told["hourly"]["usd_accelerators"] < told["bought"]["usd_accelerators"]
+    assert told["owned"]["usd_accelerators"] == told["peak"]["usd_accelerators"]
+    assert told["hourly"]["usd_accelerators"] < told["owned"]["usd_accelerators"]
 
 
 @pytest.mark.slow
 def test_limits_that_no_pool_keeps_are_refused_in_a_line():
-    tight = scenario_from_config(*DESIGN, "workload.agreement.tpot_s=0.0001")
-    with pytest.raises(ConfigError, match=r"workload.agreement.tpot_s = 0.0001 s is kept by no 16,384") as error:
+    tight = scenario_from_config(*DESIGN, "workload.slo.tpot_s=0.0001")
+    with pytest.raises(ConfigError, match=r"workload.slo.tpot_s = 0.0001 s is kept by no 16,384") as error:
         sizes(tight, RATES)
     assert "\n" not in str(error.value)
 
@@ -76,9 +76,9 @@ def test_limits_that_no_pool_keeps_are_refused_in_a_line():
 def test_the_command_tells_both_pools(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "load.yaml").write_text("[2, 30]\n")
-    assert main(["day", *DESIGN, "--load", "load.yaml", "--json"]) == 0
+    assert main(["autoscale", *DESIGN, "--load", "load.yaml", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [row["hour"] for row in told["hours"]] == [0, 1]
     assert all(row["prompt_engines"] >= 1 for row in told["hours"])
-    assert main(["day", *DESIGN, "--load", "load.yaml"]) == 0
+    assert main(["autoscale", *DESIGN, "--load", "load.yaml"]) == 0
     assert "for prompts" in capsys.readouterr().out

@@ -18,7 +18,7 @@ from codesign.simulation.serving import Requests, arrivals, lengths
 from codesign.staging import distinct_plans
 
 SMALL = ("calibration=h100_sxm_roofline", "workload=disaggregated", "prefill=same", "plan=serving_node")
-APART = ("plan.prefill_devices=16", "plan.prefill_tp=8", "plan.prefill_load=0.7", "plan.micro_batch=256",
+APART = ("plan.prefill_devices=16", "plan.prefill_tp=8", "plan.prefill_max_utilisation=0.7", "plan.micro_batch=256",
          "cluster.device_count=16")  # fmt: skip
 LENGTHS = ("workload.input_cv=0.5", "workload.output_cv=0.5", "model=gpt3_175b", "workload.input_tokens=1024")
 
@@ -47,10 +47,10 @@ def test_without_a_pool_it_is_continuous_serving(two):
 @pytest.mark.slow
 def test_the_pool_that_is_full_sets_the_rate(two):
     few, many = (evaluate(changed(two, prefill_devices=devices)).flat() for devices in (8.0, 256.0))
-    assert float(few["prefill_busy"]) == pytest.approx(0.7, rel=1e-5)
-    assert float(few["decode_busy"]) < 1  # its batch is not full
-    assert float(many["decode_busy"]) == pytest.approx(1, rel=1e-5)
-    assert float(many["prefill_busy"]) < 0.1
+    assert float(few["prefill_pool_utilisation"]) == pytest.approx(0.7, rel=1e-5)
+    assert float(few["decode_pool_utilisation"]) < 1  # its batch is not full
+    assert float(many["decode_pool_utilisation"]) == pytest.approx(1, rel=1e-5)
+    assert float(many["prefill_pool_utilisation"]) < 0.1
     assert float(many["requests_per_s"]) > float(few["requests_per_s"])
     assert float(many["ttft_s"]) < float(few["ttft_s"])  # more engines share a queue
     for found in (few, many):
@@ -64,7 +64,7 @@ def test_a_slow_link_delays_tokens_and_paces_both(two):
     slow = evaluate(scenario_from_config(*SMALL, *APART, *LENGTHS, f"{fabric}=0.2e9")).flat()
     found = evaluate(two).flat()
     assert float(slow["tpot_s"]) > float(found["tpot_s"])
-    assert float(slow["link_busy"]) == pytest.approx(0.7, rel=1e-5)
+    assert float(slow["transfer_utilisation"]) == pytest.approx(0.7, rel=1e-5)
     assert float(slow["capex_usd"]) < float(found["capex_usd"])
 
 
@@ -119,7 +119,7 @@ def test_one_pool_is_listed_once():
     """Degrees of a pool that is left out are no choice."""
     study = study_from_config(
         "experiment=disaggregation", "space.plan.tp=[8]", "space.plan.pp=[1]", "space.plan.micro_batch=[8]",
-        "space.plan.chunk=[2048]", "space.plan.device_count=[16]", "space.plan.prefill_devices=[0,16]",
+        "space.plan.token_budget=[2048]", "space.plan.device_count=[16]", "space.plan.prefill_devices=[0,16]",
     )  # fmt: skip
     plans = distinct_plans([study.scenario], study.space, study.space.plans(study.scenario))
     without = plans["prefill_devices"] == 0
@@ -130,7 +130,7 @@ def test_one_pool_is_listed_once():
 @pytest.mark.slow
 def test_the_closed_form_is_near_the_simulation(two):
     """At nearly the plan's own rate, where both pools are nearly full."""
-    small = changed(two, micro_batch=32.0, prefill_devices=8.0, prefill_load=0.38)
+    small = changed(two, micro_batch=32.0, prefill_devices=8.0, prefill_max_utilisation=0.38)
     closed = {name: float(value) for name, value in evaluate(small).flat().items()}
     pools = pools_of(small, *engine_of(small))
     rng, count = np.random.default_rng(3), 6000
@@ -158,4 +158,4 @@ def test_an_engine_serves_no_more_sequences_than_its_plan_says(capsys):
     assert told["loop"] == "open"
     assert told["simulated"]["decodes"] <= 64
     assert told["closed_form"]["tpot_s"] == pytest.approx(told["simulated"]["tpot_s"], rel=0.06)
-    assert told["closed_form"]["batch_used"] > 0.5
+    assert told["closed_form"]["slot_utilisation"] > 0.5

@@ -48,7 +48,7 @@ def test_claims_of_the_reference_folder_are_those_numbered_here(reference_dir):
 
 def test_a_claim_without_a_model_says_why(committed):
     bare = committed[committed["model"].isna() & committed["error"].isna() & committed["paper"].notna()]
-    assert bare["standing"].str.startswith("not determined").all(), bare["claim"].tolist()
+    assert bare["provenance"].str.startswith("not determined").all(), bare["claim"].tolist()
 
 
 def test_bars_of_the_documents_are_met_but_for_those_named(committed):
@@ -68,10 +68,12 @@ def test_what_modules_say_of_kinds_meets_claims(committed):
 
 def test_what_cannot_fail_has_no_verdict(committed):
     told = (
-        committed[committed["kind"].isin(["input", "transcription", "note"])] if "kind" in committed else committed[:0]
+        committed[committed["evidence"].isin(["input", "transcription", "note"])]
+        if "evidence" in committed
+        else committed[:0]
     )
     assert told["ok"].isna().all()
-    assert told["bar"].isna().all()
+    assert told["tolerance"].isna().all()
 
 
 @pytest.fixture(scope="module")

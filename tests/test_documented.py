@@ -60,7 +60,7 @@ def test_what_a_page_shows_can_be_typed(page: str, tmp_path: Path, monkeypatch: 
             compile(block.text, page, "exec")
         elif block.words[0] == "codesign" and not (block.kind == "cell" and is_pattern(block)):
             known = parsed(block)
-            if known.command == "new":
+            if known.command == "scaffold":
                 if known.into:
                     new_file(known.kind, known.name, known.into)
                 else:
@@ -75,7 +75,7 @@ def test_what_a_page_shows_can_be_typed(page: str, tmp_path: Path, monkeypatch: 
 
 
 CELLS = [filled(block).text for block in SHOWN["docs/reference/cli.md"] if block.kind == "cell"]
-QUICK = ("list", "new", "query", "report", "check", "validate --schema")
+QUICK = ("list", "scaffold", "sql", "report", "check-plugin", "validate --schema")
 OF_CHUNKS = (" from chunks ", " from kept ")  # tables of a grid that was computed in chunks
 EACH = """
 import sys

@@ -70,7 +70,7 @@ class TestUsedShare:
         nothing = frame["usage.hbm"] == np.inf
         assert nothing.sum() == 3
         assert not frame.loc[nothing, "feasible"].any()
-        assert frame["binds"][nothing].str.contains("hbm no capacity").all()
+        assert frame["active_constraints"][nothing].str.contains("hbm no capacity").all()
         assert frame.loc[frame["feasible"], "capex_usd"].is_monotonic_increasing
         assert frame.loc[~frame["feasible"], "excess"].is_monotonic_increasing
 
@@ -189,9 +189,9 @@ class TestLegalRanges:
         [
             ({"a": Continuous(PUE, 0.5, 2.0)}, f"space.hardware.a.low = 0.5: {PUE} = 0.5 is outside [1, 4]"),
             ({"a": Continuous(PUE, 1.1, 5.0)}, f"space.hardware.a.high = 5: {PUE} = 5 is outside [1, 4]"),
-            ({"a": Continuous(HBM, 1e9, 1e10, along=(PUE,))}, f"space.hardware.a.low = 1e+09: {PUE} = 0.015"),
+            ({"a": Continuous(HBM, 1e9, 1e10, tied=(PUE,))}, f"space.hardware.a.low = 1e+09: {PUE} = 0.015"),
             ({"a": Ratio(PUE, HBM, 1e-12, 1e-11)}, f"space.hardware.a.low = 1e-12: {PUE} = 0.08"),
-            ({"a": Continuous(LATENCY, 1e-9, 2e-9, along=(RATE,))}, f"{LATENCY} is 0"),
+            ({"a": Continuous(LATENCY, 1e-9, 2e-9, tied=(RATE,))}, f"{LATENCY} is 0"),
             ({"a": Continuous(HBM, 1e9, 1e400)}, "must be 0 < low < high < inf"),
             ({"a": Continuous("cluster.accelerator", 1.0, 2.0)}, "cluster.accelerator is no number"),
             ({"a": Continuous("plan.device_count", 1.0, 2.0)}, "plan.device_count is not set"),
@@ -199,12 +199,12 @@ class TestLegalRanges:
                 {"a": Continuous(HBM, 1e9, 2e9), "b": Continuous(HBM, 3e9, 4e9)},
                 f"{HBM} is moved by",
             ),
-            ({"a": Continuous(HBM, 1e9, 2e9, along=(RATE,)), "b": Continuous(RATE, 1e9, 2e9)}, f"{RATE} is moved by"),
+            ({"a": Continuous(HBM, 1e9, 2e9, tied=(RATE,)), "b": Continuous(RATE, 1e9, 2e9)}, f"{RATE} is moved by"),
             (
                 {"a": Ratio(HBM, DDR, 0.1, 0.5), "b": Continuous(HBM, 1e9, 2e9)},
                 f"{HBM} is moved by",
             ),
-            ({"a": Continuous(HBM, 1e9, 2e9, along=(HBM,))}, f"{HBM} is moved twice by space.hardware.a"),
+            ({"a": Continuous(HBM, 1e9, 2e9, tied=(HBM,))}, f"{HBM} is moved twice by space.hardware.a"),
             ({"a": Ratio(HBM, DDR, 0.1, 0.5), "b": Ratio(DDR, HBM, 1.0, 2.0)}, "would move its own denominator"),
             ({"a": Continuous("plan.tp", 1.0, 2.0)}, "plan.tp is moved by space.plan.tp and by space.hardware.a"),
             ({"tp": Continuous(HBM, 1e9, 2e9)}, "space.hardware.tp: tp is a field of a plan"),
@@ -218,7 +218,7 @@ class TestLegalRanges:
 
     def test_ratio_of_a_moved_denominator(self):
         """The denominator moves first, whatever the names and the order of the point; both bounds follow from both."""
-        space = DesignSpace({}, {"a": Ratio(HBM, DDR, 0.1, 0.5, along=(RATE,)), "b": Continuous(DDR, 1e11, 2e11)})
+        space = DesignSpace({}, {"a": Ratio(HBM, DDR, 0.1, 0.5, tied=(RATE,)), "b": Continuous(DDR, 1e11, 2e11)})
         space.check(training())
         for point in ({"a": 0.2, "b": 1.5e11}, {"b": 1.5e11, "a": 0.2}):
             placed = space.place(training(), point)

@@ -44,7 +44,7 @@ def test_its_proof_is_verified(run: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def test_every_name_of_release_0_1_stands_for_a_class(capsys: pytest.CaptureFixture[str]):
-    earlier_names._warn.cache_clear()
+    earlier_names.say_once.cache_clear()
     known = {
         old + name.removeprefix(new)
         for old, new in earlier_names.MOVED.items()

@@ -66,10 +66,10 @@ def test_a_read_only_folder_is_one_line(tmp_path):
 def test_a_run_behind_a_link_is_read_and_stays_where_it_is(tmp_path, capsys):
     write_run(tmp_path / "there")
     (tmp_path / "link").symlink_to(tmp_path / "there")
-    assert main(["query", str(tmp_path / "link"), "select count(*) as n from designs"]) == 0
+    assert main(["sql", str(tmp_path / "link"), "select count(*) as n from designs"]) == 0
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for bad in ("loop", "link/designs.parquet", "none"):
-        assert main(["query", str(tmp_path / bad), "select 1"]) == 2
+        assert main(["sql", str(tmp_path / bad), "select 1"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 3
 
 

@@ -32,7 +32,7 @@ LISTS = {
     "tp": [8], "pp": [4, 8], "virtual_stages": [1], "micro_batch": [1], "recompute": ["selective"], "zero": [0, 1],
     "sequence_parallel": [1], "offload_optimizer": [0], "ep": [2, 3], "cp": [1],
 }  # fmt: skip
-SEARCH = Certified(gap=1e-4, pairs=64, explain=False)
+SEARCH = Certified(gap=1e-4, convexity_samples=64, explain=False)
 ODD = (1, 2, 3, 5, 6, 7, 12, 72)
 
 

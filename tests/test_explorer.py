@@ -174,7 +174,7 @@ def test_names_are_escaped_in_every_piece(found, answerer):
     page = Page(found, answerer, Document(), "http://127.0.0.1/<i>", {})
     try:
         page.answer.run.designs["var.<script>alert(1)</script>"] = 1.0
-        page.answer.run.designs["binds"] = '<img src=x onerror="alert(1)"> 99%'
+        page.answer.run.designs["active_constraints"] = '<img src=x onerror="alert(1)"> 99%'
         page._tell()
         page._more()
         told = "".join(str(piece.text) for piece in page.pieces.values())

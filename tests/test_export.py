@@ -91,7 +91,7 @@ def served(tmp_path_factory):
     """Serving runs that differ in all that a switch depends on."""
     folder, found = tmp_path_factory.mktemp("served"), []
     plans = (
-        {"tp": 8, "micro_batch": 64, "chunk": 512},
+        {"tp": 8, "micro_batch": 64, "token_budget": 512},
         {"tp": 8, "pp": 2, "micro_batch": 64, "offload_weights": 0.5},
         {"tp": 4, "prefill_devices": 32, "prefill_tp": 4, "prefill_pp": 2, "micro_batch": 48},
         {"tp": 4, "attention_dp": 4, "ep": 4, "micro_batch": 256},
@@ -157,17 +157,17 @@ def test_what_has_no_parser_says_so_first(served):
 @pytest.mark.parametrize("target", TARGETS)
 def test_nothing_of_the_plan_is_passed_over(tmp_path, target):
     """What no switch takes is a comment."""
-    plan = {"tp": 8, "tp_algorithm": 1, "scatter_sends": 0, "offload_activations": 0.25, "hbm_capacity": 2e11}
+    plan = {"tp": 8, "tp_algorithm": 1, "scatter_gather_p2p": 0, "offload_activations": 0.25, "hbm_capacity": 2e11}
     work = TRAINING if target in TRAINERS else SERVING
     text = "".join(exported(run_of(tmp_path / "run", work, DENSE, plan), target).values())
     assert "no switch: tp_algorithm" in text
-    assert "no switch: scatter_sends = 0" in text
+    assert "no switch: scatter_gather_p2p = 0" in text
     assert "offload_activations" in text or "--activation-offload-fraction 0.25" in text
     assert "hbm_capacity = 200 G" in text
 
 
 def test_a_node_of_vllm_by_hand(tmp_path):
-    plan = {"tp": 8, "pp": 2, "micro_batch": 64, "chunk": 512}
+    plan = {"tp": 8, "pp": 2, "micro_batch": 64, "token_budget": 512}
     run = run_of(tmp_path / "run", SERVING | {"precision": FP8}, DENSE, plan)
     text = exported(run, "vllm")["vllm.sh"]
     (words,) = commands(text)
@@ -183,7 +183,7 @@ def test_a_node_of_vllm_by_hand(tmp_path):
 
 def test_shared_experts_by_hand(tmp_path):
     """4 replicas of 4 ranks that attend alone are one engine of 16 ranks; 64 devices hold 4 of them."""
-    plan = {"tp": 4, "attention_dp": 4, "ep": 4, "micro_batch": 256, "chunk": 512}
+    plan = {"tp": 4, "attention_dp": 4, "ep": 4, "micro_batch": 256, "token_budget": 512}
     run = run_of(tmp_path / "run", SERVING, SPARSE, plan)
     (words,) = commands(exported(run, "vllm")["vllm.sh"])
     found = switches(words)
@@ -274,7 +274,7 @@ def test_wrong_words_are_one_line(tmp_path, capsys, words, said):
     assert main(["export", str(tmp_path / "none"), "--to", "vllm"]) == 2
 
 
-@pytest.mark.parametrize("plan", [{"tp": 0}, {"tp": float("inf")}, {"chunk": -5}])
+@pytest.mark.parametrize("plan", [{"tp": 0}, {"tp": float("inf")}, {"token_budget": -5}])
 def test_a_plan_that_is_none_is_one_line(tmp_path, plan):
     with pytest.raises(ConfigError, match="of this run is no number from 1 to"):
         exported(run_of(tmp_path / "run", SERVING, DENSE, plan), "vllm")
@@ -356,10 +356,10 @@ def test_targets_are_either_servers_or_trainers():
 @pytest.mark.parametrize(
     ("model", "plan"),
     [
-        (DENSE, {"tp": 8, "micro_batch": 64, "chunk": 512}),
-        (DENSE, {"tp": 4, "pp": 2, "micro_batch": 32, "chunk": 2048}),
-        (SPARSE, {"tp": 1, "ep": 8, "micro_batch": 16, "chunk": 192}),
-        (SPARSE, {"tp": 8, "attention_dp": 8, "micro_batch": 256, "chunk": 1024}),
+        (DENSE, {"tp": 8, "micro_batch": 64, "token_budget": 512}),
+        (DENSE, {"tp": 4, "pp": 2, "micro_batch": 32, "token_budget": 2048}),
+        (SPARSE, {"tp": 1, "ep": 8, "micro_batch": 16, "token_budget": 192}),
+        (SPARSE, {"tp": 8, "attention_dp": 8, "micro_batch": 256, "token_budget": 1024}),
     ],
 )
 def test_what_is_exported_is_read_back(tmp_path, engine, model, plan):

@@ -178,7 +178,7 @@ def test_form_decides_on_the_proof():
     limits = {"max(capex_usd, 1.0)": 6e7}
 
     def certificate(goal: str):
-        trace = Certified(pairs=16, explain=False, block=16).run(
+        trace = Certified(convexity_samples=16, explain=False, batch_size=16).run(
             Problem(training(), space, Objective(goal, limits=limits)), 0
         )
         return trace.certificate, trace.claim

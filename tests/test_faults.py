@@ -220,7 +220,7 @@ def test_csv_to_what_is_there(tmp_path, capsys, monkeypatch):
     """A device stays a device, a link a link; whatever cannot be written is one line."""
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "run")
-    ask = ["query", "run", "select rank from designs", "--csv"]
+    ask = ["sql", "run", "select rank from designs", "--csv"]
     kind = os.stat("/dev/full").st_mode
     assert main([*ask, "/dev/full"]) == 2
     assert capsys.readouterr().err == "codesign: cannot write '/dev/full': No space left on device\n"
@@ -244,7 +244,7 @@ def test_csv_to_what_is_there(tmp_path, capsys, monkeypatch):
 def test_csv_to_what_is_open_already(tmp_path):
     write_run(tmp_path / "run")
     with open(tmp_path / "all.csv", "wb") as file:
-        words = [sys.executable, "-m", "codesign", "query", "run", "select 1 as a", "--csv", "/dev/stdout"]
+        words = [sys.executable, "-m", "codesign", "sql", "run", "select 1 as a", "--csv", "/dev/stdout"]
         settings = os.environ | {"PYTHONPATH": str(ROOT)}
         subprocess.run(words, cwd=tmp_path, env=settings, stdout=file, stderr=subprocess.PIPE, check=True)
     assert (tmp_path / "all.csv").read_text(encoding="utf-8").split() == ["a", "1"]
@@ -308,8 +308,8 @@ def test_a_full_disk_leaves_no_run_folder(room, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [
-    ["report", "run"], ["export", "run", "--to", "megatron", "--out", "out"], ["new", "fabric", "ours"],
-    ["new", "model", "ours", "--conf", "mine"],
+    ["report", "run"], ["export", "run", "--to", "megatron", "--out", "out"], ["scaffold", "fabric", "ours"],
+    ["scaffold", "model", "ours", "--conf", "mine"],
 ], ids=lambda words: " ".join(words[:2]))  # fmt: skip
 def test_a_full_disk_leaves_nothing_half_written(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -337,7 +337,7 @@ def test_a_limit_of_the_system_is_one_line(tmp_path):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
-    words = [sys.executable, "-m", "codesign", "query", "run", "select * from range(100000)", "--csv", "big.csv"]
+    words = [sys.executable, "-m", "codesign", "sql", "run", "select * from range(100000)", "--csv", "big.csv"]
     settings = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(words, cwd=tmp_path, env=settings, capture_output=True, text=True, preexec_fn=limit)
     assert (done.returncode, done.stdout) == (2, "")
@@ -379,9 +379,9 @@ C = {"LC_ALL": "C", "PYTHONUTF8": "0"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "settings"), [
-    (["report", "run"], C), (["query", "run"], ASCII), (["query", "run"], WINDOWS), (["--help"], ASCII),
-    (["query", "run", "select '\u2264 \u65e5\u672c' as \"\u00b5\""], WINDOWS),
-    (["query", "run", "select '\u2264 \u65e5\u672c' as \"\u00b5\""], C),
+    (["report", "run"], C), (["sql", "run"], ASCII), (["sql", "run"], WINDOWS), (["--help"], ASCII),
+    (["sql", "run", "select '\u2264 \u65e5\u672c' as \"\u00b5\""], WINDOWS),
+    (["sql", "run", "select '\u2264 \u65e5\u672c' as \"\u00b5\""], C),
     (["list", "limits"], C), (["validate", "--schema"], WINDOWS), (["evaluate", "accelerator=h100_s\u00e9"], ASCII),
 ], ids=lambda value: " ".join(value)[:12])  # fmt: skip
 def test_every_command_writes_to_a_narrow_terminal(words, settings, tmp_path):
@@ -396,7 +396,7 @@ def test_every_command_writes_to_a_narrow_terminal(words, settings, tmp_path):
 @pytest.mark.slow
 def test_closed_output_is_no_fault(tmp_path):
     write_run(tmp_path / "run")
-    script = f"{sys.executable} -m codesign query run 'select 1' --csv a.csv >&- 2>&-"
+    script = f"{sys.executable} -m codesign sql run 'select 1' --csv a.csv >&- 2>&-"
     done = subprocess.run(["sh", "-c", script], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0
     assert (tmp_path / "a.csv").read_text(encoding="utf-8").split() == ["1", "1"]
@@ -407,9 +407,9 @@ def test_signs_have_something_near_in_ascii():
 
 
 @pytest.mark.parametrize("words", [
-    ["query", "run", "select '\udcff'"], ["evaluate", "plan.tp=\udcff"],
+    ["sql", "run", "select '\udcff'"], ["evaluate", "plan.tp=\udcff"],
     ["optimize", "name=\udcff"], ["compare", "accelerator=\udcff"], ["list", "accelerator", "\udcff"],
-    ["report", "\udcff"], ["\udcff"], ["evaluate", "--conf", "\udcff"], ["new", "model", "\udcff"],
+    ["report", "\udcff"], ["\udcff"], ["evaluate", "--conf", "\udcff"], ["scaffold", "model", "\udcff"],
 ])  # fmt: skip
 def test_half_a_sign_is_one_line(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -482,7 +482,7 @@ def test_files_of_a_killed_process_are_old_or_new(tmp_path):
 def test_a_killed_grid_is_continued_from_its_chunks(tmp_path):
     """`kill -9` after the first chunks; what it had is used, and the frames are those of one pass."""
     levels = [f"space.hardware.{name}.grid=60" for name in ("scale_up_bandwidth", "scale_out_bandwidth")]
-    words = ["optimize", *QUICK, *levels, "search=grid", "search.block=4096", "runner=local", "workers=2",
+    words = ["optimize", *QUICK, *levels, "search=grid", "search.batch_size=4096", "runner=local", "workers=2",
              "runner.chunk_s=0.02"]  # fmt: skip
     whole = started(tmp_path / Path("."), *words, "name=whole")
     _, err = whole.communicate(timeout=200)

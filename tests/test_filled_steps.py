@@ -31,11 +31,11 @@ STEPS = {"fixed_s": 0.004, "weights_s": 0.006, "token_s": 4e-5, "read_s": 3e-8, 
 
 
 def filled(start: float, each: float, room: float, load: float, engines: float = 1.0, rests: float = 0.0,
-           gap_cv: float = 1.0, own_cv: float = 0.0) -> Waits:  # fmt: skip
+           arrival_cv: float = 1.0, own_cv: float = 0.0) -> Waits:  # fmt: skip
     """Steps of `start` seconds and `each` more for a prompt, at a share of what full steps take."""
     one = start / room + each
     told = Filling(*map(jnp.asarray, (start + each, one, one * room, room, rests)))
-    at = (load * engines / one, engines, gap_cv, own_cv**2)
+    at = (load * engines / one, engines, arrival_cv, own_cv**2)
     return waits_of(told, *(jnp.asarray(value) for value in at))
 
 
@@ -62,7 +62,7 @@ def test_who_comes_while_a_step_runs_waits_for_its_end():
 def test_more_engines_wait_less_and_clumps_more(load: float):
     one, four = filled(0.1, 0.02, 8.0, load), filled(0.1, 0.02, 8.0, load, engines=4.0)
     assert float(four.mean) < float(one.mean)
-    assert float(filled(0.1, 0.02, 8.0, load, gap_cv=2.0).mean) > float(one.mean)
+    assert float(filled(0.1, 0.02, 8.0, load, arrival_cv=2.0).mean) > float(one.mean)
     assert float(filled(0.1, 0.02, 8.0, load, own_cv=1.0).mean) > float(one.mean)
 
 
@@ -70,11 +70,11 @@ def test_more_engines_wait_less_and_clumps_more(load: float):
 @settings(max_examples=80, deadline=None)
 @given(st.floats(0, 10), st.floats(1e-6, 10), st.floats(1, 1e5), st.floats(1e-9, 1.5), st.integers(1, 4096),
        st.floats(0, 1), st.floats(0, 10), st.floats(0, 3))  # fmt: skip
-def test_finite_with_slopes(start, each, room, load, engines, rests, gap_cv, own_cv):
+def test_finite_with_slopes(start, each, room, load, engines, rests, arrival_cv, own_cv):
     """Also where more come than full steps take."""
 
     def mean(start: jax.Array) -> jax.Array:
-        return filled(start, each, room, load, float(engines), rests, gap_cv, own_cv).mean  # type: ignore[arg-type]
+        return filled(start, each, room, load, float(engines), rests, arrival_cv, own_cv).mean  # type: ignore[arg-type]
 
     value, slope = jax.value_and_grad(mean)(jnp.asarray(start))
     assert math.isfinite(float(value))
@@ -128,7 +128,7 @@ def test_the_simulation_is_near(prompt: float, cv: float, chunk: float, fixed: f
     numbers = STEPS | {"fixed_s": fixed}
     times = RooflineTimes(**{name: jnp.asarray(value) for name, value in numbers.items()})
     pools, told = (jnp.asarray(float(engines)), jnp.asarray(8.0)), {"input_tokens": prompt, "output_tokens": 64.0}
-    told |= {"chunk": chunk, "input_cv": cv, "output_cv": 0.5, "gap_cv": 1.0, "most": 4096.0}
+    told |= {"chunk": chunk, "input_cv": cv, "output_cv": 0.5, "arrival_cv": 1.0, "most": 4096.0}
 
     def at(rate: float):
         demand = Demand(**{name: jnp.asarray(value) for name, value in (told | {"rate": rate}).items()})
@@ -149,11 +149,12 @@ def test_a_plan_at_its_load_is_near_the_simulation(prompt: int, chunk: int):
     scenario = scenario_from_config(
         "calibration=h100_sxm_roofline", "workload=disaggregated", "prefill=same", "plan=serving_node",
         "model=llama31_8b", f"workload.input_tokens={prompt}", "workload.input_cv=0.4", "workload.output_tokens=64",
-        "plan.tp=2", "plan.prefill_tp=2", "plan.prefill_devices=2", "plan.prefill_load=0.6", "plan.micro_batch=512",
-        f"plan.prefill_chunk={chunk}", "cluster.device_count=16",
+        "plan.tp=2", "plan.prefill_tp=2", "plan.prefill_devices=2", "plan.prefill_max_utilisation=0.6",
+        "plan.micro_batch=512",
+        f"plan.prefill_token_budget={chunk}", "cluster.device_count=16",
     )  # fmt: skip
     closed = {name: float(value) for name, value in evaluate(scenario).flat().items()}
-    assert closed["prefill_busy"] == pytest.approx(0.6, rel=1e-6)
+    assert closed["prefill_pool_utilisation"] == pytest.approx(0.6, rel=1e-6)
     pools = pools_of(scenario, *engine_of(scenario))
     served = pools.simulated(asked(float(prompt), 0.4, closed["requests_per_s"]), lambda done, total: None)
     assert closed["ttft_s"] == pytest.approx(float(served.ttft_s.mean()), rel=0.15)
@@ -166,7 +167,7 @@ def test_short_prompts_share_steps():
         "workload=disaggregated", "prefill=same", "plan=serving_node", "model=deepseek_v3", "plan.prefill_tp=8",
         "plan.prefill_devices=8", "workload.input_tokens=512", "plan.micro_batch=512", "cluster.device_count=64",
     )  # fmt: skip
-    few, many = (evaluate(scenario_from_config(*design, f"plan.prefill_chunk={c}")).flat() for c in (512, 4096))
-    assert float(few["prefill_busy"]) == pytest.approx(float(many["prefill_busy"]), rel=1e-6)
+    few, many = (evaluate(scenario_from_config(*design, f"plan.prefill_token_budget={c}")).flat() for c in (512, 4096))
+    assert float(few["prefill_pool_utilisation"]) == pytest.approx(float(many["prefill_pool_utilisation"]), rel=1e-6)
     assert float(many["requests_per_s"]) > 1.2 * float(few["requests_per_s"])
     assert float(many["usage.prefill.hbm"]) > float(few["usage.prefill.hbm"])

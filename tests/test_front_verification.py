@@ -219,7 +219,7 @@ def test_a_run_of_a_front_is_verified_by_command(tmp_path: Path, capsys, monkeyp
     """End to end, then with one number of the summary changed."""
     monkeypatch.chdir(tmp_path)
     plan = ["calibration=h100_sxm_roofline", "~space.plan", "+space.plan={tp: [4, 8], pp: [8]}"]
-    search = ["search=pareto", "search.levels=2", "search.between=1", "search.pairs=64"]
+    search = ["search=pareto", "search.levels=2", "search.between=1", "search.convexity_samples=64"]
     assert main(["optimize", *plan, *search]) == 0
     next(Path("runs").iterdir()).rename("front")
     assert main(["verify", "front", "--attack", "2000"]) == 0

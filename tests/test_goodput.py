@@ -12,7 +12,7 @@ from test_open_loop import ASK, STEP, traced
 from codesign.core.errors import ConfigError
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.workloads.daily_load import read_load, replicas_by_hour
-from codesign.model.workloads.goodput import Agreement, check_kept, goodput, shares_at
+from codesign.model.workloads.goodput import SLO, check_kept, goodput, shares_at
 from codesign.model.workloads.least_step import least_times, most_requests_s
 from codesign.model.workloads.open_loop import Demand, RooflineTimes
 from codesign.simulation.serving import TabulatedSteps, least_token_s, most_rate
@@ -25,7 +25,7 @@ LIMITS = {"ttft_s": 1.0, "tpot_s": 0.05}
 
 
 def rate(step, limits):
-    return goodput(RooflineTimes(**step), Demand(**ASK), Agreement(**limits)).rate
+    return goodput(RooflineTimes(**step), Demand(**ASK), SLO(**limits)).rate
 
 
 along = interpreted(lambda at, towards: jax.jvp(rate, at, towards), always=True)
@@ -40,7 +40,7 @@ def test_goodput_ends_where_a_limit_is_met_and_its_slopes_are_differences(limits
         dict(zip(STEP, (0.3, 1.0, -0.7, 0.5, 0.9), strict=True)), {"ttft_s": 0.4, "tpot_s": -0.2}
     ))  # fmt: skip
     found, slope = along(at, towards)
-    used = shares_at(RooflineTimes(**STEP), Demand(**ASK), Agreement(**limits), found)
+    used = shares_at(RooflineTimes(**STEP), Demand(**ASK), SLO(**limits), found)
     assert max(map(float, used.values())) == pytest.approx(1, abs=1e-6)
     ends = [
         float(along(jax.tree.map(lambda value, way, d=d: value + d * way, at, towards), towards)[0])
@@ -53,12 +53,12 @@ def test_goodput_ends_where_a_limit_is_met_and_its_slopes_are_differences(limits
 def test_an_agreement_below_a_step_is_refused_in_a_line():
     for limits, name in (({"tpot_s": 0.005}, "tpot_s"), ({"ttft_s": 0.01}, "ttft_s")):
         with pytest.raises(ConfigError, match=name) as error:
-            check_kept(RooflineTimes(**STEP), Demand(**ASK), Agreement(**(LIMITS | limits)))
+            check_kept(RooflineTimes(**STEP), Demand(**ASK), SLO(**(LIMITS | limits)))
         assert "% below" in str(error.value)
         assert "\n" not in str(error.value)
-    check_kept(RooflineTimes(**STEP), Demand(**ASK), Agreement(**LIMITS))
+    check_kept(RooflineTimes(**STEP), Demand(**ASK), SLO(**LIMITS))
     with pytest.raises(ConfigError, match=r"0\.5, 0\.9, 0\.99"):
-        Agreement(1.0, 1.0, share=0.98)
+        SLO(1.0, 1.0, share=0.98)
 
 
 def test_the_simulation_beats_no_bound():

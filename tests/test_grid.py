@@ -68,7 +68,7 @@ def test_keeps_what_all_points_show(problem, everything):
 @pytest.mark.slow
 def test_best_of_the_frame_is_the_exact_arg_min(problem, everything):
     goal, excess, *_ = everything
-    frame = designs(problem, Grid(BLOCK, keep=2).run(problem, 0), 0)
+    frame = designs(problem, Grid(BLOCK, top_k=2).run(problem, 0), 0)
     assert frame.iloc[0]["objective"] == pytest.approx(np.where(feasible(excess), goal, np.inf).min(), rel=1e-12)
 
 

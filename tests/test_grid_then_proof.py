@@ -21,9 +21,9 @@ def test_designs_join_and_the_last_one_claims():
 
 
 def test_from_configuration():
-    study = study_from_config("search=grid_then_proof", "search.proof.gap=0.01", "search.grid.keep=8")
+    study = study_from_config("search=grid_then_proof", "search.proof.gap=0.01", "search.grid.top_k=8")
     assert isinstance(study.search, GridThenProof)
-    assert (study.search.proof.gap, study.search.grid.keep) == (0.01, 8)
+    assert (study.search.proof.gap, study.search.grid.top_k) == (0.01, 8)
 
 
 def test_where_nothing_varies_any_search_prices_the_one_design():

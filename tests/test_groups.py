@@ -188,8 +188,10 @@ def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped:
     monkeypatch.setattr(groups, "MOST_LISTED", 10)
     monkeypatch.setattr(groups, "TRIED", 60)
     some = GroupOracle(problem, rows_of(problem), 256)
-    trace = Certified(pairs=64, explain=False).search(some, Wanted(problem.objective.goal), 0)
-    assert trace.claim.startswith("best found, no proof: 540 combinations of plan values are too many to bound")
+    trace = Certified(convexity_samples=64, explain=False).search(some, Wanted(problem.objective.goal), 0)
+    assert trace.claim.startswith(
+        "heuristic solution, no certificate: 540 combinations of plan values are too many to bound"
+    )
     assert not trace.certificate.certified
     assert trace.certificate.bound is None
     best = np.exp(BranchAndBound(Programme(grouped), Effort(gap=1e-3), 0).run().upper)

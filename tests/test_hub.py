@@ -250,7 +250,7 @@ def test_as_configuration():
     node = {"_target_": "codesign.model.workloads.from_config_json", "path": str(HUB / "llama31_8b.json")}
     model = build({"model": node}).objects["model"]
     assert jax.tree.structure(model) == jax.tree.structure(read("llama31_8b"))
-    hub = yaml.safe_load((CONF / "hub.yaml").read_text(encoding="utf-8"))
+    hub = yaml.safe_load((CONF / "hf_config.yaml").read_text(encoding="utf-8"))
     assert hub["_target_"] == node["_target_"]
     with pytest.raises(ConfigError, match=r"model\.path is missing"):
         build({"model": hub})

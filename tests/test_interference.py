@@ -228,7 +228,7 @@ class TestPlanTraffic:
 
     @pytest.mark.slow
     def test_virtual_channels_leave_only_the_shared_link(self, scenario):
-        link = self.links(scenario, **{f"{self.UP}.one_queue_ratio": 0.0})
+        link = self.links(scenario, **{f"{self.UP}.head_of_line_share": 0.0})
         assert 1 / 450e9 < link["forward"] < 1.5 / 450e9
 
     @pytest.mark.slow

@@ -17,7 +17,7 @@ from codesign.search.exhaustive.grid import CHECKPOINT, Saving, kept_of, screen
 STUDY = ["experiment=train_dlrm", "calibration=h100_sxm_roofline"]
 CERTIFIED = ["calibration=h100_sxm_roofline", "search=certified", "search.gap=1e-12", "search.explain=false"]  # lasts
 LEVELS = [f"space.hardware.{name}.grid=100" for name in ("scale_up_bandwidth", "scale_out_bandwidth")]
-GRID = [*STUDY, *LEVELS, "search=grid", "search.block=1024", "search.every_s=0"]
+GRID = [*STUDY, *LEVELS, "search=grid", "search.batch_size=1024", "search.every_s=0"]
 
 
 def started(folder: Path, *overrides: str, **environment: str) -> subprocess.Popen:

@@ -26,7 +26,7 @@ STEP = {"fixed_s": 2e-3, "weights_s": 5e-3, "token_s": 3e-5, "read_s": 1e-8, "pa
 KINDS = ((0.5, 0.8, 0.02), (3.0, 0.2, 0.3))  # 500 and 3,000 tokens in the mean of 1,000
 ASK = {
     "rate": 4.0, "input_tokens": 1000.0, "output_tokens": 200.0, "chunk": 1024.0, "input_cv": 1.0, "output_cv": 0.5,
-    "gap_cv": 1.0, "most": 256.0,
+    "arrival_cv": 1.0, "most": 256.0,
 }  # fmt: skip
 
 
@@ -58,7 +58,7 @@ class TestGroups:
         assert (share * spread**2).sum() < 0.01 * (square - 1)
         assert (np.diff(ratio) > 0).all()
         assert len(ratio) == COUNT
-        assert checked([list(row) for row in kinds_of(drawn)], "prompt_kinds") == kinds_of(drawn)
+        assert checked([list(row) for row in kinds_of(drawn)], "input_lengths") == kinds_of(drawn)
 
     def test_two_kinds_share_none(self):
         drawn = two_kinds(5000, 3, 1.0).prompts
@@ -90,8 +90,8 @@ class TestGroups:
         ],
     )
     def test_what_are_none_is_refused(self, wrong):
-        with pytest.raises(ConfigError, match="prompt_kinds"):
-            checked(wrong, "prompt_kinds")
+        with pytest.raises(ConfigError, match="input_lengths"):
+            checked(wrong, "input_lengths")
 
 
 class TestSteadyState:
@@ -200,7 +200,7 @@ def test_a_pool_for_prompts_sees_both_kinds():
 class TestTraces:
     DESIGN = (
         "model=llama31_8b", "cluster.device_count=8", "plan.tp=1", "plan.pp=1", "plan.micro_batch=128",
-        "plan.chunk=1024", "calibration=h100_sxm_roofline",
+        "plan.token_budget=1024", "calibration=h100_sxm_roofline",
     )  # fmt: skip
 
     @pytest.fixture
@@ -217,15 +217,15 @@ class TestTraces:
     def test_a_study_keeps_its_lengths(self, workload, path):
         scenario = scenario_from_config(*self.DESIGN, f"workload={workload}", f"workload.trace={path}")
         assert isinstance(scenario.workload, AbstractContinuousServing)
-        assert len(scenario.workload.prompt_kinds) == COUNT
+        assert len(scenario.workload.input_lengths) == COUNT
         drawn = two_kinds(800, 5, 20.0)
-        assert scenario.workload.prompt_kinds == pytest.approx(np.array(kinds_of(drawn.prompts)))
+        assert scenario.workload.input_lengths == pytest.approx(np.array(kinds_of(drawn.prompts)))
         assert numbers_of(scenario)["ttft_s"] > 0
 
     @pytest.mark.slow
     def test_percentiles_follow_them(self, path):
         scenario = scenario_from_config(*self.DESIGN, "workload=at_rate", f"workload.trace={path}")
-        bare = dataclasses.replace(scenario.workload, prompt_kinds=(), answer_kinds=())
+        bare = dataclasses.replace(scenario.workload, input_lengths=(), output_lengths=())
         known, lognormal = (
             numbers_of(dataclasses.replace(scenario, workload=work)) for work in (scenario.workload, bare)
         )
@@ -233,7 +233,7 @@ class TestTraces:
 
     def test_lengths_are_not_said_twice(self, path, capsys):
         arguments = ["evaluate", *self.DESIGN, "workload=at_rate", f"workload.trace={path}"]
-        assert main([*arguments, "+workload.prompt_kinds=[[1,1,0]]"]) == 2
+        assert main([*arguments, "+workload.input_lengths=[[1,1,0]]"]) == 2
         assert "which says them as well: leave one out" in capsys.readouterr().err
 
     @pytest.mark.slow

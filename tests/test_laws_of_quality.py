@@ -33,7 +33,7 @@ def model(parameters=2e9, active=1e9, tokens=5e10, expansion=4.0, granularity=2.
 
 @functools.cache
 def shipped(name: str):
-    return scenario_from_config("workload=training_run", f"quality={name}").workload.quality
+    return scenario_from_config("workload=training_run", f"scaling_law={name}").workload.scaling_law
 
 
 def loss_of(law):
@@ -118,7 +118,7 @@ def test_intervals_widen_outside_and_are_first_order():
 @pytest.mark.parametrize("cls", LAWS)
 def test_outside_its_range_a_law_refuses_unless_it_is_asked(cls):
     law, large = cls.example(), model(parameters=1e15, active=1e15)
-    assert float(law.limits(large)["quality.parameters"]) > 100
+    assert float(law.limits(large)["scaling_law.parameters"]) > 100
     assert float(law.metrics(large)["loss_beyond"]) > 100
     asked = replace(law, {"extrapolate": 1.0})
     assert all(float(share) == 0 for share in asked.limits(large).values())
@@ -128,11 +128,11 @@ def test_outside_its_range_a_law_refuses_unless_it_is_asked(cls):
 def test_a_configured_run_is_refused_outside_in_one_line():
     from codesign.config import check_memory
 
-    scenario = scenario_from_config("workload=training_run", "quality=besiroglu", "plan=megatron_3d")
-    with pytest.raises(ConfigError, match=r"workload.quality: parameters lie 10\.9 times outside the range"):
+    scenario = scenario_from_config("workload=training_run", "scaling_law=besiroglu", "plan=megatron_3d")
+    with pytest.raises(ConfigError, match=r"workload.scaling_law: parameters lie 10\.9 times outside the range"):
         check_memory(scenario)
-    with pytest.raises(ConfigError, match=r"workload\.quality: Training has no such argument"):
-        scenario_from_config("quality=besiroglu")
+    with pytest.raises(ConfigError, match=r"workload\.scaling_law: Training has no such argument"):
+        scenario_from_config("scaling_law=besiroglu")
 
 
 def shaped(width=2560.0, depth=32.0, **others) -> Trained:
@@ -174,14 +174,14 @@ def test_a_shape_raises_what_is_lost_to_size_only():
 def test_shapes_outside_those_that_were_trained_are_refused():
     law = shipped("besiroglu_shaped")
     limits = law.limits(shaped(4096.0, 32.0))
-    assert float(limits["quality.aspect_ratios"]) == pytest.approx(128 / 109)
-    assert max(float(limits[f"quality.{name}"]) for name in ("widths", "layers")) <= 1
-    assert float(law.limits(shaped(512.0, 8.0))["quality.layers"]) == pytest.approx(9 / 8)
+    assert float(limits["scaling_law.aspect_ratios"]) == pytest.approx(128 / 109)
+    assert max(float(limits[f"scaling_law.{name}"]) for name in ("widths", "layers")) <= 1
+    assert float(law.limits(shaped(512.0, 8.0))["scaling_law.layers"]) == pytest.approx(9 / 8)
     from codesign.config import check_memory
 
-    asked = ("workload=training_run", "quality=besiroglu_shaped", "workload.tokens=1e11", "plan=megatron_3d")
+    asked = ("workload=training_run", "scaling_law=besiroglu_shaped", "workload.tokens=1e11", "plan=megatron_3d")
     wide = scenario_from_config(*asked, "model=llama31_8b")
-    with pytest.raises(ConfigError, match=r"workload.quality: aspect_ratios lie 1\.17 times outside the range"):
+    with pytest.raises(ConfigError, match=r"workload.scaling_law: aspect_ratios lie 1\.17 times outside the range"):
         check_memory(wide)
 
 

@@ -157,7 +157,9 @@ def problem(goal: str = "usd_per_million_tokens", seconds: float = 12.0, batch: 
 @pytest.fixture(scope="module")
 def mixed():
     problems = {"short": problem(seconds=9.0, batch=512.0), "long": problem(seconds=20.0, batch=1024.0)}
-    mix = Mix({name: MixEntry() for name in problems}, how="worst", relative=True, gap=5e-3, pairs=64).bound(problems)
+    mix = Mix(
+        {name: MixEntry() for name in problems}, aggregate="worst", relative=True, gap=5e-3, convexity_samples=64
+    ).bound(problems)
     return mix, problems, mix.run(problems["short"], 0)
 
 
@@ -204,7 +206,7 @@ def test_mix_has_one_hardware():
         ({"workloads": {}}, "search.workloads is empty"),
         ({"workloads": {"a": {"weight": -1}}}, "search.workloads.a.weight"),
         ({"workloads": {"a": {"wait": 1}}}, "must be a mapping"),
-        ({"workloads": {"a": {}}, "how": "best"}, "search.how = 'best'"),
+        ({"workloads": {"a": {}}, "aggregate": "best"}, "search.aggregate = 'best'"),
         ({"workloads": {"a": {}}, "tail": 0.0}, "search.tail"),
     ],
 )
@@ -232,7 +234,7 @@ def test_robust_design_holds_in_every_case_and_is_proven():
             "speed": Uncertain("cluster.accelerator.peak_flops_per_s.bf16", (0.8, 1.1)),
         }
     )
-    proof = Certified(gap=1e-3, pairs=64, explain=False)
+    proof = Certified(gap=1e-3, convexity_samples=64, explain=False)
     trace = Robust(cases, "worst", proof=proof).run(problem(), 0)
     assert trace.certificate.certified, trace.claim
     goals = [case["goal"] for case in trace.certificate.robust.cases]

@@ -36,7 +36,7 @@ FILES = sorted(  # of published transformers
     path
     for path in CONF.glob("*.yaml")
     if "_target_: codesign.model.workloads.Transformer\n" in path.read_text(encoding="utf-8")
-    and not path.stem.startswith(("hub", "calculon"))
+    and not path.stem.startswith(("hf_config", "calculon"))
 )
 
 # Published totals in billions (reports and model cards; [narayanan2021] and [korthikanti2022] for Megatron's).
@@ -120,7 +120,7 @@ def test_every_file_has_a_published_size():
     assert {path.stem for path in FILES} == set(PUBLISHED)
 
 
-@pytest.mark.parametrize("path", [*FILES, CONF / "hub.yaml"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, CONF / "hf_config.yaml"], ids=lambda path: path.stem)
 def test_file_opens_with_what_it_is_and_where_it_goes(path):
     lines = path.read_text(encoding="utf-8").splitlines()
     assert "# @package workload.model" in lines[:2]

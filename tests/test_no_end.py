@@ -15,8 +15,8 @@ from codesign.config import scenario_from_config
 from codesign.core.fields import as_leaf
 from codesign.core.interval_text import (  # fmt: skip
     AGREED,
-    NO_END,
     RATIO,
+    UNBOUNDED,
     between_text,
     crowded_text,
     early_text,
@@ -36,7 +36,7 @@ from codesign.uncertainty.unsustained import LOAD, ends, quantile, without_ends,
 
 SERVED = (
     "model=llama31_70b", "accelerator=h100_sxm", "cluster.device_count=8", "plan.tp=4", "plan.pp=2",
-    "plan.attention_dp=4", "plan.micro_batch=512", "plan.chunk=2048",
+    "plan.attention_dp=4", "plan.micro_batch=512", "plan.token_budget=2048",
 )  # fmt: skip
 KERNELS = "calibration=h100_sxm_roofline"
 
@@ -153,8 +153,8 @@ def test_median_and_nine_of_ten_may_have_no_end():
 
 
 def test_words():
-    assert between_text(1.0, math.inf, str) == f"1.0 to {NO_END}"
-    assert between_text(math.inf, math.inf, str) == NO_END
+    assert between_text(1.0, math.inf, str) == f"1.0 to {UNBOUNDED}"
+    assert between_text(math.inf, math.inf, str) == UNBOUNDED
     assert between_text(1.0, 2.0, str, "[{}, {}]") == "[1.0, 2.0]"
     assert between_text(math.nan, 2.0, str) == between_text(None, None, str) == ""
     assert unsustained_text({}) == unsustained_text({RATIO: 0.0}) == unsustained_text({RATIO: math.nan}) == ""
@@ -164,7 +164,7 @@ def test_words():
     assert "no rate keeps the agreement" in unsustained_text({RATIO: 0.3, AGREED: 1.0})
     often = unsustained_text({RATIO: 0.3, AGREED: math.nan})
     assert "do not sustain the load" in often
-    assert f'"{NO_END}"' in often
+    assert f'"{UNBOUNDED}"' in often
 
 
 def test_a_frame_keeps_infinity_and_json_has_null(tmp_path):
@@ -210,7 +210,7 @@ def test_a_run_keeps_it_in_frames_page_and_figures(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     fixed = [f"space.plan.{name}=[{value}]" for name, value in (("tp", 4), ("pp", 2), ("attention_dp", 4))]
     asked = ["model=llama31_70b", "accelerator=h100_sxm", "workload=at_rate", "cluster.device_count=8", KERNELS]
-    asked += [*fixed, "space.plan.micro_batch=[512]", "space.plan.chunk=[1024,4096]", "search=grid"]
+    asked += [*fixed, "space.plan.micro_batch=[512]", "space.plan.token_budget=[1024,4096]", "search=grid"]
     assert main(["optimize", *asked, "workload.arrivals_per_s=8"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "to no end" in out
@@ -220,15 +220,15 @@ def test_a_run_keeps_it_in_frames_page_and_figures(tmp_path, monkeypatch, capsys
     assert designs["ttft_s_high"].iloc[0] == math.inf
     assert designs[RATIO].iloc[0] > 0.05
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert NO_END in page
+    assert UNBOUNDED in page
     assert "do not sustain the load" in page
 
 
 def test_waiting_for_places_is_said_where_requests_do():
-    waits = {"batch_used": 0.9, "place_wait_ratio": 0.4, "place_wait_s": 0.5}
-    assert crowded_text({}) == crowded_text(waits | {"place_wait_ratio": 0.01}) == ""
-    assert crowded_text(waits | {"place_wait_s": None}) == crowded_text(waits | {"place_wait_ratio": math.nan}) == ""
-    assert crowded_text(waits | {"batch_used": 1.2}) == ""  # the load is not sustained, which is said
+    waits = {"slot_utilisation": 0.9, "queued_share": 0.4, "queue_wait_s": 0.5}
+    assert crowded_text({}) == crowded_text(waits | {"queued_share": 0.01}) == ""
+    assert crowded_text(waits | {"queue_wait_s": None}) == crowded_text(waits | {"queued_share": math.nan}) == ""
+    assert crowded_text(waits | {"slot_utilisation": 1.2}) == ""  # the load is not sustained, which is said
     told = crowded_text(waits)
     assert "40% of the requests" in told
     assert "1.25 s" in told
@@ -249,8 +249,8 @@ def test_first_tokens_below_their_interval_are_said():
 @pytest.mark.slow
 def test_first_tokens_of_a_draw_count_in_an_agreement():
     """Three times later: the rate at which a third of the limit is kept, and what is then seen is within the limit."""
-    asked = ("workload=goodput", *SERVED, "workload.agreement.tpot_s=0.2")
-    scenario, tight = (scenario_from_config(*asked, f"workload.agreement.ttft_s={limit}") for limit in (3, 1))
+    asked = ("workload=goodput", *SERVED, "workload.slo.tpot_s=0.2")
+    scenario, tight = (scenario_from_config(*asked, f"workload.slo.ttft_s={limit}") for limit in (3, 1))
     late = dataclasses.replace(no_doubts(), first_token=as_leaf(3.0))
     cluster = dataclasses.replace(scenario.cluster, doubts=late)
     found, same = numbers_of(dataclasses.replace(scenario, cluster=cluster)), numbers_of(tight)

@@ -19,7 +19,7 @@ from codesign.core.units import GB
 from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ContinuousServing, GoodputServing, Plan, Serving
-from codesign.model.workloads.goodput import Agreement
+from codesign.model.workloads.goodput import SLO
 from codesign.search.results import numbers_of
 from codesign.simulation.serving import Requests, lengths, simulate_closed
 
@@ -31,7 +31,7 @@ NEAR, FAR = "memory_bytes.hbm/kv_cache", "memory_bytes.ddr/kv_cache"
 
 
 def numbers(work=ContinuousServing, more=None, **plan):
-    laid = Plan(**({"tp": 16.0, "micro_batch": 16.0, "chunk": 512.0} | plan))
+    laid = Plan(**({"tp": 16.0, "micro_batch": 16.0, "token_budget": 512.0} | plan))
     return numbers_of(Scenario(cluster(16.0), work(model=gpt3(), **LENGTHS, **(more or {})), laid))
 
 
@@ -71,7 +71,7 @@ def test_more_afar_is_less_near_and_no_faster(work):
 def test_goodput_has_the_same_choice():
     """A prompt's cache is as large whatever the rate: the agreement ends sooner with the cache afar."""
     plain, afar = (
-        numbers(GoodputServing, {"agreement": Agreement(5.0, 0.2)}, offload_kv_cache=share, micro_batch=64.0)
+        numbers(GoodputServing, {"slo": SLO(5.0, 0.2)}, offload_kv_cache=share, micro_batch=64.0)
         for share in (0.0, 1.0)
     )
     assert afar["requests_per_s"] < plain["requests_per_s"]
@@ -83,7 +83,7 @@ def test_slopes_are_differences():
     """By the link and by the share itself, where what crosses is seen."""
     base = Scenario(
         cluster(16.0), ContinuousServing(gpt3(), **LENGTHS),
-        Plan(tp=16.0, micro_batch=16.0, chunk=512.0, offload_kv_cache=0.7, offload_overlap=0.2),
+        Plan(tp=16.0, micro_batch=16.0, token_budget=512.0, offload_kv_cache=0.7, offload_overlap=0.2),
     )  # fmt: skip
     for path in ("cluster.host.link.beta_s_per_byte", "plan.offload_kv_cache"):
         at = float(_leaf(base, path))
@@ -109,7 +109,7 @@ def test_every_row_is_proven_where_the_cache_may_be_offloaded():
     """In links to the host and HBM; the share is a field of the plan."""
     _, judgement, _ = curvature.walked([
         "experiment=serve_llama31_405b", "space.plan.tp=[8]", "space.plan.pp=[1,2]", "space.plan.micro_batch=[32,64]",
-        "space.plan.chunk=[512]", "space.plan.offload_kv_cache=[0,0.5,1]", "plan.offload_overlap=0.5",
+        "space.plan.token_budget=[512]", "space.plan.offload_kv_cache=[0,0.5,1]", "plan.offload_overlap=0.5",
     ])  # fmt: skip
     assert judgement.unproven == {}
 
@@ -139,13 +139,13 @@ def test_a_share_beyond_all_is_refused_in_a_line():
     fewer = dataclasses.replace(cluster(16.0).host.memory, capacity_bytes=jnp.asarray(1 * GB))
     host = dataclasses.replace(cluster(16.0).host, memory=fewer)
     small = dataclasses.replace(cluster(16.0), host=host)
-    plan = Plan(tp=16.0, micro_batch=16.0, chunk=512.0, offload_kv_cache=1.0)
+    plan = Plan(tp=16.0, micro_batch=16.0, token_budget=512.0, offload_kv_cache=1.0)
     assert float(evaluate(Scenario(small, ContinuousServing(gpt3(), **LENGTHS), plan)).usage["ddr"]) > 1
 
 
 def test_offloading_the_cache_is_among_what_would_help():
     """One sequence whose cache lacks more than all weights are: nothing else fits it on these devices."""
-    laid = Plan(tp=16.0, micro_batch=1.0, chunk=512.0)
+    laid = Plan(tp=16.0, micro_batch=1.0, token_budget=512.0)
     work = ContinuousServing(model=gpt3(), input_tokens=280000.0, output_tokens=2049.0)
     scenario = Scenario(cluster(16.0), work, laid)
     change = laid.changes()["offload_kv_cache"]
@@ -162,7 +162,7 @@ def test_sessions_between_two_turns_keep_their_room():
     """Four for each of sixteen decodes: prompt, answer and half a block each; no time; blocks that are left."""
     plain, kept = numbers(), numbers(more={"idle_sessions": 4.0})
     work = ContinuousServing(model=gpt3(), **LENGTHS)
-    layout = Scenario(cluster(16.0), work, Plan(tp=16.0, micro_batch=16.0, chunk=512.0)).layout
+    layout = Scenario(cluster(16.0), work, Plan(tp=16.0, micro_batch=16.0, token_budget=512.0)).layout
     token = float(work.kv_bytes_per_token(layout))
     assert kept[NEAR] - plain[NEAR] == pytest.approx(16 * 4 * (1024 + 257 + 8) * token)
     for name in ("ttft_s", "tpot_s", "requests_per_s"):

@@ -45,7 +45,7 @@ def test_everything_grows_with_the_rate():
     for name in ("ttft_s", "tpot_s"):
         for share in ("mean", "p50", "p90", "p99"):
             assert np.all(np.diff([float(getattr(getattr(one, name), share)) for one in found]) > 0), (name, share)
-    assert float(asked(gap_cv=2.0).ttft_s.mean) > float(found[2].ttft_s.mean)
+    assert float(asked(arrival_cv=2.0).ttft_s.mean) > float(found[2].ttft_s.mean)
 
 
 @pytest.mark.slow
@@ -72,14 +72,14 @@ def test_derivatives_are_those_of_the_solution():
 def test_rounds_are_enough(monkeypatch):
     """Percentiles of TTFT against those after many more rounds of Newton's method, at 240 engines and loads."""
     rng = np.random.default_rng(3)
-    drawn = [benchmark.drawn(rng) | {"gap_cv": rng.choice([0.5, 1.0, 2.0])} for _ in range(240)]
+    drawn = [benchmark.drawn(rng) | {"arrival_cv": rng.choice([0.5, 1.0, 2.0])} for _ in range(240)]
     rows = {name: jnp.asarray([float(one[name]) for one in drawn]) for name in drawn[0]}
     times = RooflineTimes(*(rows[name] for name in benchmark.STEP))
     full = times.step_s(jnp.asarray(64.0), rows["prompt"] + rows["answer"], 0.25 * rows["budget"], rows["prompt"])
     demand = Demand(
         rate=jnp.asarray(rng.choice([0.05, 0.3, 0.6], 240)) / full / (rows["prompt"] / rows["budget"] + 1),
         input_tokens=rows["prompt"], output_tokens=rows["answer"], chunk=rows["budget"], input_cv=rows["cv_prompt"],
-        output_cv=rows["cv_answer"], gap_cv=rows["gap_cv"], most=jnp.full(240, 256.0), elsewhere=jnp.zeros(240),
+        output_cv=rows["cv_answer"], arrival_cv=rows["arrival_cv"], most=jnp.full(240, 256.0), elsewhere=jnp.zeros(240),
     )  # fmt: skip
     found = []
     for rounds in (quantiles.ROUNDS, 50):

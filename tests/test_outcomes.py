@@ -21,7 +21,7 @@ def test_an_experiment_has_a_committed_outcome(name):
     """A page that says what was found, by which command; numbers as a table; a picture."""
     page = (REPORTS / name / "README.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {name}\n")
-    assert "**Found.**" in page or "\n## Claims\n" in page
+    assert "**Best design.**" in page or "\n## Claims\n" in page
     assert f"experiment={name}" in page or f"experiments/{name}/README.md" in page
     assert list((REPORTS / name).glob("*.csv"))
     assert list((REPORTS / name).glob("*.png"))

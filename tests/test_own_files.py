@@ -264,7 +264,7 @@ def test_what_is_composed_does_not_depend_on_where_the_files_lie(mine: Path, tmp
 def test_a_new_file_works_as_it_is_written(tmp_path: Path, capsys: pytest.CaptureFixture):
     folder = tmp_path / "mine"
     for kind in WITHOUT_CODE:
-        assert main(["new", kind, f"my_{kind}", "--conf", str(folder)]) == 0
+        assert main(["scaffold", kind, f"my_{kind}", "--conf", str(folder)]) == 0
         assert f"--conf {folder} {kind}=my_{kind}" in capsys.readouterr().out
     study = study_from_config("experiment=my_experiment", "accelerator=my_accelerator", "model=my_model", conf=folder)
     assert study.scenario.cluster.accelerator.name == "my_accelerator"
@@ -276,7 +276,7 @@ def test_a_new_file_works_as_it_is_written(tmp_path: Path, capsys: pytest.Captur
         (["model", "X", "--conf", str(folder)], "lower-case letters"),
         (["model", "x", "--conf", str(folder), "--package", "y"], "exclude each other"),
     ):
-        assert main(["new", *asked]) == 2
+        assert main(["scaffold", *asked]) == 2
         printed = capsys.readouterr().err
         assert said in printed
         assert printed.count("\n") == 1

@@ -18,7 +18,7 @@ SPACE = DesignSpace(
         "up": Continuous("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", 1e11, 9e11),
     },
 )
-SEARCH = Certified(gap=1e-2, seconds=10.0, block=64, pairs=64, explain=False)
+SEARCH = Certified(gap=1e-2, seconds=10.0, batch_size=64, convexity_samples=64, explain=False)
 
 
 def searched(goal):

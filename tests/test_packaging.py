@@ -92,9 +92,9 @@ def test_what_is_installed_works_from_an_empty_folder(tmp_path: Path):
         shutil.copytree(ROOT / source, site / place)
     commands = [
         ["list", "accelerator"],
-        ["new", "accelerator", "my_chip", "--conf", "mine"],
+        ["scaffold", "accelerator", "my_chip", "--conf", "mine"],
         ["list", "accelerator", "my_chip", "--conf", "mine"],
-        ["new", "fabric", "my_ring"],
+        ["scaffold", "fabric", "my_ring"],
     ]
     known = os.environ | {"PYTHONPATH": str(site), "HOME": str(tmp_path)}
     asked = [sys.executable, "-c", FLOW, json.dumps(commands)]

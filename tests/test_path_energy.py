@@ -78,7 +78,7 @@ def ring_bytes(members: int, buffer: float) -> float:
 
 def test_tensor_parallel_traffic_is_counted_ring_by_ring():
     """Two all-reduces forward and two backward a layer and micro-batch, in every replica and stage."""
-    scenario = builders.training(64.0, Plan(tp=8.0, pp=4.0, micro_batch=2.0, scatter_sends=0.0))
+    scenario = builders.training(64.0, Plan(tp=8.0, pp=4.0, micro_batch=2.0, scatter_gather_p2p=0.0))
     entry = ledger(scenario, PATHS)["tp"]
     buffer = 2 * 2048 * 12288 * 2  # micro-batch, sequence, hidden, bytes
     micro_batches, layers = 1024 / (2 * 2), 96 / 4
@@ -88,7 +88,7 @@ def test_tensor_parallel_traffic_is_counted_ring_by_ring():
 
 
 def test_pipeline_traffic_crosses_every_boundary_twice():
-    scenario = builders.training(64.0, Plan(tp=8.0, pp=4.0, micro_batch=2.0, scatter_sends=0.0))
+    scenario = builders.training(64.0, Plan(tp=8.0, pp=4.0, micro_batch=2.0, scatter_gather_p2p=0.0))
     entry = ledger(scenario, PATHS)["pp"]
     boundaries, replicas = 3, 2
     message = 2 * 2048 * 12288 * 2 * 8  # every tensor rank sends the whole activation
@@ -116,11 +116,13 @@ JOULES = PathEnergy(*(number * 8e-12 for number in (65.0, 35.0, 50.0, 200.0)))
 
 def routed(scenario: Scenario, paths: PathEnergy = JOULES) -> Scenario:
     """The same cluster with paths."""
-    return dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, paths=paths))
+    return dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, path_energy=paths))
 
 
 def offloading() -> Scenario:
-    return builders.training(64.0, Plan(tp=8.0, pp=4.0, micro_batch=2.0, offload_activations=1.0, scatter_sends=0.0))
+    return builders.training(
+        64.0, Plan(tp=8.0, pp=4.0, micro_batch=2.0, offload_activations=1.0, scatter_gather_p2p=0.0)
+    )
 
 
 @pytest.mark.slow
@@ -141,8 +143,8 @@ def test_paths_take_the_place_of_the_links_own_energies(scenario):
 @pytest.mark.slow
 @pytest.mark.parametrize("counting", ["physical", "celestisim"])
 def test_energy_with_paths_has_the_slopes_of_finite_differences(counting):
-    scenario = routed(offloading(), dataclasses.replace(JOULES, counting=counting))
-    path = "cluster.paths.offload_j_per_byte"
+    scenario = routed(offloading(), dataclasses.replace(JOULES, byte_accounting=counting))
+    path = "cluster.path_energy.offload_j_per_byte"
 
     def joules(value):
         return evaluate(replace(scenario, {path: value})).energy_j
@@ -155,9 +157,9 @@ def test_energy_with_paths_has_the_slopes_of_finite_differences(counting):
 
 
 def test_a_counting_that_does_not_cover_the_job_or_does_not_exist_is_refused():
-    with pytest.raises(ConfigError, match="celestisim counts the training of dense transformers only"):
-        evaluate(routed(builders.serving(16.0), dataclasses.replace(JOULES, counting="celestisim")))
+    with pytest.raises(ConfigError, match="celestisim counts training of dense transformers only"):
+        evaluate(routed(builders.serving(16.0), dataclasses.replace(JOULES, byte_accounting="celestisim")))
     with pytest.raises(
         ConfigError, match=r"'celest' is not one of physical, celestisim \(did you mean 'celestisim'\?\)"
     ):
-        dataclasses.replace(JOULES, counting="celest")
+        dataclasses.replace(JOULES, byte_accounting="celest")

@@ -24,7 +24,7 @@ def test_lines_of_the_lower_part_are_those_that_change_in_order_of_the_number():
         {"overrides": [f"limit={n} tp=4" for n in (30, 10, 20, 5)], "feasible": [True, True, True, False],
          "objective": [1.0, 3.0, 2.0, 9.0], "var.tp": [8.0, 4.0, 4.0, 1.0], "var.pp": 2.0,
          "var.recompute": [0, 2, 1, 0], "var.up": [9e11, 1e11, 5e11, 1e11],
-         "binds": ["hbm 99.0%; dp 3% of time", "capex_usd 100.0%", "hbm 98.0%", ""]}
+         "active_constraints": ["hbm 99.0%; dp 3% of time", "capex_usd 100.0%", "hbm 98.0%", ""]}
     )  # fmt: skip
     figure = phases_of(frame, "time_s", {"up": "B/s"})
     assert figure is not None

@@ -80,7 +80,7 @@ def test_between_them_the_product_is_added_up(grows: float, most: int, load: flo
 
 
 def test_who_comes_in_clumps_waits_more():
-    even, poisson, clumped = (waited(32.0, 0.8, gap_cv=cv) for cv in (0.5, 1.0, 2.0))
+    even, poisson, clumped = (waited(32.0, 0.8, arrival_cv=cv) for cv in (0.5, 1.0, 2.0))
     assert float(even.late) < float(poisson.late) < float(clumped.late)
     assert float(even.mean) < float(poisson.mean) < float(clumped.mean)
     assert float(clumped.seconds) == pytest.approx(float(poisson.seconds) * (4 + 1) / 2, rel=1e-9)
@@ -91,11 +91,11 @@ def test_who_comes_in_clumps_waits_more():
 @given(
     st.floats(1, 4096), st.floats(1e-6, 1.5), st.floats(0, 1), st.floats(0, 10), st.floats(0, 3)
 )  # fmt: skip
-def test_finite_with_slopes(most: float, load: float, grows: float, gap_cv: float, output_cv: float) -> None:
+def test_finite_with_slopes(most: float, load: float, grows: float, arrival_cv: float, output_cv: float) -> None:
     """Also where more come than find a place, and where next to nobody does."""
 
     def mean(load: jax.Array) -> jax.Array:
-        return waited(most, load, grows, gap_cv=gap_cv, output_cv=output_cv).mean  # type: ignore[arg-type]
+        return waited(most, load, grows, arrival_cv=arrival_cv, output_cv=output_cv).mean  # type: ignore[arg-type]
 
     value, slope = jax.value_and_grad(mean)(jnp.asarray(load))
     assert math.isfinite(float(value))
@@ -110,8 +110,8 @@ def test_slopes_are_those_of_differences():
     at = (24.0, 0.85, 0.4, 1.5, 0.7)
 
     def told(*values: jax.Array) -> jax.Array:
-        most, load, grows, gap_cv, output_cv = values
-        found = waited(most, load, grows, gap_cv=gap_cv, output_cv=output_cv)  # type: ignore[arg-type]
+        most, load, grows, arrival_cv, output_cv = values
+        found = waited(most, load, grows, arrival_cv=arrival_cv, output_cv=output_cv)  # type: ignore[arg-type]
         return jnp.stack([found.late, found.seconds, found.load])
 
     slopes = jax.jacfwd(told, tuple(range(5)))(*map(jnp.asarray, at))
@@ -140,23 +140,25 @@ def test_one_place_is_a_queue_with_one_server():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("most", "rate", "gap_cv"), [(4, 1.7, 1.0), (24, 8.5, 1.0), (24, 7.0, 2.0)])
-def test_the_simulation_is_near(most: int, rate: float, gap_cv: float) -> None:
+@pytest.mark.parametrize(("most", "rate", "arrival_cv"), [(4, 1.7, 1.0), (24, 8.5, 1.0), (24, 7.0, 2.0)])
+def test_the_simulation_is_near(most: int, rate: float, arrival_cv: float) -> None:
     """Conditions in which first tokens would be several times too early without it."""
     asked = {"rate": rate, "input_tokens": 500.0, "output_tokens": 200.0, "chunk": 2048.0, "input_cv": 0.4}
-    asked |= {"output_cv": 0.5, "gap_cv": gap_cv, "most": float(most)}
+    asked |= {"output_cv": 0.5, "arrival_cv": arrival_cv, "most": float(most)}
     found = open_loop(
         RooflineTimes(**{name: jnp.asarray(value) for name, value in ENGINE.items()}),
         Demand(**{name: jnp.asarray(value) for name, value in asked.items()}),
     )
     rng, count = np.random.default_rng(61), 40_000
     requests = Requests(
-        lengths(rng, 500.0, 0.4, count), lengths(rng, 200.0, 0.5, count, least=2), arrivals(rng, rate, gap_cv, count)
+        lengths(rng, 500.0, 0.4, count),
+        lengths(rng, 200.0, 0.5, count, least=2),
+        arrivals(rng, rate, arrival_cv, count),
     )
     engine = Engine(RooflineSteps(**ENGINE), 10**9, chunk=2048, sequences=most)
     served = simulate_open(engine, requests).summary()
     assert float(found.places.mean) > 0.3 * served["ttft_s"]
-    assert float(found.ttft_s.mean) == pytest.approx(served["ttft_s"], rel=0.1 if gap_cv == 1 else 0.18)
+    assert float(found.ttft_s.mean) == pytest.approx(served["ttft_s"], rel=0.1 if arrival_cv == 1 else 0.18)
     assert float(found.ttft_s.p99) == pytest.approx(served["ttft_s.p99"], rel=0.15)
     assert float(found.e2e_s.p50) == pytest.approx(served["e2e_s.p50"], rel=0.1)
 
@@ -167,7 +169,7 @@ def test_whole_requests_of_two_pools_wait_once(most: int, output_cv: float) -> N
     """Times between tokens count a wait by 1 / length, the more the shorter; a request counts it once."""
     rate, rng, count = 3.4 * most / 4, np.random.default_rng(61), 40_000
     asked = {"rate": rate, "input_tokens": 500.0, "output_tokens": 200.0, "chunk": 2048.0, "input_cv": 0.4}
-    asked |= {"output_cv": output_cv, "gap_cv": 1.0, "most": float(most)}
+    asked |= {"output_cv": output_cv, "arrival_cv": 1.0, "most": float(most)}
     times = RooflineTimes(**{name: jnp.asarray(value) for name, value in ENGINE.items()})
     demand = Demand(**{name: jnp.asarray(value) for name, value in asked.items()})
     found = pools_apart(times, times, demand, (jnp.asarray(2.0), jnp.asarray(2.0)), jnp.asarray(0.01))

@@ -10,12 +10,12 @@ import pytest
 from contracts.problems import PROBLEMS, exhaustive, made
 
 from codesign.core.errors import CodesignError
-from codesign.executors import AbstractRunner, Alone, Local
+from codesign.executors import AbstractRunner, Local, Serial
 from codesign.search import Certified, Pareto, Problem, Robust
 from codesign.search.branch_and_bound.part_work import PartWork, RowsOfProblem, number_of
 from codesign.search.branch_and_bound.plan_parts import PartProof, merged, plan_parts
 
-SEARCH = Certified(gap=1e-3, pairs=64, block=64, explain=False)
+SEARCH = Certified(gap=1e-3, convexity_samples=64, batch_size=64, explain=False)
 MAKER = RowsOfProblem(64, 0)
 
 
@@ -70,7 +70,7 @@ def test_merging_is_associative_commutative_and_idempotent(proofs):
 @pytest.mark.parametrize("name", ["feasible", "most", "plans", "ties", "kink", "reserve", "infeasible"])
 def test_parts_prove_what_the_whole_does(name):
     problem = PROBLEMS[name]()
-    one, parts = SEARCH.run(problem, 0), SEARCH.over(Alone()).run(problem, 0)
+    one, parts = SEARCH.run(problem, 0), SEARCH.over(Serial()).run(problem, 0)
     a, b = one.certificate, parts.certificate
     assert a is not None
     assert b is not None
@@ -88,7 +88,7 @@ def test_parts_prove_what_the_whole_does(name):
 
 def test_the_optimum_is_bracketed_by_an_exhaustive_search():
     problem = made()
-    found = SEARCH.over(Alone()).run(problem, 0).certificate
+    found = SEARCH.over(Serial()).run(problem, 0).certificate
     assert found is not None
     assert found.bound is not None
     _, priced = exhaustive("feasible")
@@ -142,7 +142,7 @@ def test_a_bound_is_the_least_of_all_parts(proofs):
 def test_robust_designs_are_proven_in_parts():
     problem = made()
     search = dataclasses.replace(Robust.example(problem), proof=dataclasses.replace(SEARCH, gap=5e-3))
-    one, parts = search.run(problem, 0).certificate, search.over(Alone()).run(problem, 0).certificate
+    one, parts = search.run(problem, 0).certificate, search.over(Serial()).run(problem, 0).certificate
     assert one is not None
     assert parts is not None
     assert parts.certified
@@ -153,7 +153,7 @@ def test_a_front_is_proven_level_by_level():
     """Its designs keep their own bounds, and none of the ordinary front's is below what is claimed of its level."""
     problem = made()
     search = dataclasses.replace(Pareto.example(problem), levels=3, between=0)
-    one, parts = search.run(problem, 0), search.over(Alone()).run(problem, 0)
+    one, parts = search.run(problem, 0), search.over(Serial()).run(problem, 0)
     assert parts.certificate is not None
     assert one.certificate is not None
     assert parts.certificate.certified

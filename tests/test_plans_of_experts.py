@@ -52,7 +52,7 @@ def test_a_context_that_no_device_holds_is_cut_over_devices():
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", ["disaggregated", "disaggregated_goodput"])
 def test_two_pools_lay_experts_over_devices_each_its_own_way(workload):
-    more = (f"workload={workload}", "prefill=same", "space.plan.micro_batch=[64]", "space.plan.chunk=[512]")
+    more = (f"workload={workload}", "prefill=same", "space.plan.micro_batch=[64]", "space.plan.token_budget=[512]")
     sparse, dense = (plans(f"model={model}", *more) for model in (SPARSE, DENSE))
     assert set(sparse["ep"]) >= {1.0, 8.0, 16.0}
     assert set(sparse["prefill_ep"]) >= {1.0, 8.0}
@@ -64,7 +64,7 @@ def test_two_pools_lay_experts_over_devices_each_its_own_way(workload):
 def test_two_pools_spread_experts_over_engines_that_they_have():
     told = ("workload=disaggregated_fp8", "prefill=same", "model=deepseek_v3", "space.plan.micro_batch=[512]")
     free, held = (
-        codesign.solve(study_from_config("accelerator=h200", *told, f"space={space}", "space.plan.chunk=[2048]"))
+        codesign.solve(study_from_config("accelerator=h200", *told, f"space={space}", "space.plan.token_budget=[2048]"))
         for space in ("disaggregated_plans", "dense_disaggregated_plans")
     )
     assert free.certified

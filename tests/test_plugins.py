@@ -84,7 +84,7 @@ def test_what_a_plugin_brings_is_listed_priced_searched_and_under_contract(insta
         *(["list", group] for group in NAMES),
         ["evaluate", "experiment=hyperx_study", "accelerator=h150", "fabric=hyperx", "--json"],
         ["optimize", "experiment=hyperx_study", "search.plans=4"],
-        ["check"],
+        ["check-plugin"],
     )
     for name, listed in zip(NAMES.values(), lists, strict=True):
         assert name in listed.stdout
@@ -193,7 +193,7 @@ def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
     timed = ["evaluate", "calibration=my_kernel", "--json"]
     searched = ["optimize", "experiment=my_workload", "runner=my_runner"]
     found, own, kernel, run, listed, checked = ran_together(
-        project, ["evaluate", *chosen, "--json"], family, timed, searched, ["list", "search"], ["check"]
+        project, ["evaluate", *chosen, "--json"], family, timed, searched, ["list", "search"], ["check-plugin"]
     )
     for priced in (found, own, kernel):
         assert priced.returncode == 0, priced.stderr

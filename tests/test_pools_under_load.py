@@ -18,9 +18,9 @@ from codesign.jaxprs.evaluator import interpreted
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import GoodputServing, ServingAtRate
 from codesign.model.workloads.arriving_load import Demand
-from codesign.model.workloads.goodput import Agreement, most_kept
+from codesign.model.workloads.goodput import SLO, most_kept
 from codesign.model.workloads.pools_under_load import PromptTimes, TwoQueues
-from codesign.model.workloads.under_load import AbstractOpenServing, NodeTimes
+from codesign.model.workloads.under_load import SLO_SHARES, AbstractOpenServing, NodeTimes
 from codesign.search.results import numbers_of
 from codesign.simulation.serving import Requests, arrivals, lengths
 
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.slow
 
 DESIGN = (
     "calibration=h100_sxm_roofline", "model=gpt3_175b", "plan=serving_node", "prefill=same", "cluster.device_count=16",
-    "plan.prefill_devices=16", "plan.prefill_tp=8", "plan.micro_batch=32", "plan.chunk=512",
+    "plan.prefill_devices=16", "plan.prefill_tp=8", "plan.micro_batch=32", "plan.token_budget=512",
     "workload.input_tokens=1024", "workload.output_tokens=256", "workload.input_cv=0.5", "workload.output_cv=0.5",
 )  # fmt: skip
 RATE = ("workload=disaggregated_at_rate", "workload.arrivals_per_s=6")
-AGREED = ("workload=disaggregated_goodput", "workload.agreement.ttft_s=1.5", "workload.agreement.tpot_s=0.04")
+AGREED = ("workload=disaggregated_goodput", "workload.slo.ttft_s=1.5", "workload.slo.tpot_s=0.04")
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,8 @@ def test_without_a_pool_it_is_the_one_that_there_was(kind, request):
     """Every metric of the workload of one pool, to rounding."""
     two = changed(request.getfixturevalue(kind), prefill_devices=0.0)
     own = {field.name: getattr(two.workload, field.name) for field in dataclasses.fields(AbstractOpenServing)}
-    more = {
-        name: getattr(two.workload, name) for name in ("arrivals_per_s", "agreement") if hasattr(two.workload, name)
-    }
-    work = (GoodputServing if "agreement" in more else ServingAtRate)(**own, **more)
+    more = {name: getattr(two.workload, name) for name in ("arrivals_per_s", "slo") if hasattr(two.workload, name)}
+    work = (GoodputServing if "slo" in more else ServingAtRate)(**own, **more)
     alone = Scenario(dataclasses.replace(two.cluster, prefill=None), work, two.plan)
     found = numbers_of(two)
     for name, value in numbers_of(alone).items():
@@ -97,7 +95,7 @@ def test_between_priced_steps_prompts_stream_or_compute():
 def test_the_simulation_is_near(at_rate):
     """Fresh seed, six tenths of what is sustained; one condition, where bars are medians of many."""
     found, pools = numbers_of(at_rate), pools_of(at_rate, *engine_of(at_rate))
-    assert 0.4 < max(found["prefill_busy"], found["decode_busy"]) < 0.9
+    assert 0.4 < max(found["prefill_pool_utilisation"], found["decode_pool_utilisation"]) < 0.9
     rng, count = np.random.default_rng(90412), 8000
     asked = Requests(
         lengths(rng, 1024, 0.5, count), lengths(rng, 256, 0.5, count, least=2), arrivals(rng, 6.0, 1.0, count)
@@ -111,7 +109,7 @@ def test_the_simulation_is_near(at_rate):
 
 def test_goodput_ends_at_a_limit_of_both_pools(agreed):
     found = numbers_of(agreed)
-    used = {name: found[f"agreement_{name}"] for name in ("ttft_s", "tpot_s", "prompts", "decodes")}
+    used = {name: found[f"slo_{SLO_SHARES[name]}"] for name in ("ttft_s", "tpot_s", "prompts", "decodes")}
     assert max(used.values()) == pytest.approx(1, abs=1e-3)
     assert found["ttft_p99_s"] <= 1.5 * 1.001
     assert found["tpot_p99_s"] <= 0.04 * 1.001
@@ -123,8 +121,8 @@ def test_goodput_ends_at_a_limit_of_both_pools(agreed):
 
 def test_a_slow_link_ends_goodput(agreed):
     path = "cluster.prefill.link.fabric.bandwidth_bytes_per_s"
-    slow = numbers_of(scenario_from_config(*DESIGN, *AGREED, f"{path}=1e8", "workload.agreement.tpot_s=10"))
-    assert slow["link_busy"] == pytest.approx(1, abs=1e-3)
+    slow = numbers_of(scenario_from_config(*DESIGN, *AGREED, f"{path}=1e8", "workload.slo.tpot_s=10"))
+    assert slow["transfer_utilisation"] == pytest.approx(1, abs=1e-3)
     assert slow["requests_per_s"] < numbers_of(agreed)["requests_per_s"]
 
 
@@ -139,7 +137,7 @@ def test_a_slow_link_ends_goodput(agreed):
             (*RATE, "workload.arrivals_per_s=20", "plan.prefill_devices=8", "plan.micro_batch=1024"),
             ["engines for prompts", "a larger plan.prefill_devices"],
         ),
-        ((*AGREED, "workload.agreement.ttft_s=0.01"), ["workload.agreement.ttft_s = 0.01", "below the"]),
+        ((*AGREED, "workload.slo.ttft_s=0.01"), ["workload.slo.ttft_s = 0.01", "below the"]),
     ],
 )  # fmt: skip
 def test_what_no_pools_keep_is_refused_in_a_line(overrides, words):
@@ -171,7 +169,7 @@ def told(known):
         jnp.asarray(1.0), 0.5,
     )  # fmt: skip
     seen = pools.seen(known["rate"])
-    kept = most_kept(pools, Agreement(known["ttft_s"], known["tpot_s"]), jnp.asarray(30.0))
+    kept = most_kept(pools, SLO(known["ttft_s"], known["tpot_s"]), jnp.asarray(30.0))
     return jnp.stack([
         *(getattr(seen.ttft_s, name) for name in ("mean", "p50", "p99")),
         *(getattr(seen.tpot_s, name) for name in ("mean", "p99")), seen.e2e_s.p90, kept.rate,
@@ -200,7 +198,7 @@ def test_slopes_are_differences_and_transformations_agree():
 
 def test_the_walk_calls_none_of_it_proven():
     """Percentiles and goodput are for reports and searches that prove nothing."""
-    small = {"tp": [8], "pp": [1], "micro_batch": [32, 64], "chunk": [2048], "device_count": [16],
+    small = {"tp": [8], "pp": [1], "micro_batch": [32, 64], "token_budget": [2048], "device_count": [16],
              "prefill_devices": [0, 16], "prefill_tp": [8], "prefill_pp": [1]}  # fmt: skip
     _, judgement, _ = curvature.walked([
         "experiment=disaggregation", "workload=disaggregated_goodput_fp8", "calibration=h100_sxm_roofline",

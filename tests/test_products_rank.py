@@ -23,7 +23,7 @@ def ranked():
         *("model=llama31_405b", "workload=continuous_fp8", "workload.input_tokens=200", "workload.output_tokens=370"),
         *("cluster.device_count=64", "objective.limits.tpot_s=48.1ms", "search=grid"),
         *("space.plan.tp=[4,8]", "space.plan.pp=[1]", "space.plan.ep=[1]", "space.plan.attention_dp=[1]"),
-        *("space.plan.micro_batch=[32,64,96,128,192]", "space.plan.chunk=[128,256]"),
+        *("space.plan.micro_batch=[32,64,96,128,192]", "space.plan.token_budget=[128,256]"),
     )
     return found.feasible.set_index("candidate")
 

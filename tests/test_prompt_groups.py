@@ -22,7 +22,7 @@ import curvature
 
 DESIGN = (
     "calibration=h100_sxm_roofline", "prefill=same", "plan=serving_node", "model=gpt3_175b", "cluster.device_count=16",
-    "plan.prefill_devices=8", "plan.prefill_tp=8", "plan.prefill_load=0.38", "plan.micro_batch=32",
+    "plan.prefill_devices=8", "plan.prefill_tp=8", "plan.prefill_max_utilisation=0.38", "plan.micro_batch=32",
     "workload.input_tokens=1024", "workload.input_cv=0.5", "workload.output_cv=0.5",
 )  # fmt: skip
 
@@ -44,12 +44,12 @@ def numbers(scenario: Scenario, **fields: float) -> dict[str, float]:
 @pytest.mark.slow
 def test_a_chunk_of_its_own_is_the_pools_alone(two):
     """With the plan's chunk for both, or another for decodes: times of prompts follow the pool's."""
-    same, own = numbers(two, chunk=512.0), numbers(two, chunk=2048.0, prefill_chunk=512.0)
-    for name in ("ttft_s", "tpot_s", "requests_per_s", "prefill_busy"):
+    same, own = numbers(two, token_budget=512.0), numbers(two, token_budget=2048.0, prefill_token_budget=512.0)
+    for name in ("ttft_s", "tpot_s", "requests_per_s", "prefill_pool_utilisation"):
         assert own[name] == pytest.approx(same[name], rel=1e-6), name
-    assert numbers(two, chunk=2048.0)["ttft_s"] != pytest.approx(own["ttft_s"], rel=1e-3)
+    assert numbers(two, token_budget=2048.0)["ttft_s"] != pytest.approx(own["ttft_s"], rel=1e-3)
     without = {"prefill_devices": 0.0, "chunk": 512.0}
-    assert numbers(two, **without, prefill_chunk=64.0) == numbers(two, **without)  # no pool, no chunk of it
+    assert numbers(two, **without, prefill_token_budget=64.0) == numbers(two, **without)  # no pool, no chunk of it
 
 
 @pytest.mark.slow
@@ -72,12 +72,12 @@ def test_groups_take_a_prompt_each(two):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fields", [{"prefill_attention_dp": 2.0}, {"prefill_chunk": 256.0}])
+@pytest.mark.parametrize("fields", [{"prefill_attention_dp": 2.0}, {"prefill_token_budget": 256.0}])
 def test_the_closed_form_is_near_the_simulation(two, fields):
     """At nearly the rate at which the pool is as busy as the plan says."""
-    small = changed(two, **fields, prefill_load=0.35, micro_batch=64.0)
+    small = changed(two, **fields, prefill_max_utilisation=0.35, micro_batch=64.0)
     closed = numbers(small)
-    assert closed["prefill_busy"] == pytest.approx(0.35, rel=1e-3)  # prompts set the rate
+    assert closed["prefill_pool_utilisation"] == pytest.approx(0.35, rel=1e-3)  # prompts set the rate
     pools = pools_of(small, *engine_of(small))
     rng, count = np.random.default_rng(29), 6000
     asked = Requests(
@@ -92,9 +92,10 @@ def test_the_closed_form_is_near_the_simulation(two, fields):
 def test_every_row_is_proven_with_groups_and_chunks():
     _, judgement, _ = curvature.walked([
         "experiment=disaggregation", "space.plan.tp=[8]", "space.plan.pp=[1]", "space.plan.micro_batch=[16,64]",
-        "space.plan.chunk=[512]", "space.plan.device_count=[16]", "space.plan.prefill_devices=[0,16]",
-        "space.plan.prefill_tp=[8]", "space.plan.prefill_load=[0.8]", "space.plan.prefill_attention_dp=[1,2,4]",
-        "space.plan.prefill_chunk=[0,2048]",
+        "space.plan.token_budget=[512]", "space.plan.device_count=[16]", "space.plan.prefill_devices=[0,16]",
+        "space.plan.prefill_tp=[8]", "space.plan.prefill_max_utilisation=[0.8]",
+        "space.plan.prefill_attention_dp=[1,2,4]",
+        "space.plan.prefill_token_budget=[0,2048]",
     ])  # fmt: skip
     assert judgement.unproven == {}
 
@@ -104,7 +105,7 @@ def test_every_row_is_proven_with_groups_and_chunks():
     [
         ("plan.prefill_attention_dp=3", ("plan.prefill_attention_dp = 3", "does not divide plan.prefill_tp = 8")),
         ("plan.prefill_attention_dp=0", ("plan.prefill_attention_dp = 0 is outside",)),
-        ("plan.prefill_chunk=-1", ("plan.prefill_chunk = -1 is outside",)),
+        ("plan.prefill_token_budget=-1", ("plan.prefill_token_budget = -1 is outside",)),
     ],
 )
 def test_groups_that_cannot_be(override: str, words: tuple[str, ...]):
@@ -120,9 +121,9 @@ def test_at_a_rate_groups_are_more_engines():
     asked = (*DESIGN, "workload=disaggregated_at_rate", "workload.arrivals_per_s=1")
     one, two = (numbers(scenario_from_config(*asked, f"plan.prefill_attention_dp={groups}")) for groups in (1, 2))
     assert two["ttft_s"] > one["ttft_s"]
-    assert 0 < two["prefill_busy"] < 1.3 * one["prefill_busy"]
-    own = numbers(scenario_from_config(*asked, "plan.prefill_chunk=256"))
-    same = numbers(scenario_from_config(*asked, "plan.chunk=256"))
+    assert 0 < two["prefill_pool_utilisation"] < 1.3 * one["prefill_pool_utilisation"]
+    own = numbers(scenario_from_config(*asked, "plan.prefill_token_budget=256"))
+    same = numbers(scenario_from_config(*asked, "plan.token_budget=256"))
     assert own["ttft_p99_s"] == pytest.approx(same["ttft_p99_s"], rel=1e-6)
 
 

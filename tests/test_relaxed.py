@@ -112,11 +112,11 @@ def test_nearest_plans_by_brute_force():
 def test_finds_the_certified_optimum_of_a_small_space():
     space = DesignSpace({"tp": [4, 8, 16], "micro_batch": [1, 4, 16, 64]}, {"up": Continuous(UP, 100e9, 900e9)})
     problem = Problem(serving(), space, Objective("usd_per_million_tokens", limits={"tpot_s": 0.03}))
-    trace = Gradient(starts=4, steps=10, near=2, candidates=4, block=16, gap=1e-5).run(problem, seed=1)
+    trace = Gradient(starts=4, steps=10, near=2, candidates=4, batch_size=16, gap=1e-5).run(problem, seed=1)
     frame = designs(problem, trace, 1)
     assert frame.iloc[0]["feasible"]
     assert "no proof" in trace.claim
-    proven = Certified(gap=1e-5, pairs=8, block=16, explain=False).run(problem, 0).certificate
+    proven = Certified(gap=1e-5, convexity_samples=8, batch_size=16, explain=False).run(problem, 0).certificate
     assert frame.iloc[0]["objective"] == pytest.approx(proven.best, rel=1e-4)
 
 
@@ -127,7 +127,7 @@ def test_an_interrupted_descent_shows_the_plans_next_to_its_starts():
     def impatient(progress):
         raise KeyboardInterrupt
 
-    trace = Gradient(starts=4, block=16).run(problem, 0, impatient)
+    trace = Gradient(starts=4, batch_size=16).run(problem, 0, impatient)
     assert trace.claim.startswith("interrupted: best found")
     assert trace.counts["solved"] == 0
     assert len(trace.method) == len(trace.points["tp"]) > 0

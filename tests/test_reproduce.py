@@ -24,7 +24,7 @@ from codesign.report import write_experiment_report
 from codesign.report.agreement_figure import agreement
 from codesign.report.committed import write_run_report
 
-ROWS = {"experiment", "claim", "paper", "model", "error", "bar", "ok", "standing", "kind"}
+ROWS = {"experiment", "claim", "paper", "model", "error", "tolerance", "ok", "provenance", "evidence"}
 CLAIMS = """
 from codesign.evidence.reproduction import Claim
 
@@ -77,7 +77,7 @@ def test_verdict_of_a_claim(paper, model, bar, error, expected_error, ok):
 )  # fmt: skip
 def test_a_standing_tells_the_kind_and_only_what_can_fail_is_judged(standing, paper, bar, kind):
     row = Claim("toy", "a claim", paper, 1.0, bar, standing, error=0.0).row()
-    assert row["kind"] == kind
+    assert row["evidence"] == kind
     assert (row["ok"] is None) == (bar is None or kind not in ("fitted", "predicted"))
 
 
@@ -92,7 +92,7 @@ def test_a_module_says_the_kind_of_claims_by_their_words(toy):
     (folder / "claims.py").write_text(text + 'KINDS = {"transcription": "^second", "input": "within its bar$"}\n')
     module.load.cache_clear()
     rows = reproduce(["toy"])
-    assert [row["kind"] for row in rows] == ["input", "transcription", "note"]
+    assert [row["evidence"] for row in rows] == ["input", "transcription", "note"]
     assert [row["ok"] for row in rows] == [None] * 3
     assert summary(rows)["all"]["median_error"] is None
 
@@ -178,7 +178,7 @@ def test_figure_says_how_far_the_model_is_and_shows_the_farthest():
 
 def test_long_tables_are_linked_and_verdicts_fall_back_to_the_bar(tmp_path):
     claims = pd.DataFrame({"claim": ["a", "b"], "paper": [1.0, 1.0], "model": [1.1, 1.5], "error": [0.1, -0.5],
-                           "bar": [0.2, 0.2], "standing": "derived"})  # fmt: skip
+                           "tolerance": [0.2, 0.2], "provenance": "derived"})  # fmt: skip
     long = pd.DataFrame({"n": range(41)})
     page = write_experiment_report(tmp_path, "Toy", {"Claims": claims, "Long table": long}, text="Why.\n")
     text = page.read_text(encoding="utf-8")
@@ -195,7 +195,7 @@ def test_committed_page_of_a_run(tmp_path):
     page = write_run_report(run, tmp_path / "reports")
     text = page.read_text(encoding="utf-8")
     assert page.parent.name == "train_example"
-    for word in ("**Asked.**", "**Found.**", "**Design.**", "**How sure.**", "experiment=train_example"):
+    for word in ("**Objective.**", "**Best design.**", "**Design.**", "**Confidence.**", "experiment=train_example"):
         assert word in text
     best = pd.read_csv(page.parent / "best_designs.csv")
     designs = pd.read_parquet(run / "designs.parquet")

@@ -126,7 +126,7 @@ def test_a_study_with_factors_is_still_proven_log_convex(folder):
     """The factor is a constant of the plan: the walk sees through the network."""
     plain = study_from_config("space.plan.tp=[1,2]", "space.plan.pp=[1,2]")
     study = study_from_config(
-        "space.plan.tp=[1,2]", "space.plan.pp=[1,2]", "residual=learned", f"residual.folder={folder}"
+        "space.plan.tp=[1,2]", "space.plan.pp=[1,2]", "kernel_correction=learned", f"kernel_correction.folder={folder}"
     )
     before, after = evaluate(plain.scenario).time_s, evaluate(study.scenario).time_s
     assert float(after) != pytest.approx(float(before), rel=1e-3)
@@ -139,14 +139,14 @@ def test_a_study_with_factors_is_still_proven_log_convex(folder):
 def test_no_slope_along_the_rates_of_the_design(folder):
     """log seconds = log factor + log physics: slopes in peak and bandwidth are those of the physics."""
     plain = scenario_from_config()
-    learned = scenario_from_config("residual=learned", f"residual.folder={folder}")
+    learned = scenario_from_config("kernel_correction=learned", f"kernel_correction.folder={folder}")
 
     def slopes(scenario):
         accelerator, work = scenario.cluster.accelerator, Work(1e12, 1e8, 4096.0, 4096.0, 4096.0, 1.0, 1.0)
 
         def told(rates):
             kernel = accelerator.kernel("gemm", "bf16")
-            factor = accelerator.residual.factor(kernel, work) if accelerator.residual else 1.0
+            factor = accelerator.kernel_correction.factor(kernel, work) if accelerator.kernel_correction else 1.0
             return jnp.log(factor * kernel.time_s(work, *rates))
 
         return np.asarray(jax.grad(told)(jnp.asarray([9e14, 3e12])))

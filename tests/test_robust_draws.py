@@ -24,7 +24,7 @@ SPACE = DesignSpace(
     hardware={"up": Continuous("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", 5e10, 1e12)},
 )  # fmt: skip
 PROBLEM = Problem(training(), SPACE, Objective(GOAL))
-PROOF = Certified(gap=2e-3, pairs=8, block=64, explain=False)
+PROOF = Certified(gap=2e-3, convexity_samples=8, batch_size=64, explain=False)
 SEARCH = Robust(Cases(draws=DRAWS), "cvar", TAIL, PROOF)
 
 

@@ -42,7 +42,7 @@ UNCERTAIN = {
     "hbm_price": Uncertain(PRICE, (0.5, 30.0)),
     "rest": Uncertain("cluster.accelerator.hbm.reserved_bytes", (1.0, 2.5), ("cluster.host.memory.usd_per_byte",)),
 }
-PROOF = Certified(gap=1e-3, pairs=8, block=64, explain=False)
+PROOF = Certified(gap=1e-3, convexity_samples=8, batch_size=64, explain=False)
 STUDIES = {
     "worst": Robust(Cases(UNCERTAIN), "worst", proof=PROOF),
     "cvar": Robust(Cases(UNCERTAIN, samples=3), "cvar", 0.5, PROOF),
@@ -53,7 +53,7 @@ SEED = 5
 
 
 def asked_of(search: Robust) -> Asked:
-    cases = cases_of(PROBLEM, search.cases, search.how, search.tail, SEED)
+    cases = cases_of(PROBLEM, search.cases, search.aggregate, search.tail, SEED)
     return Asked(PROBLEM.scenario, SPACE, PROBLEM.objective, GOAL, targets=(), cases=cases)
 
 
@@ -228,7 +228,9 @@ def test_what_the_run_says_of_its_cases_is_checked(traces, kept, tmp_path):
 
 
 def test_cases_are_rebuilt_from_the_configuration():
-    study = study_from_config("search=robust", "search.how=cvar", "search.tail=0.5", "search.cases.samples=3", "seed=7")
+    study = study_from_config(
+        "search=robust", "search.aggregate=cvar", "search.tail=0.5", "search.cases.samples=3", "seed=7"
+    )
     cases = asked_of_study(study).cases
     assert cases is not None
     assert (len(cases.every), cases.how, cases.tail) == (3, "cvar", 0.5)
@@ -242,4 +244,4 @@ def test_cases_are_rebuilt_from_the_configuration():
 def test_cases_that_cannot_be_rebuilt_are_refused():
     search = dataclasses.replace(STUDIES["sum"], cases=Cases({"hbm": Uncertain(PRICE + "x", (0.9, 1.1))}))
     with pytest.raises(ConfigError, match=r"search\.cases\.uncertain\.hbm: "):
-        cases_of(PROBLEM, search.cases, search.how, search.tail, 0)
+        cases_of(PROBLEM, search.cases, search.aggregate, search.tail, 0)

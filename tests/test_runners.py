@@ -13,11 +13,11 @@ import pytest
 from unlucky import Dying
 
 from codesign.core.errors import CodesignError, ConfigError
-from codesign.executors import Alone, Local, RayCluster, Slurm
+from codesign.executors import Local, RayCluster, Serial, Slurm
 from codesign.testing import broken
 
 
-@pytest.mark.parametrize("cls", [Alone, Local], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [Serial, Local], ids=lambda cls: cls.__name__)
 def test_runners_keep_their_contract(cls):
     """Those of clusters are tried by qa/clusters.py: Ray takes 15 s to start, and Slurm is a service."""
     assert broken(cls) == []

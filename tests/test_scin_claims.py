@@ -18,7 +18,7 @@ def committed() -> pd.DataFrame:
 
 
 def test_what_is_not_determined_says_why_and_shows_no_number(committed):
-    left_open = committed[committed["standing"] == "not determined"]
+    left_open = committed[committed["provenance"] == "not determined"]
     assert len(left_open) > 0
     assert left_open["model"].isna().all()
     assert left_open["claim"].str.contains(": ").all()

@@ -33,7 +33,7 @@ def problem() -> Problem:
         plan={"tp": [4, 8], "pp": [4, 8], "micro_batch": [1, 2], "recompute": ["none", "full"], "zero": [0, 1]},
         hardware={
             "up": Continuous(UP, 100e9, 900e9, grid=3),
-            "hbm_to_ddr": Ratio(HBM, DDR, 0.05, 0.4, grid=3, along=[HBM_RATE]),
+            "hbm_to_ddr": Ratio(HBM, DDR, 0.05, 0.4, grid=3, tied=[HBM_RATE]),
         },
     )
     return Problem(training(), space, Objective("usd_per_million_tokens", limits={"capex_usd": 55e6}))
@@ -47,7 +47,7 @@ def screened(problem: Problem):
 @pytest.fixture(scope="module")
 def trace(problem: Problem):
     descent = Descent(starts=2, steps=40)
-    return GridThenGradient(block=64, keep=8, candidates=2, descent=descent).run(problem, seed=3)
+    return GridThenGradient(batch_size=64, top_k=8, candidates=2, descent=descent).run(problem, seed=3)
 
 
 @pytest.mark.slow
@@ -87,14 +87,16 @@ def test_an_interrupted_descent_leaves_the_grid(problem: Problem, screened, monk
         if progress.stage == "gradient":
             raise KeyboardInterrupt
 
-    trace = GridThenGradient(block=64, keep=8).run(problem, 0, impatient)
+    trace = GridThenGradient(batch_size=64, top_k=8).run(problem, 0, impatient)
     assert trace.claim.startswith("interrupted before the descent was done; best of an exhaustive grid")
     assert set(trace.method) == {"grid", "pareto"}
 
 
 @pytest.mark.slow
 def test_same_seed_same_numbers(problem: Problem, trace):
-    again = GridThenGradient(block=64, keep=8, candidates=2, descent=Descent(starts=2, steps=40)).run(problem, seed=3)
+    again = GridThenGradient(batch_size=64, top_k=8, candidates=2, descent=Descent(starts=2, steps=40)).run(
+        problem, seed=3
+    )
     for name, column in trace.points.items():
         np.testing.assert_array_equal(column, again.points[name])
 
@@ -113,7 +115,7 @@ def test_traced_once_whatever_is_asked(problem: Problem, monkeypatch):
     monkeypatch.setattr("codesign.staging.model._models", OrderedDict())
     monkeypatch.setattr("codesign.core.disk_cache._place", [])
     assert screen(problem, block=16).evaluated > 32
-    trace = Certified(pairs=16, explain=False).run(problem, 0)
+    trace = Certified(convexity_samples=16, explain=False).run(problem, 0)
     collect(problem, trace, 0, {})
     dearer = replace(problem.scenario, {"cluster.facility.usd_per_j": 1e-7})
     hardware = {name: change(v, high=v.high * 1.1) for name, v in problem.space.hardware.items()}
@@ -155,7 +157,7 @@ def test_elasticities_agree_with_reevaluation(problem: Problem, trace):
 def test_serving_search_respects_latency():
     space = DesignSpace(plan={"tp": [8, 16], "micro_batch": [1, 2, 4, 8, 16, 32, 64]}, hardware={})
     problem = Problem(serving(), space, Objective(maximise="tokens_per_s", minimise="", limits={"tpot_s": 0.05}))
-    frame = designs(problem, Grid(keep=20).run(problem, 0), 0)
+    frame = designs(problem, Grid(top_k=20).run(problem, 0), 0)
     best = frame.iloc[0]
     assert best["feasible"]
     assert best["tpot_s"] <= 0.05

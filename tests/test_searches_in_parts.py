@@ -9,12 +9,12 @@ from contracts.problems import PROBLEMS, made
 from test_plan_parts import Losing, Shuffled
 
 from codesign.core.errors import CodesignError
-from codesign.executors import Alone, Local
-from codesign.search import Certified, Inverse, Mix, Problem, Whole
+from codesign.executors import Local, Serial
+from codesign.search import Certified, Integer, Inverse, Mix, Problem
 from codesign.search.branch_and_bound.held_work import HeldPart, HeldWork
 
-PROOF = Certified(gap=1e-3, pairs=64, block=64, explain=True)
-RUNNERS = [Alone(), Shuffled(3)]
+PROOF = Certified(gap=1e-3, convexity_samples=64, batch_size=64, explain=True)
+RUNNERS = [Serial(), Shuffled(3)]
 
 
 def same(one, other) -> None:
@@ -32,17 +32,17 @@ def same(one, other) -> None:
                 assert np.array_equal(values, other.evidence.tables[name][column]), f"{name}.{column}"
 
 
-def listed(problem: Problem) -> Whole:
+def listed(problem: Problem) -> Integer:
     """Each of three values of the last variable."""
     name = problem.space.names[-1]
     low, high = problem.space.hardware[name].low, problem.space.hardware[name].high
-    return Whole({}, PROOF, {name: [float(f"{low * (high / low) ** at:.12g}") for at in (0.0, 0.5, 1.0)]})
+    return Integer({}, PROOF, {name: [float(f"{low * (high / low) ** at:.12g}") for at in (0.0, 0.5, 1.0)]})
 
 
-def counted(problem: Problem) -> Whole:
+def counted(problem: Problem) -> Integer:
     """Whole multiples of a tenth of its highest value."""
     name = problem.space.names[-1]
-    return Whole({name: problem.space.hardware[name].high / 10}, PROOF)
+    return Integer({name: problem.space.hardware[name].high / 10}, PROOF)
 
 
 @pytest.mark.parametrize("runner", RUNNERS, ids=lambda runner: type(runner).__name__)
@@ -59,7 +59,9 @@ def two(**changed) -> Mix:
     workload = dataclasses.replace(first.scenario.workload, tokens=512)
     scenario = dataclasses.replace(first.scenario, workload=workload)
     other = Problem(scenario, first.space, first.objective)
-    return Mix({"one": {}, "other": {}}, gap=5e-3, pairs=64, block=64, **changed).bound({"one": first, "other": other})
+    return Mix({"one": {}, "other": {}}, gap=5e-3, convexity_samples=64, batch_size=64, **changed).bound(
+        {"one": first, "other": other}
+    )
 
 
 MIXES = {
@@ -69,7 +71,7 @@ MIXES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runner", [Alone(chunk_s=1e-9), Shuffled(1, chunk_s=1e-9)], ids=["alone", "shuffled"])
+@pytest.mark.parametrize("runner", [Serial(chunk_s=1e-9), Shuffled(1, chunk_s=1e-9)], ids=["alone", "shuffled"])
 @pytest.mark.parametrize("name", MIXES)
 def test_mixes_over_a_runner(name, runner):
     """Also with every round of duals sent to it."""
@@ -101,7 +103,7 @@ def test_of_values_that_are_missing_nothing_is_claimed(error):
 def test_a_mix_that_lost_a_workload_says_so():
     """The tuple that was found before stands."""
     problems = {name: made() for name in "abc"}
-    mix = Mix({name: {} for name in problems}, gap=5e-3, pairs=64, block=64).bound(problems)
+    mix = Mix({name: {} for name in problems}, gap=5e-3, convexity_samples=64, batch_size=64).bound(problems)
     trace = mix.over(Losing()).run(made(), 0)
     assert trace.certificate is not None
     assert trace.certificate.best is not None
@@ -113,7 +115,7 @@ def test_a_mix_that_lost_a_workload_says_so():
 def test_the_least_of_a_number_is_proven_in_parts(name):
     problem = PROBLEMS[name]()
     search = Inverse.example(problem)
-    one, parts = search.run(problem, 0).certificate, search.over(Alone()).run(problem, 0)
+    one, parts = search.run(problem, 0).certificate, search.over(Serial()).run(problem, 0)
     assert one is not None
     assert parts.certificate is not None
     assert (parts.certificate.best is None) == (one.best is None)

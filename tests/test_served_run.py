@@ -15,7 +15,7 @@ ASKED = (4096.0, 256.0)
 
 
 def run(plan=None, work=None, **changes):
-    told = {"tokens": 1e10, "quality": PrecisionLaw.example()} | changes
+    told = {"tokens": 1e10, "scaling_law": PrecisionLaw.example()} | changes
     job = work or ServedRun(Transformer.example(), *ASKED, **told)
     return evaluate(Scenario(cluster(8.0), job, plan or Plan(tp=2.0, micro_batch=8.0)))
 
@@ -33,7 +33,7 @@ def test_a_shape_of_the_plan_is_that_model():
     shaped = plan.shaped(Transformer.example())
     assert float(shaped.layers) == 8
     chosen = run(plan).flat()
-    given = run(work=ServedRun(shaped, *ASKED, tokens=2e10, quality=PrecisionLaw.example())).flat()
+    given = run(work=ServedRun(shaped, *ASKED, tokens=2e10, scaling_law=PrecisionLaw.example())).flat()
     for name in ("tpot_s", "ttft_s", "usage.hbm", "loss", "training_flops", "parameters"):
         assert float(chosen[name]) == pytest.approx(float(given[name]), rel=1e-12), name
 
@@ -69,13 +69,13 @@ def test_rounding_after_training_hurts_more_the_more_was_learnt():
 
 
 def test_without_a_law_no_loss_is_told():
-    found = run(quality=None).flat()
+    found = run(scaling_law=None).flat()
     assert "loss" not in found
     assert float(found["training_flops"]) > 0
 
 
 def test_composed_from_yaml_with_a_range():
-    job = scenario_from_config("workload=served_run", "quality=kumar", "model=llama31_8b").workload
+    job = scenario_from_config("workload=served_run", "scaling_law=kumar", "model=llama31_8b").workload
     assert isinstance(job, ServedRun)
     assert float(job.tokens) == 3e11
-    assert isinstance(job.quality, PrecisionLaw)
+    assert isinstance(job.scaling_law, PrecisionLaw)

@@ -108,7 +108,7 @@ def test_some_of_these_engines_preempt():
 
 def test_requests_and_tokens_are_conserved():
     requests = drawn(1, 3000, rate=25.0)
-    for engine in (Engine(STEPS, 2048), Engine(STEPS, 2048, asynchronous=True, host_s=0.012)):
+    for engine in (Engine(STEPS, 2048), Engine(STEPS, 2048, async_scheduling=True, host_s=0.012)):
         served = simulate_open(engine, requests, timeline=True)
         assert served.counts["finished"] == len(requests)
         assert served.counts["prompt_tokens"] == requests.prompts.sum()
@@ -145,7 +145,7 @@ def test_a_scheduler_one_step_ahead_sees_who_comes_a_step_later():
         np.concatenate([[0.0], 1 + np.cumsum(rng.uniform(0.9, 1.1, count))]),
     )  # fmt: skip
     for ahead, steps in ((False, 1.5), (True, 2.5)):
-        replica_engine = Engine(RooflineSteps(0.0, step, 1e-12, 0.0, 0.0), 64, asynchronous=ahead)
+        replica_engine = Engine(RooflineSteps(0.0, step, 1e-12, 0.0, 0.0), 64, async_scheduling=ahead)
         waits = _first_tokens(replica_engine, long)
         assert waits.mean() / step == pytest.approx(steps, rel=0.03)
 

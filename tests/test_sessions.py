@@ -21,7 +21,7 @@ from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrival
 STEPS = RooflineSteps(fixed_s=1e-3, weights_s=4e-3, token_s=2e-5, read_s=1e-9, pair_s=1e-10)
 DESIGN = (
     "model=llama31_8b", "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=continuous",
-    "cluster.device_count=1", "plan.tp=1", "plan.pp=1", "plan.micro_batch=8", "plan.chunk=2048",
+    "cluster.device_count=1", "plan.tp=1", "plan.pp=1", "plan.micro_batch=8", "plan.token_budget=2048",
     "workload.input_tokens=4096", "workload.output_tokens=256", "workload.cached_ratio=0.8",
 )  # fmt: skip
 
@@ -96,10 +96,11 @@ def test_room_and_work_of_a_share():
         idle_sessions=as_leaf(4.0),
         input_cv=as_leaf(0.5),
     )
-    half = dataclasses.replace(work, kept_ratio=as_leaf(0.5))
+    half = dataclasses.replace(work, retained_share=as_leaf(0.5))
     assert float(half.computed_tokens()) == pytest.approx(0.5 * 200 + 0.5 * 1000)
     all_, some = (
-        scenario_from_config(*DESIGN, "workload.idle_sessions=4", f"workload.kept_ratio={kept}") for kept in (1, 0.5)
+        scenario_from_config(*DESIGN, "workload.idle_sessions=4", f"workload.retained_share={kept}")
+        for kept in (1, 0.5)
     )
     none = scenario_from_config(*DESIGN)
     caches = [numbers_of(one)["memory_bytes.hbm/kv_cache"] for one in (none, some, all_)]
@@ -116,8 +117,8 @@ def test_what_does_not_fit_says_which_share_would(capsys):
     share = float(said.partition("=")[2])
     assert 0.1 < share < 1
     assert said in does_not_fit(scenario, shortage(scenario))
-    assert not shortage(replace(scenario, {"workload.kept_ratio": as_leaf(share)}))
-    assert shortage(replace(scenario, {"workload.kept_ratio": as_leaf(share + 0.01)}))
+    assert not shortage(replace(scenario, {"workload.retained_share": as_leaf(share)}))
+    assert shortage(replace(scenario, {"workload.retained_share": as_leaf(share + 0.01)}))
     assert fewer_kept(scenario_from_config(*DESIGN)) == []
     assert main(["evaluate", *DESIGN, "workload.idle_sessions=20"]) == 2
     assert said in capsys.readouterr().err
@@ -126,7 +127,7 @@ def test_what_does_not_fit_says_which_share_would(capsys):
 @pytest.mark.slow
 def test_a_share_is_simulated(capsys):
     """Half of the sessions hit: the closed form within 5 % between tokens, 15 % to the first."""
-    arguments = ["simulate", *DESIGN, "workload.kept_ratio=0.5", "--requests", "2000", "--json"]
+    arguments = ["simulate", *DESIGN, "workload.retained_share=0.5", "--requests", "2000", "--json"]
     assert main(arguments) == 0
     told = json.loads(capsys.readouterr().out)
     for name, bar in (("tpot_s", 0.05), ("ttft_s", 0.15)):

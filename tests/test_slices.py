@@ -104,7 +104,7 @@ def test_found_by_the_search(name):
         plan={"micro_batch": [1, 2], "recompute": ["selective", "full"]},
         hardware={"own": Continuous(path, low, high, grid=3)},
     )
-    trace = Grid(block=256, keep=8).run(Problem(scenario_of(name), space, Objective("time_s")), seed=0)
+    trace = Grid(batch_size=256, top_k=8).run(Problem(scenario_of(name), space, Objective("time_s")), seed=0)
     assert trace.counts["points"] == 12
     assert trace.counts["feasible"] >= 3
     assert trace.points["own"][0] == pytest.approx(high if more_is_better else low)

@@ -93,7 +93,7 @@ def test_a_study_with_slowdowns_keeps_its_proof():
         hardware={"out": Continuous("cluster.network.scale_out.fabric.bandwidth_bytes_per_s", 1e10, 2e11)},
     )  # fmt: skip
     scenario = under(training(plan=SHARDED), attention=2.0, exchange=3.0, hop_s=4e-5)
-    proof = Certified(gap=5e-3, pairs=8, block=64, explain=False)
+    proof = Certified(gap=5e-3, convexity_samples=8, batch_size=64, explain=False)
     found = proof.run(Problem(scenario, space, Objective("time_s * capex_usd")), 0).certificate
     assert found.certified
     assert found.gap < 5.1e-3

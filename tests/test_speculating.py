@@ -33,9 +33,9 @@ DESIGN = (
     "workload.input_tokens=1024", "workload.output_tokens=512", "workload.input_cv=0.5", "workload.output_cv=0.5",
 )  # fmt: skip
 DRAFTS = ("workload.accepted_tokens=1.8", "workload.verified_tokens=3", "workload.draft_ratio=0.1")
-AHEAD = ("workload.asynchronous=true", "workload.step_overhead_s=0.004", "workload.sequence_overhead_s=2e-4")
+AHEAD = ("workload.async_scheduling=true", "workload.step_overhead_s=0.004", "workload.sequence_overhead_s=2e-4")
 APART = ("workload=disaggregated", "prefill=same", "plan.prefill_devices=8", "plan.prefill_tp=8",
-         "plan.prefill_load=0.4", "plan.micro_batch=32")  # fmt: skip
+         "plan.prefill_max_utilisation=0.4", "plan.micro_batch=32")  # fmt: skip
 
 
 def drawn(seed: int, count: int, rate: float = 0.0, prompt: float = 400.0, answer: float = 60.0) -> Requests:
@@ -126,7 +126,7 @@ def test_two_pools_are_near_the_simulation(more):
     link = "cluster.prefill.link.fabric.bandwidth_bytes_per_s=2e10"
     scenario = scenario_from_config(*DESIGN, *APART, link, *more)
     closed = {name: float(value) for name, value in evaluate(scenario).flat().items()}
-    assert closed["decode_busy"] == pytest.approx(1, rel=1e-5)  # else its batch is not full
+    assert closed["decode_pool_utilisation"] == pytest.approx(1, rel=1e-5)  # else its batch is not full
     pools = pools_of(scenario, *engine_of(scenario))
     asked = drawn(5, 6000, 0.98 * closed["requests_per_s"], 1024.0, 512.0)
     served, form = pools.simulated(asked, lambda done, total: None), pools.closed_form(asked)
@@ -187,10 +187,10 @@ def test_what_is_not_simulated_is_refused_in_a_line(overrides, words):
 @pytest.mark.slow
 def test_the_longer_of_both_times_counts_ahead():
     """By hand: a host of 1 s is all that is seen; one of nothing leaves the device."""
-    base = scenario_from_config(*DESIGN, "workload=continuous", "plan.micro_batch=32", "workload.asynchronous=true")
+    base = scenario_from_config(*DESIGN, "workload=continuous", "plan.micro_batch=32", "workload.async_scheduling=true")
     slow = dataclasses.replace(base, workload=dataclasses.replace(base.workload, step_overhead_s=jnp.asarray(1.0)))
     assert float(evaluate(slow).extra["tpot_s"]) == pytest.approx(1.0, rel=1e-6)
-    plain = dataclasses.replace(base, workload=dataclasses.replace(base.workload, asynchronous=False))
+    plain = dataclasses.replace(base, workload=dataclasses.replace(base.workload, async_scheduling=False))
     alone, beside = (evaluate(one).extra for one in (plain, base))
     assert float(alone["tpot_s"]) == pytest.approx(float(beside["tpot_s"]), rel=1e-6)
     assert float(beside["ttft_s"]) > float(alone["ttft_s"])

@@ -18,7 +18,8 @@ from codesign.simulation.serving import read_trace
 
 SHIPPED = Path(__file__).resolve().parent.parent / "experiments/serve_goodput/requests.csv"
 DESIGN = (
-    "model=llama31_8b", "cluster.device_count=8", "plan.tp=1", "plan.pp=1", "plan.micro_batch=128", "plan.chunk=1024",
+    "model=llama31_8b", "cluster.device_count=8", "plan.tp=1", "plan.pp=1", "plan.micro_batch=128",
+    "plan.token_budget=1024",
 )  # fmt: skip
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 FOUR = HEADER + "0,100,10\n1,300,30\n2,100,30\n5,300,10\n"
@@ -65,7 +66,7 @@ def test_moments_by_hand(tmp_path):
     found = moments(read_trace(path))
     assert found == pytest.approx({
         "input_tokens": 200.0, "output_tokens": 20.0, "input_cv": 0.5, "output_cv": 0.5, "correlation": 0.0,
-        "arrivals_per_s": 0.6, "gap_cv": np.sqrt(8 / 9) / (5 / 3),
+        "arrivals_per_s": 0.6, "arrival_cv": np.sqrt(8 / 9) / (5 / 3),
     })  # fmt: skip
     alike = "input_tokens,output_tokens\n7,5\n7,5\n"
     path.write_text(alike)
@@ -116,10 +117,10 @@ def test_a_study_of_a_trace_is_answered(capsys):
 def test_lengths_alone_leave_the_rate_open(tmp_path):
     path = tmp_path / "lengths.csv"
     path.write_text("input_tokens,output_tokens\n100,10\n300,30\n")
-    typed = (f"workload.trace={path}", "workload.arrivals_per_s=3", "workload.gap_cv=2")
+    typed = (f"workload.trace={path}", "workload.arrivals_per_s=3", "workload.arrival_cv=2")
     work = study_from_config(*DESIGN, "workload=at_rate", *typed).scenario.workload
     assert float(work.arrivals_per_s) == 3
-    assert float(work.gap_cv) == 2
+    assert float(work.arrival_cv) == 2
     assert float(work.input_tokens) == 200
     assert float(work.correlation) == 1
 

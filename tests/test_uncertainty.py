@@ -221,7 +221,14 @@ def test_two_pools_have_errors_of_their_own_between_tokens(devices, loop):
 def test_percentiles_err_as_means_do():
     """First tokens later by a factor, whole requests by as much time; nothing else moves."""
     late = dataclasses.replace(no_doubts(), first_token=as_leaf(3.0))
-    told = {"ttft_s": 2.0, "ttft_p99_s": 5.0, "tpot_p99_s": 0.1, "e2e_s": 10.0, "e2e_p50_s": 9.0, "batch_used": 0.5}
+    told = {
+        "ttft_s": 2.0,
+        "ttft_p99_s": 5.0,
+        "tpot_p99_s": 0.1,
+        "e2e_s": 10.0,
+        "e2e_p50_s": 9.0,
+        "slot_utilisation": 0.5,
+    }
     found = late.of_first_token({name: as_leaf(value) for name, value in told.items()})
     moved = {"ttft_s": 6.0, "ttft_p99_s": 15.0, "e2e_s": 14.0, "e2e_p50_s": 13.0}
     assert {name: float(value) for name, value in found.items()} == pytest.approx(told | moved)

@@ -13,13 +13,13 @@ from codesign.config.load_checks import check_load
 from codesign.config.study import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.model.scenario import Scenario
-from codesign.model.workloads import Agreement, ContinuousServing, GoodputServing, Plan, ServingAtRate
+from codesign.model.workloads import SLO, ContinuousServing, GoodputServing, Plan, ServingAtRate
 from codesign.model.workloads.clumps import alone, others
-from codesign.model.workloads.under_load import NodeTimes
+from codesign.model.workloads.under_load import SLO_SHARES, NodeTimes
 from codesign.search.results import numbers_of
 
 LENGTHS = {"input_tokens": 1024.0, "output_tokens": 257.0}
-PLAN = Plan(tp=16.0, micro_batch=64.0, chunk=512.0)
+PLAN = Plan(tp=16.0, micro_batch=64.0, token_budget=512.0)
 
 
 def numbers(work, plan=PLAN):
@@ -33,7 +33,7 @@ def quiet():
 
 @pytest.fixture(scope="module")
 def agreed():
-    return numbers(lambda **known: GoodputServing(**known, agreement=Agreement(5.0, 0.2)))
+    return numbers(lambda **known: GoodputServing(**known, slo=SLO(5.0, 0.2)))
 
 
 def test_between_priced_steps_times_are_straight():
@@ -62,7 +62,7 @@ def test_a_request_alone_waits_for_its_own_steps(quiet):
 
 @pytest.mark.slow
 def test_goodput_ends_at_a_limit_and_prices_good_tokens(agreed):
-    used = [agreed[f"agreement_{name}"] for name in ("ttft_s", "tpot_s", "prompts", "decodes")]
+    used = [agreed[f"slo_{SLO_SHARES[name]}"] for name in ("ttft_s", "tpot_s", "prompts", "decodes")]
     assert max(used) == pytest.approx(1, abs=1e-3)
     assert agreed["ttft_p99_s"] <= 5.0 * 1.001
     assert agreed["tokens_per_s"] == pytest.approx(agreed["requests_per_s"] * 257, rel=1e-9)
@@ -78,10 +78,10 @@ def test_what_the_host_takes_is_added_and_left_less_of_an_agreement(quiet):
     for name in ("ttft_s", "ttft_p99_s", "e2e_s", "e2e_p50_s"):
         assert later[name] == pytest.approx(quiet[name] + 1, rel=1e-12), name
     assert later["tpot_s"] == quiet["tpot_s"]
-    left = numbers(lambda **known: GoodputServing(**known, agreement=Agreement(1.0, 0.2)))
-    whole = numbers(lambda **known: GoodputServing(**known, agreement=Agreement(2.0, 0.2), request_overhead_s=1.0))
+    left = numbers(lambda **known: GoodputServing(**known, slo=SLO(1.0, 0.2)))
+    whole = numbers(lambda **known: GoodputServing(**known, slo=SLO(2.0, 0.2), request_overhead_s=1.0))
     assert whole["requests_per_s"] == pytest.approx(left["requests_per_s"], rel=1e-9)
-    assert whole["agreement_ttft_s"] == pytest.approx((left["agreement_ttft_s"] + 1) / 2, rel=1e-9)
+    assert whole["slo_ttft_ratio"] == pytest.approx((left["slo_ttft_ratio"] + 1) / 2, rel=1e-9)
 
 
 @pytest.mark.slow
@@ -100,9 +100,9 @@ def test_clumps_are_nobody_where_gaps_are_exponential():
 
 def test_wrong_agreements_are_refused_in_a_line():
     for override, words in (
-        ("workload.agreement.share=0.98", r"0\.5, 0\.9, 0\.99"),
-        ("workload.agreement.ttft_s=0", "ttft_s"),
-        ("workload.gap_cv=-1", "gap_cv"),
+        ("workload.slo.attainment=0.98", r"0\.5, 0\.9, 0\.99"),
+        ("workload.slo.ttft_s=0", "ttft_s"),
+        ("workload.arrival_cv=-1", "arrival_cv"),
     ):
         with pytest.raises(ConfigError, match=words) as error:
             check_plan(scenario_from_config("workload=goodput", "model=llama31_405b", "plan=serving_node", override))
@@ -114,7 +114,7 @@ def test_wrong_agreements_are_refused_in_a_line():
     ("work", "words"),
     [
         (lambda **known: ServingAtRate(**known, arrivals_per_s=1e4), "workload.arrivals_per_s = 1e+04 is"),
-        (lambda **known: GoodputServing(**known, agreement=Agreement(5.0, 1e-4)), "workload.agreement.tpot_s = 0.0001"),
+        (lambda **known: GoodputServing(**known, slo=SLO(5.0, 1e-4)), "workload.slo.tpot_s = 0.0001"),
     ],
 )
 def test_what_no_engine_keeps_is_infeasible_and_refused_in_a_line(work, words):
@@ -138,7 +138,7 @@ def test_what_engines_keep_is_feasible(agreed):
 @pytest.mark.slow
 def test_following_a_day_of_load_switches_replicas_off(agreed):
     """Twice what one replica is good for, then a tenth: three ways to pay for it, by hand."""
-    scenario = Scenario(cluster(16.0), GoodputServing(gpt3(), **LENGTHS, agreement=Agreement(5.0, 0.2)), PLAN)
+    scenario = Scenario(cluster(16.0), GoodputServing(gpt3(), **LENGTHS, slo=SLO(5.0, 0.2)), PLAN)
     good_for = agreed["requests_per_s"]
     table = hours(scenario, np.array([1.9 * good_for, 0.1 * good_for]))
     assert table["replicas"].tolist() == [2.0, 1.0]
@@ -150,7 +150,7 @@ def test_following_a_day_of_load_switches_replicas_off(agreed):
     assert told["peak"]["accelerator_hours"] == 64
     assert told["hourly"]["accelerator_hours"] == 48
     assert told["hourly"]["usd_accelerators"] == pytest.approx(0.75 * told["peak"]["usd_accelerators"], rel=0.05)
-    assert told["bought"]["usd_accelerators"] == told["peak"]["usd_accelerators"]
-    assert told["bought"]["kwh"] == pytest.approx(table["power_w"].sum() / 1e3)
+    assert told["owned"]["usd_accelerators"] == told["peak"]["usd_accelerators"]
+    assert told["owned"]["kwh"] == pytest.approx(table["power_w"].sum() / 1e3)
     with pytest.raises(ConfigError, match="no agreement"):
         hours(Scenario(cluster(16.0), ContinuousServing(gpt3(), **LENGTHS), PLAN), np.ones(2))

@@ -38,12 +38,12 @@ def test_other_words_are_left_alone(text):
 def test_units_are_taken_wherever_a_configuration_has_numbers():
     found = plain(compose([
         "experiment=train_gpt3_175b", "fabric.bandwidth_bytes_per_s=900GB/s", "facility.usd_per_j=0.1 $/kWh",
-        "facility.busy_ratio=85%", "objective.limits.time_s=8000ms", "objective.limits.capex_usd=$60M",
+        "facility.utilisation=85%", "objective.limits.time_s=8000ms", "objective.limits.capex_usd=$60M",
         "space.hardware.scale_up_bandwidth.low=100GB/s", "search.proof.seconds=2min",
     ]))  # fmt: skip
     assert found["cluster"]["network"]["scale_up"]["fabric"]["bandwidth_bytes_per_s"] == 9e11
     assert found["cluster"]["facility"]["usd_per_j"] == pytest.approx(0.1 / 3.6e6)
-    assert found["cluster"]["facility"]["busy_ratio"] == pytest.approx(0.85)
+    assert found["cluster"]["facility"]["utilisation"] == pytest.approx(0.85)
     assert found["objective"]["limits"] == {"time_s": 8.0, "capex_usd": 6e7, "provisioned_power_w": 1.4e6}
     assert found["space"]["hardware"]["scale_up_bandwidth"]["low"] == 1e11
     assert found["search"]["proof"]["seconds"] == 120.0

@@ -44,7 +44,7 @@ def oracle() -> GroupOracle:
 
 @pytest.fixture(scope="module")
 def trace(oracle: GroupOracle) -> Trace:
-    return Certified(pairs=64, explain=False).search(oracle, Wanted(GOAL), 0)
+    return Certified(convexity_samples=64, explain=False).search(oracle, Wanted(GOAL), 0)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: Checke
     deep.problem = deep.model.problem = dataclasses.replace(PROBLEM, scenario=scenario)
     there = copy.copy(model)  # the same programs: the scenario is an argument of both
     there.asked = asked
-    trace = Certified(pairs=64, explain=False).search(deep, Wanted(GOAL), 0)
+    trace = Certified(convexity_samples=64, explain=False).search(deep, Wanted(GOAL), 0)
     assert trace.evidence is not None
     counts = {name: len(next(iter(columns.values()))) for name, columns in trace.evidence.tables.items()}
     stored = trace.evidence.header | {"counts": counts}, trace.evidence.tables
@@ -257,10 +257,12 @@ def test_a_proof_of_what_rounding_moves_is_refused(stored: Stored, monkeypatch):
     told = answer_of((forged, tables), CheckedModel(asked), asked)
     assert told.startswith("not verified: row goal is not proven: rounding: its log is off by")
     assert "sub at test_verification.py" in told
-    trace = Certified(pairs=64, explain=False, seconds=20).run(dataclasses.replace(PROBLEM, objective=objective), 0)
+    trace = Certified(convexity_samples=64, explain=False, seconds=20).run(
+        dataclasses.replace(PROBLEM, objective=objective), 0
+    )
     assert not trace.certificate.certified
     assert trace.certificate.bound is None
-    assert trace.claim.startswith("best found, no proof: not proven: goal: rounding")
+    assert trace.claim.startswith("heuristic solution, no certificate: not proven: goal: rounding")
 
 
 def test_folders_without_a_proof_are_told_in_one_line(tmp_path, capsys):

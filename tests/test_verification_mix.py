@@ -46,7 +46,7 @@ PROBLEMS = {"short": problem(9.0, 512.0, 96.0), "small": problem(20.0, 1024.0, 4
 
 def mix_of(how: str, relative: bool = False) -> Mix:
     entries = {"short": MixEntry(weight=2.0), "small": MixEntry()}
-    return Mix(entries, how=how, relative=relative, gap=2e-3, pairs=64).bound(PROBLEMS)
+    return Mix(entries, aggregate=how, relative=relative, gap=2e-3, convexity_samples=64).bound(PROBLEMS)
 
 
 def asked_by(mix: Mix) -> AskedMix:

@@ -12,7 +12,7 @@ from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
-from codesign.search import Certified, Problem, Whole
+from codesign.search import Certified, Integer, Problem
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.held import Held
@@ -72,7 +72,9 @@ def test_whole_lanes_of_a_served_model():
     """The bandwidth is a whole number of lanes, as good as the best of all whole numbers priced one by one."""
     space = DesignSpace({"tp": [8, 16], "micro_batch": [4, 16]}, {"up": Continuous(UP, 100e9, 900e9)})
     problem = Problem(serving(), space, Objective("usd_per_million_tokens", limits={"tpot_s": 0.03}))
-    trace = Whole({"up": 75e9}, Certified(gap=1e-5, pairs=8, block=16, explain=False)).run(problem, 0)
+    trace = Integer({"up": 75e9}, Certified(gap=1e-5, convexity_samples=8, batch_size=16, explain=False)).run(
+        problem, 0
+    )
     lanes = trace.points["up"] / 75e9
     assert lanes == pytest.approx(np.round(lanes), abs=1e-12)
     assert trace.certificate.certified
@@ -95,8 +97,8 @@ def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
     space = DesignSpace({"tp": [8, 16], "micro_batch": [4, 16]}, hardware)
     problem = Problem(serving(), space, Objective("usd_per_million_tokens", limits={"tpot_s": 0.05}))
     listed = [4.0, 8.0, 16.0]
-    proof = Certified(gap=1e-5, pairs=8, block=16, explain=False)
-    trace = Whole({}, proof, {"domain": listed}).run(problem, 0)
+    proof = Certified(gap=1e-5, convexity_samples=8, batch_size=16, explain=False)
+    trace = Integer({}, proof, {"domain": listed}).run(problem, 0)
     assert trace.certificate.certified
     assert trace.points["domain"][0] in listed
     best = []
@@ -114,7 +116,7 @@ def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
         if progress.stage.startswith("2 of 3"):
             raise KeyboardInterrupt
 
-    cut = Whole({}, proof, {"domain": listed}).run(problem, 0, impatient)
+    cut = Integer({}, proof, {"domain": listed}).run(problem, 0, impatient)
     assert "interrupted" in cut.claim
     assert cut.certificate.bound is None  # nothing is known of the third
     assert 16.0 not in cut.points["domain"]
@@ -123,19 +125,19 @@ def test_listed_values_need_no_convexity_and_the_best_of_them_is_found():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Whole({}), "1 to 10 variables"),
-        (lambda: Whole({"up": -1.0}), "must be a positive number"),
-        (lambda: Whole({}, values={"up": []}), "non-empty list"),
-        (lambda: Whole({"up": 1.0}, values={"up": [2.0]}), "leave one of them out"),
-        (lambda: Whole({}, values={"up": [float(i) for i in range(2000)]}), "at most 1000"),
+        (lambda: Integer({}), "1 to 10 variables"),
+        (lambda: Integer({"up": -1.0}), "must be a positive number"),
+        (lambda: Integer({}, allowed_values={"up": []}), "non-empty list"),
+        (lambda: Integer({"up": 1.0}, allowed_values={"up": [2.0]}), "leave one of them out"),
+        (lambda: Integer({}, allowed_values={"up": [float(i) for i in range(2000)]}), "at most 1000"),
         (
-            lambda: Whole({"upp": 1.0}).run(
+            lambda: Integer({"upp": 1.0}).run(
                 Problem(serving(), DesignSpace({}, {"up": Continuous(UP, 1e11, 9e11)}), Objective("time_s")), 0
             ),
             "did you mean 'up'",
         ),
         (
-            lambda: Whole({}, values={"devices": [16.0, 32.0]}).run(
+            lambda: Integer({}, allowed_values={"devices": [16.0, 32.0]}).run(
                 Problem(serving(), DesignSpace({}, {"devices": Continuous(DEVICES, 8, 64)}), Objective("time_s")), 0
             ),
             "changes which plans are legal: list it in space.plan instead",

@@ -10,7 +10,7 @@ from builders import training
 from codesign.commands.evidence_files import read_evidence, write_evidence
 from codesign.commands.verify import _check_frame
 from codesign.report.run_folder import RunFolder
-from codesign.search import Certified, Problem, Trace, Whole
+from codesign.search import Certified, Integer, Problem, Trace
 from codesign.study.design_space import Continuous, DesignSpace, Ratio
 from codesign.study.objective import Objective
 from codesign.verification import Asked, Refuted, coverage, derivation_of, verify
@@ -36,7 +36,7 @@ ASKED = Asked(
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return Whole(UNITS, Certified(pairs=8, block=64, explain=False), VALUES).run(PROBLEM, 0)
+    return Integer(UNITS, Certified(convexity_samples=8, batch_size=64, explain=False), VALUES).run(PROBLEM, 0)
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +105,14 @@ def test_a_combination_dropped_is_named(stored, model):
     nodes = tables["nodes"]
     less = kept(stored, (nodes["low.up"] != 1) | (nodes["low.ddr"] != 0))
     told = answer_of(*less, model)
-    assert told == "not verified: search.values: 1 of 6 combinations are in no node; the first: ddr 0.5, up 4.5e+11"
+    assert (
+        told
+        == "not verified: search.allowed_values: 1 of 6 combinations are in no node; the first: ddr 0.5, up 4.5e+11"
+    )
     held = header["held"] | {"up": header["held"]["up"][:2]}
     less = kept(stored, nodes["low.up"] < 2)
     told = answer_of(less[0] | {"held": held}, less[1], model)
-    assert told == "not verified: search.values.up: the certificate has other values than the study"
+    assert told == "not verified: search.allowed_values.up: the certificate has other values than the study"
     one = np.arange(len(nodes["number"])) != 3
     told = answer_of(*kept(stored, one), model)
     assert "legal plans are in no node; the first: pp " in told
@@ -133,7 +136,7 @@ def test_values_that_decide_which_plans_are_legal_are_not_taken_for_covered():
     count = Continuous("cluster.device_count", 512.0, 4096.0)
     space = DesignSpace(SPACE.plan, {"devices": count})
     asked = dataclasses.replace(ASKED, space=space, values={"devices": [1024.0, 2048.0]}, units={})
-    with pytest.raises(Refuted, match=r"search.values.devices decides which plans are legal"):
+    with pytest.raises(Refuted, match=r"search.allowed_values.devices decides which plans are legal"):
         coverage._same_rules(asked)
 
 
@@ -150,8 +153,8 @@ def test_a_best_design_between_whole_numbers_or_listed_values_is_refused(stored,
     header, tables = stored
     claim = header["claim"]
     for change, words in (
-        ({"hbm": claim["design"]["hbm"] + 4e9}, "of search.units.hbm, not whole"),
-        ({"up": claim["design"]["up"] * 1.1}, "is not listed in search.values.up"),
+        ({"hbm": claim["design"]["hbm"] + 4e9}, "of search.step.hbm, not whole"),
+        ({"up": claim["design"]["up"] * 1.1}, "is not listed in search.allowed_values.up"),
     ):
         told = answer_of(header | {"claim": claim | {"design": claim["design"] | change}}, tables, model)
         assert told.startswith("not verified: best design: ")

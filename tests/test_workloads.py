@@ -193,7 +193,7 @@ def test_no_layers_no_time():
 def test_one_tensor_rank_has_no_tensor_traffic():
     plan = Plan(pp=4.0, sequence_parallel=1.0)
     assert float(evaluate(training(64.0, plan)).breakdown_s["tp"]) == 0.0
-    staged = dataclasses.replace(training(64.0, plan).workload, staged_collectives=True)
+    staged = dataclasses.replace(training(64.0, plan).workload, copy_before_collective=True)
     assert float(evaluate(Scenario(cluster(64.0), staged, plan)).breakdown_s["tp"]) == 0.0
 
 
@@ -261,7 +261,7 @@ def test_options_of_the_runtime_cost_what_they_say():
     assert single["optimizer"] > base["optimizer"]  # the launches
     np.testing.assert_allclose(single["optimizer"] - base["optimizer"], (16 * 6 - 1) * 4e-6, rtol=1e-6)
 
-    staged = times(dataclasses.replace(job, staged_collectives=True))
+    staged = times(dataclasses.replace(job, copy_before_collective=True))
     volume = 2 * 1024 * 2048 * 2.0  # read and written, bf16
     passes = 4 * 16 * 32 / 2  # all-reduces a layer, layers, micro-batches of two replicas
     np.testing.assert_allclose(staged["tp"] - base["tp"], passes * (4e-6 + volume / (0.8 * 3.35e12)), rtol=1e-6)
@@ -272,7 +272,7 @@ def test_options_of_the_runtime_cost_what_they_say():
     redone = [times(dataclasses.replace(job, model=m), Plan(recompute="full")) for m in (model, stop)]
     np.testing.assert_allclose(redone[0]["recompute"], redone[1]["recompute"], rtol=1e-12)
 
-    cut, whole = (times(job, Plan(tp=4.0, pp=2.0, scatter_sends=choice)) for choice in (1.0, 0.0))
+    cut, whole = (times(job, Plan(tp=4.0, pp=2.0, scatter_gather_p2p=choice)) for choice in (1.0, 0.0))
     assert cut["pp"] < whole["pp"]
     assert cut["tp"] > whole["tp"]
 

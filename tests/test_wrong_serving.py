@@ -21,8 +21,8 @@ HEADER = "arrival_s,input_tokens,output_tokens\n"
 CLOSED = "workload=continuous"
 TYPED = {
     "prompts fill the step": (
-        ("evaluate", CLOSED, "plan.micro_batch=512", "plan.chunk=64"),
-        ("16.03 times as many", "take plan.chunk of 1048 or more", "plan.micro_batch of 31 or fewer"),
+        ("evaluate", CLOSED, "plan.micro_batch=512", "plan.token_budget=64"),
+        ("16.03 times as many", "take plan.token_budget of 1048 or more", "plan.micro_batch of 31 or fewer"),
     ),
     "a trace with text": (
         ("simulate", CLOSED, "plan.micro_batch=64", "--trace", "text.csv"),
@@ -39,11 +39,11 @@ ASKED = {
         ("times the 4.281 that the engines sustain", "ask for 4.2 or fewer", "or more accelerators"),
     ),
     "tokens faster than a step": (
-        ("workload=goodput", "workload.agreement.tpot_s=0.0001"),
+        ("workload=goodput", "workload.slo.tpot_s=0.0001"),
         ("99.8% below the", "alone on the engine: allow", "faster memory, more tensor ranks"),
     ),
     "first token before a step": (
-        ("workload=goodput", "workload.agreement.ttft_s=0.1"),
+        ("workload=goodput", "workload.slo.ttft_s=0.1"),
         ("below the", "alone on the engine: allow", "more tokens a step, shorter prompts"),
     ),
 }
@@ -95,7 +95,7 @@ def test_a_space_of_training_is_no_space_to_serve_in(capsys, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
     plans = study_from_config("space=serving_chip", *words, "space.plan.tp=[8]").problem
     distinct = distinct_plans([plans.scenario], plans.space, plans.space.plans(plans.scenario))
-    assert set(distinct["chunk"]) == {64}  # static batches have none: one of them is enough
+    assert set(distinct["token_budget"]) == {64}  # static batches have none: one of them is enough
 
 
 SMALL = ("model=llama31_70b", "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "plan.pp=1")

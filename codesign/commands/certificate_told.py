@@ -13,7 +13,7 @@ from ..core.json_io import dumps
 from ..core.pareto_tools import knee
 from ..core.yaml_io import is_mapping
 from ..report.run_folder import PLAN_PREFIX, RunFolder
-from ..search import AbstractSearch, Amortised, Certified, GridThenProof, Inverse, Mix, Pareto, Robust, Whole
+from ..search import AbstractSearch, Amortised, Certified, GridThenProof, Integer, Inverse, Mix, Pareto, Robust
 from ..search.base import CERTIFIED
 from ..search.certificate import Binding, Certificate, ProvenFront
 from ..search.claims import LATE, claim_of_best, claim_of_front, claim_of_mix, claim_of_none, claim_of_whole, closed
@@ -47,8 +47,8 @@ def claim_anew(study: Study, own: Certificate, counts: dict[str, Any]) -> str:
     elif isinstance(search, Mix):
         text = claim_of_mix(own, plans, search.gap)
     elif own.best is not None:
-        text = claim_of_whole(own) if isinstance(search, Whole) else claim_of_best(own, plans)
-    elif (isinstance(search, Whole) and own.infeasible is None) or (
+        text = claim_of_whole(own) if isinstance(search, Integer) else claim_of_best(own, plans)
+    elif (isinstance(search, Integer) and own.infeasible is None) or (
         isinstance(search, Amortised) and search.proof is None
     ):
         text = own.reason
@@ -124,7 +124,7 @@ def _check_methods(study: Study, folder: RunFolder) -> None:
         known = (name,) if isinstance(study.search, kind) else known
     if isinstance(study.search, Pareto):
         known = ("pareto", "certified")
-    if isinstance(study.search, Whole):
+    if isinstance(study.search, Integer):
         known = ("whole", "real", "certified")
     for name in dict.fromkeys(folder.designs["method"]):
         if name not in known and not isinstance(study.search, GridThenProof | Amortised):

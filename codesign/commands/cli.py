@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, cast
 
 from ..core.deep_stack import roomy
+from ..core.earlier_names import current_command
 from ..core.errors import CodesignError, ConfigError, is_text, suggestion
 from ..core.terminal_encoding import lenient_output
 from . import evidence_commands
@@ -87,6 +88,7 @@ def _dispatch(words: list[str]) -> int:
     top = parser()
     actions = top._subparsers._group_actions if top._subparsers else []
     commands: dict[str, argparse.ArgumentParser] = dict(actions[0].choices or {})
+    words = [current_command(words[0]), *words[1:]]
     if not words[0].startswith("-") and words[0] not in commands:
         raise ConfigError(f"{words[0]!r} is no command{suggestion(words[0], commands)}")
     known, unknown = top.parse_known_args(words)
@@ -277,7 +279,7 @@ def _check(options: argparse.Namespace) -> int:
     prepare_jax()
     found = chosen(options.names)
     if not found:
-        print("no plug-in brings a component: `codesign new KIND NAME` writes one")
+        print("no plug-in brings a component: `codesign scaffold KIND NAME` writes one")
     wrong = 0
     for name, cls in found.items():
         lines = broken(cls)
@@ -293,16 +295,16 @@ FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "list": _list,
     "report": _report,
     "explore": _explore,
-    "query": _query,
+    "sql": _query,
     "export": _export,
     "verify": _verify,
     "simulate": _simulate,
-    "day": _day,
+    "autoscale": _day,
     "calibrate": evidence_commands.calibrate,
     "train-amortised": evidence_commands.train_amortised,
     "validate": evidence_commands.validate,
-    "new": _new,
-    "check": _check,
+    "scaffold": _new,
+    "check-plugin": _check,
     "reproduce": evidence_commands.reproduce,
 }
 

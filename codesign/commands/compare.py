@@ -148,7 +148,7 @@ def show(found: Comparison, out: Console, explained: Sequence[Explanation] = ())
         share = f"{wins:.0%}" if wins is not None and wins == wins else ""
         table.add_row(
             f"{row['candidate']}" + (f"\n{row['device']}" if row.get("differs") else ""), *cells, share,
-            f"{row['devices']:g} devices, {row['plan']}\n{row['binds'].replace('; ', ', ')}",
+            f"{row['devices']:g} devices, {row['plan']}\n{row['active_constraints'].replace('; ', ', ')}",
         )  # fmt: skip
     out.print(table)
     if explained:
@@ -160,7 +160,7 @@ def show(found: Comparison, out: Console, explained: Sequence[Explanation] = ())
             out.print(f"{row['candidate']}, {row['device']}: {row['differs']}", highlight=False)
 
 
-LAST_COLUMNS = (("best in\ndraws", "wins"), ("plan, what binds", "plan, what binds"))
+LAST_COLUMNS = (("best in\ndraws", "wins"), ("plan,\nactive constraints", "plan, active constraints"))
 HEADS = {
     "usd_per_million_tokens": "$/M {}s", "joules_per_token": "J/{}", "ttft_s": "TTFT", "tpot_s": "TPOT",
     "time_s": "step", "capex_usd": "capex", "tokens_per_s_per_device": "{}s/s\na device", "tokens_per_s": "{}s/s",

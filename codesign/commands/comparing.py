@@ -11,12 +11,13 @@ import pandas as pd
 from ..config import Study
 from ..config.as_sold import device_name, differences
 from ..config.groups import expand
+from ..core.earlier_names import say_once
 from ..core.errors import CodesignError, ConfigError
 from ..core.interval_text import OF_THE_LOAD
 from ..core.jax_typed import asarray
 from ..core.yaml_io import is_mapping
 from ..model.metrics import Account
-from ..model.ownership import Rented
+from ..model.ownership import Cloud
 from ..model.workloads.words import OTHERS
 from ..report.side_by_side import METRICS, Comparison
 from ..search.logarithms import refuse_without_logarithm
@@ -32,7 +33,7 @@ from .setup import prepare_jax
 from .terminal import plan_text, texts
 from .turning import priced_anew
 
-ALONG = "along="
+ALONG, EARLIER = "sweep=", "along="
 CAPITAL = "capex_usd"  # of what is rented it is the landlord's affair
 Tell = Callable[[str], None]
 
@@ -44,7 +45,7 @@ def _silent(_: str) -> None:
 def compare(*overrides: str, tell: Tell = _silent) -> Comparison:
     """The best design of each combination of listed values: `compare("accelerator=h200,b200", "model=llama31_70b")`.
 
-    Overrides are those of `codesign compare`, `along=KEY:VALUE,VALUE` among them.
+    Overrides are those of `codesign compare`, `sweep=KEY:VALUE,VALUE` among them.
 
     Raises:
         ConfigError: an override that no candidate could take, or nothing that is listed.
@@ -64,6 +65,9 @@ def without_along(overrides: Sequence[str]) -> tuple[list[str], tuple[str, tuple
     Raises:
         ConfigError: it cannot be read.
     """
+    if any(text.startswith(EARLIER) for text in overrides):
+        say_once(EARLIER, ALONG)
+        overrides = [ALONG + text.removeprefix(EARLIER) if text.startswith(EARLIER) else text for text in overrides]
     asked = [text for text in overrides if text.startswith(ALONG)]
     rest = [text for text in overrides if not text.startswith(ALONG)]
     if not asked:
@@ -71,7 +75,7 @@ def without_along(overrides: Sequence[str]) -> tuple[list[str], tuple[str, tuple
     key, colon, values = asked[-1].removeprefix(ALONG).partition(":")
     levels = tuple(value.strip() for value in values.split(",") if value.strip())
     if not (key and colon and levels) or len(asked) > 1 or "=" in key:
-        raise ConfigError(f"{asked[-1]}: one key and its values, as in along=objective.limits.tpot_s:0.02,0.03,0.05")
+        raise ConfigError(f"{asked[-1]}: one key and its values, as in sweep=objective.limits.tpot_s:0.02,0.03,0.05")
     return rest, (key, levels)
 
 
@@ -195,7 +199,7 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
         return {"feasible": False, "why": candidate.why, "objective": np.nan}
     words = candidate.study.scenario.workload.words
     objective = candidate.study.objective
-    rented = isinstance(candidate.scenario.cluster.facility.ownership, Rented)
+    rented = isinstance(candidate.scenario.cluster.facility.ownership, Cloud)
     asked = {objective.goal, *objective.limits, *objective.floors}
     told = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
     numbers = {name: float(best[name]) for name in (*told, *(name for name in OF_THE_LOAD if name in best))}
@@ -203,7 +207,8 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     return {
         "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,
         "tokens_per_s_per_device": float(best["tokens_per_s"]) / devices,
-        "plan": plan_text(best.drop("var.device_count", errors="ignore"), words), "binds": str(best["binds"]),
+        "plan": plan_text(best.drop("var.device_count", errors="ignore"), words),
+        "active_constraints": str(best["active_constraints"]),
     }  # fmt: skip
 
 

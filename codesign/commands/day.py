@@ -1,4 +1,4 @@
-"""`codesign day`: how many replicas of a design, of each pool, run in which hour, and what following the load saves."""
+"""`codesign autoscale`: replicas of a design, of each pool, by the hour, and what following the load saves."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ __all__ = ["day", "day_of_design", "hours"]
 FOLDER = "day"  # in the run's
 WAYS = {
     "peak": "all replicas on all day",
-    "bought": "replicas follow the load, all are owned",
+    "owned": "replicas follow the load, all are owned",
     "hourly": "replicas follow the load, paid by the hour",
 }
 

@@ -79,7 +79,7 @@ def _of_two(scenario: Scenario, rate: float, one: Size) -> Size:
     """The fewest of both pools at a rate: decodes first, since who finds no place there has a late first token."""
     work = scenario.workload
     assert isinstance(work, AbstractGoodputServing)
-    agreed, share = work.agreement, f"p{100 * work.agreement.share:.0f}"
+    agreed, share = work.slo, f"p{100 * work.slo.attainment:.0f}"
 
     def kept(size: Size, name: str, part: str, limit: float) -> bool:
         found = served(scenario, rate, size)
@@ -87,11 +87,11 @@ def _of_two(scenario: Scenario, rate: float, one: Size) -> Size:
 
     decode = one.decode * _fewest(
         lambda count: kept(Size(count * one.decode, one.prefill), "tpot", "decodes", float(agreed.tpot_s)),
-        f"workload.agreement.tpot_s = {float(agreed.tpot_s):g}",
+        f"workload.slo.tpot_s = {float(agreed.tpot_s):g}",
     )
     prefill = one.prefill * _fewest(
         lambda count: kept(Size(decode, count * one.prefill), "ttft", "prompts", float(agreed.ttft_s)),
-        f"workload.agreement.ttft_s = {float(agreed.ttft_s):g}",
+        f"workload.slo.ttft_s = {float(agreed.ttft_s):g}",
     )
     return Size(decode, prefill)
 

@@ -135,7 +135,7 @@ def _columns(
         each(f"J/{item}", "joules_per_token", lambda row: f"{row['joules_per_token']:.3g}", LATER),
         each("HBM used", "usage.hbm", lambda row: share_text(row["usage.hbm"]), LATER),
         each("DDR used", "usage.ddr", lambda row: share_text(row["usage.ddr"]), LAST),
-        each("what binds", "binds", _binds, LAST, most=BINDS_WIDTH, left=True),
+        each("active constraints", "active_constraints", _binds, LAST, most=BINDS_WIDTH, left=True),
         *_counted(rows),
     ]  # fmt: skip
     return [one for one in columns if any(one.cells)]
@@ -156,7 +156,7 @@ def _rate_of_device(row: Any) -> str:
 
 
 def _binds(row: Any) -> str:
-    told = ", ".join(text for text in str(row["binds"]).split("; ") if " of time" not in text) or "nothing"
+    told = ", ".join(text for text in str(row["active_constraints"]).split("; ") if " of time" not in text) or "nothing"
     return told if row["feasible"] else f"not feasible: {told}"
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..core.earlier_names import CLAIM_COLUMNS
 from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from .lazy_import import later
@@ -19,9 +20,11 @@ def calibrate(options: argparse.Namespace) -> int:
 
     aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
-    if options.few:
+    if options.few_shot:
         if options.intervals or not options.out:
-            raise ConfigError("calibrate: --few needs --out DIR, a folder of its own, and goes without --intervals")
+            raise ConfigError(
+                "calibrate: --few-shot needs --out DIR, a folder of its own, and goes without --intervals"
+            )
         return _calibrate_few(options)
     out = options.out or str(conf_dir() / "calibration")
     only = tuple(name.strip() for name in options.only.split(",") if name.strip())
@@ -95,7 +98,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
     prepare_jax()
     names = options.names or ["all"]
-    columns = ("experiment", "claim", "paper", "model", "error", "bar", "kind", "standing", "ok")
+    columns = ("experiment", "claim", "paper", "model", "error", "tolerance", "evidence", "provenance", "ok")
     started = time.perf_counter()
 
     def told(name: str, found: list[dict[str, Any]]) -> None:
@@ -108,7 +111,7 @@ def reproduce(options: argparse.Namespace) -> int:
         spent = time.perf_counter() - started
         print(f"{name}: {len(found)} claims{bars} ({spent:.0f} s so far)", file=sys.stderr, flush=True)
         if not options.json:
-            _print_rows(found, columns, {"error", "bar"}, as_json=False)
+            _print_rows(found, columns, {"error", "tolerance"}, as_json=False)
 
     rows = later("evidence.reproduction", "reproduce")(names, told)
     if options.reports:
@@ -116,7 +119,8 @@ def reproduce(options: argparse.Namespace) -> int:
             print(page, file=sys.stderr)
     counts = later("evidence.reproduction", "summary")(rows)
     if options.json:
-        print(dumps({"claims": rows, "summary": counts}, indent=2))
+        earlier = [row | {old: row[new] for old, new in CLAIM_COLUMNS.items() if new in row} for row in rows]
+        print(dumps({"claims": earlier, "summary": counts}, indent=2))
     else:
         shown = later("evidence.reproduction", "summary_rows")(counts)
         _print_rows(shown, tuple(shown[0]), {"median error"}, as_json=False)

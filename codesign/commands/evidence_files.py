@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.atomic_files import frame_bytes, write_files
+from ..core.earlier_names import SCHEMA, current_name, migrated
 from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from ..core.untrusted_io import checksum, read_frame, read_json
@@ -30,7 +31,7 @@ def write_evidence(evidence: Evidence, folder: Path) -> None:
     write_files(files | {target / HEADER: dumps(header, indent=1)})
 
 
-def read_evidence(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
+def read_evidence(folder: Path, schema: int = SCHEMA) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
     """(header, tables) as they stand; None where the folder has none.
 
     Raises:
@@ -51,7 +52,9 @@ def read_evidence(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.
         tables[name] = {str(column): frame[column].to_numpy() for column in frame}
         if noted is not None and not _is_noted(tables[name], noted.get(name)):
             raise ConfigError(f"{str(path)!r} is not the table that {HEADER} tells of")
-    return header, tables
+    if schema < SCHEMA:
+        tables = {name: {current_name(key): value for key, value in table.items()} for name, table in tables.items()}
+    return migrated(header, schema), tables
 
 
 def _is_noted(table: dict[str, np.ndarray], noted: Any) -> bool:

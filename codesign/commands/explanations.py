@@ -22,11 +22,11 @@ COLUMNS = {
     "rank": "rank of the design in the run, best first",
     "job": "number of the job in the multirun",
     "plan": "how the job is laid out on the devices, in the abbreviations below; usual values are left out",
-    "binds": "limits and memories that hold the design back, with their used share",
+    "active_constraints": "limits and memories that hold the design back, with their used share",
     "counts": "switches, cables and tiers that the network of each level needs",
     "candidate": "combination of the listed values, named by what differs",
     "wins": "share of joint draws of the model's errors in which this candidate is the best",
-    "plan, what binds": "devices and plan, then what holds the design back, with the largest parts of its time",
+    "plan, active constraints": "devices and plan, then what holds the design back, with the largest parts of its time",
 }
 """Columns that show no metric."""
 

@@ -30,7 +30,7 @@ def exported(run: Path | str, to: str, design: int = 1, *, anyway: bool = False)
         run: its folder.
         to: one of `TARGETS`.
         design: rank of the design.
-        anyway: export a design that breaks a limit of its study too, with a comment that says so.
+        anyway: export a design that violates a limit of its study too, with a comment that says so.
 
     Raises:
         ConfigError: no such run, design or target, a design that breaks a limit, or a plan that the target cannot run.

@@ -7,8 +7,8 @@ from ..core.errors import ConfigError
 from .export_command import Command
 from .export_plan import CONTINUOUS, Deployment
 
-DEGREES = ("tp", "pp", "cp", "ep", "attention_dp", "micro_batch", "chunk")
-POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_chunk")
+DEGREES = ("tp", "pp", "cp", "ep", "attention_dp", "micro_batch", "token_budget")
+POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ def engines(found: Deployment) -> list[EngineGroup]:
         raise ConfigError(f"export: attention_dp = {of('attention_dp')} does not divide tp = {of('tp')}")
     decode = EngineGroup(
         role="decode" if pool else "", count=max(found.replicas // of("ep"), 1), tp=of("tp"), pp=of("pp"), cp=of("cp"),
-        sharing=of("ep"), groups=of("attention_dp"), sequences=of("micro_batch"), chunk=of("chunk"),
+        sharing=of("ep"), groups=of("attention_dp"), sequences=of("micro_batch"), chunk=of("token_budget"),
     )  # fmt: skip
     if not pool:
         return [decode]
@@ -74,7 +74,7 @@ def engines(found: Deployment) -> list[EngineGroup]:
         role="prefill", count=max(pool // ranks, 1), tp=of("prefill_tp"), pp=of("prefill_pp"), cp=1,
         sharing=of("prefill_ep"), groups=of("prefill_attention_dp"),
         sequences=of("prefill_pp") * of("prefill_attention_dp"),  # a prompt a stage and group
-        chunk=of("prefill_chunk") or of("chunk"),
+        chunk=of("prefill_token_budget") or of("token_budget"),
     )  # fmt: skip
     return [prefill, decode]
 

@@ -151,7 +151,7 @@ def _memory(found: Deployment, command: Command) -> None:
 def _recompute(found: Deployment, command: Command) -> None:
     """Selective is the attention core; full keeps a layer's input."""
     level = found.of("recompute")
-    command.taken.update({"recompute", "shard_checkpoints"})
+    command.taken.update({"recompute", "partition_activations"})
     if level == 1:
         command.add("--recompute-granularity", "selective")
         command.add("--recompute-modules", "core_attn")
@@ -160,7 +160,7 @@ def _recompute(found: Deployment, command: Command) -> None:
         command.add("--recompute-method", "uniform")
         command.add("--recompute-num-layers", 1)
         scattered = found.of("sequence_parallel") and found.of("tp") > 1
-        if found.of("shard_checkpoints") and found.of("tp") > 1 and not scattered:
+        if found.of("partition_activations") and found.of("tp") > 1 and not scattered:
             command.add("--distribute-saved-activations")
 
 

@@ -23,7 +23,7 @@ CONTINUOUS = (
 SERVED = ("Serving", *CONTINUOUS)
 TRAINED = ("Training", "TrainingRun")
 LIMIT_PREFIX = "limit."  # of columns with used shares
-UNCHANGED = ("device_count", "prefill_load")  # said elsewhere, or no choice of an engine's
+UNCHANGED = ("device_count", "prefill_max_utilisation")  # said elsewhere, or no choice of an engine's
 PUBLISHED = re.compile(r"config\.json of ([\w-]+/[\w.-]*\w)")  # in the first lines of conf/model/NAME.yaml
 
 

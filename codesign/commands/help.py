@@ -22,11 +22,11 @@ class CommandHelp(NamedTuple):
 
 GROUPS = {
     "choose and design": ("list", "evaluate", "compare", "optimize", "explore"),
-    "read a run": ("report", "query"),
+    "read a run": ("report", "sql"),
     "check the answer": ("verify", "validate", "reproduce"),
-    "launch and operate": ("export", "simulate", "day"),
+    "launch and operate": ("export", "simulate", "autoscale"),
     "fit to measurements": ("calibrate", "train-amortised"),
-    "extend": ("new", "check"),
+    "extend": ("scaffold", "check-plugin"),
 }
 """Commands by what a user wants to do."""
 
@@ -88,7 +88,7 @@ COMMANDS = {
                 "codesign evaluate --from 'vllm serve meta-llama/Llama-3.1-70B -tp 8 --max-num-seqs 64'",
                 "the plan of a launch command of vLLM or SGLang",
             ),
-            ("codesign evaluate model=hub model.path=config.json", "a model as model hubs publish it"),
+            ("codesign evaluate model=hf_config model.path=config.json", "a model as model hubs publish it"),
             ("codesign evaluate framework=megatron", "with what a training framework was measured to add"),
             ("codesign evaluate fabric=scin collective=scin_inq", "sums inside the switch, quantised"),
             ("codesign evaluate workload=images accelerator=h100_sxm", "images from a diffusion transformer"),
@@ -110,11 +110,11 @@ COMMANDS = {
             ),
             (
                 "codesign compare accelerator=h200,b200 model=llama31_405b workload=serving_fp8 "
-                "along=objective.limits.tpot_s:30ms,40ms,60ms",
+                "sweep=objective.limits.tpot_s:30ms,40ms,60ms",
                 "who is best along a limit, a budget or any number",
             ),
             (
-                "codesign compare accelerator=h100_sxm,b200 ownership=bought,rented model=llama31_70b workload=serving",
+                "codesign compare accelerator=h100_sxm,b200 ownership=on_premises,cloud workload=serving",
                 "buying (interest, resale, upkeep, staff) against renting by the hour",
             ),
             (
@@ -142,7 +142,7 @@ COMMANDS = {
                 "objective.limits.tpot_s=50ms",
                 "the cheapest way to serve with a catalogue product",
             ),
-            ("codesign optimize model=llama31_70b mode=design", "hardware is designed, not bought: its numbers vary"),
+            ("codesign optimize model=llama31_70b hardware=free", "hardware is designed, not bought: its numbers vary"),
             ("codesign optimize search=pareto", "a front of time against cost, each point with a proof"),
             (
                 "codesign optimize search=inverse search.variable=scale_up_bandwidth objective.limits.time_s=4",
@@ -184,7 +184,10 @@ COMMANDS = {
             ("codesign optimize experiment=folded_clos", "switches between 8,192 devices: radix, tiers, count"),
             ("codesign optimize experiment=lumorph_rack", "a reconfigurable photonic rack instead of NVLink"),
             ("codesign optimize experiment=busy_node", "a node whose links carry other traffic too"),
-            ("codesign optimize residual=learned", "kernel times corrected by learned factors; proofs still hold"),
+            (
+                "codesign optimize kernel_correction=learned",
+                "kernel times corrected by learned factors; proofs still hold",
+            ),
         ),
         OVERRIDE_NOTES,
     ),
@@ -212,7 +215,7 @@ COMMANDS = {
             ("codesign report RUN RUN", "two runs on one page"),
         ),
     ),
-    "query": CommandHelp(
+    "sql": CommandHelp(
         "query the tables of a run in SQL",
         (
             "Runs one SELECT on the designs of a run, on its operations and elasticities,",
@@ -220,17 +223,17 @@ COMMANDS = {
             "their columns. Shows the first rows; --csv writes all of them.",
         ),
         (
-            ("codesign query RUN", "tables and columns"),
+            ("codesign sql RUN", "tables and columns"),
             (
-                "codesign query RUN 'select \"var.tp\", min(time_s) from designs where feasible group by 1'",
+                "codesign sql RUN 'select \"var.tp\", min(time_s) from designs where feasible group by 1'",
                 "the best time for each degree of tensor parallelism",
             ),
             (
-                "codesign query RUN 'select first, seconds from chunks order by seconds desc limit 5'",
+                "codesign sql RUN 'select first, seconds from chunks order by seconds desc limit 5'",
                 "the slowest chunks of a grid",
             ),
             (
-                "codesign query RUN 'select kind, count(*), min(log_goal) from kept group by kind'",
+                "codesign sql RUN 'select kind, count(*), min(log_goal) from kept group by kind'",
                 "what the chunks of a grid keep",
             ),
         ),
@@ -297,14 +300,14 @@ COMMANDS = {
             ("codesign simulate RUN --trace FILE.csv", "recorded arrivals and lengths"),
         ),
     ),
-    "day": CommandHelp(
+    "autoscale": CommandHelp(
         "plan replicas by the hour for a day of load",
         (
             "Says how many replicas of a design run in each hour of a load curve under the",
             "latency limits, of each pool where there are two, and what following the load",
             "saves in energy and money against running all of them all day.",
         ),
-        (("codesign day RUN --load FILE", "a run of workload=goodput through a day of load"),),
+        (("codesign autoscale RUN --load FILE", "a run of workload=goodput through a day of load"),),
     ),
     "calibrate": CommandHelp(
         "fit the model's constants to a folder of measurements",
@@ -316,7 +319,10 @@ COMMANDS = {
         (
             ("codesign calibrate DIR", "fit and write constants"),
             ("codesign calibrate DIR --intervals", "cross-validate, and write the 90 % intervals"),
-            ("codesign calibrate DIR --few --out OUT", "a few rows of your machine: stay near the constants at hand"),
+            (
+                "codesign calibrate DIR --few-shot --out OUT",
+                "a few rows of your machine: stay near the constants at hand",
+            ),
         ),
     ),
     "train-amortised": CommandHelp(
@@ -328,7 +334,7 @@ COMMANDS = {
         ),
         (("codesign train-amortised FAMILY --steps 4000", "train one family anew"),),
     ),
-    "new": CommandHelp(
+    "scaffold": CommandHelp(
         "write a working skeleton of a component of your own",
         (
             "Writes a component that runs as it stands, to be edited: into a plug-in",
@@ -336,11 +342,11 @@ COMMANDS = {
             "of your own. Nothing of this package is changed.",
         ),
         (
-            ("codesign new fabric NAME", "a fabric, in a plug-in package codesign_NAME"),
-            ("codesign new accelerator NAME --conf DIR", "one YAML file; other commands find it with --conf DIR"),
+            ("codesign scaffold fabric NAME", "a fabric, in a plug-in package codesign_NAME"),
+            ("codesign scaffold accelerator NAME --conf DIR", "one YAML file; other commands find it with --conf DIR"),
         ),
     ),
-    "check": CommandHelp(
+    "check-plugin": CommandHelp(
         "check the components of plug-ins against the contracts of their families",
         (
             "Builds each component's example, prices it on small clusters and checks what",
@@ -348,8 +354,8 @@ COMMANDS = {
             "code 2 where there is one.",
         ),
         (
-            ("codesign check", "all components of installed plug-ins"),
-            ("codesign check SwitchDomain", "one component, by its class"),
+            ("codesign check-plugin", "all components of installed plug-ins"),
+            ("codesign check-plugin SwitchDomain", "one component, by its class"),
         ),
     ),
 }

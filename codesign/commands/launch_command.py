@@ -160,7 +160,11 @@ def _model(name: str) -> tuple[list[str], bool, bool]:
     path = Path(name) / "config.json"
     if name and os.path.isfile(path):  # False of what can be no file: too long, or not printable
         text = read_text(path, "model")
-        return ["model=hub", f"model.path={path}"], "experts" in text, bool(re.search('"quant_method": *"fp8"', text))
+        return (
+            ["model=hf_config", f"model.path={path}"],
+            "experts" in text,
+            bool(re.search('"quant_method": *"fp8"', text)),
+        )
     known = {
         published(path.stem).removesuffix("-Instruct"): path for path in sorted((conf_dir() / "model").glob("*.yaml"))
     }
@@ -208,9 +212,9 @@ def _vllm(found: Switches, experts: bool) -> tuple[dict[str, int], list[str]]:
     plan |= sequences
     if found.has("--max-num-batched-tokens"):
         decodes = sequences.get("plan.micro_batch", 0) // (groups * pp)
-        plan["plan.chunk"] = max(found.number("--max-num-batched-tokens") - decodes, 1)
+        plan["plan.token_budget"] = max(found.number("--max-num-batched-tokens") - decodes, 1)
     else:
-        notes.append("--max-num-batched-tokens is not said: plan.chunk is the default of codesign")
+        notes.append("--max-num-batched-tokens is not said: plan.token_budget is the default of codesign")
     return plan, notes + _length(found, "--max-model-len")
 
 
@@ -234,9 +238,9 @@ def _sglang(found: Switches, experts: bool) -> tuple[dict[str, int], list[str]]:
     else:
         notes.append("--max-running-requests is not said: plan.micro_batch is the default of codesign")
     if found.has("--chunked-prefill-size"):
-        plan["plan.chunk"] = max(found.number("--chunked-prefill-size") // groups, 1)
+        plan["plan.token_budget"] = max(found.number("--chunked-prefill-size") // groups, 1)
     else:
-        notes.append("--chunked-prefill-size is not said: plan.chunk is the default of codesign")
+        notes.append("--chunked-prefill-size is not said: plan.token_budget is the default of codesign")
     found.has("--enable-mixed-chunk")
     return plan, notes + _length(found, "--context-length")
 

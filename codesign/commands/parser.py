@@ -10,7 +10,7 @@ from .help import COMMANDS, examples_text, overview_text
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-COMPOSING = ("optimize", "compare", "evaluate", "list", "explore", "simulate", "day")
+COMPOSING = ("optimize", "compare", "evaluate", "list", "explore", "simulate", "autoscale")
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 DESIGN = "rank of the design in the run (1)"
 EXPLAIN = "say below each table what its columns and rows mean, with units"
@@ -95,7 +95,7 @@ def _add_reading(command: Command) -> None:
     one.add_argument("run", help="a run folder")
     one.add_argument("other", nargs="?", default=None, metavar="RUN", help="another run: both side by side")
     one.add_argument("--reports", default=None, metavar="DIR", help="also write the outcome to be committed (reports)")
-    one = command("query")
+    one = command("sql")
     one.add_argument("run", help="the folder of a run or a multirun")
     one.add_argument("sql", nargs="?", help="one SELECT; without it, the tables and their columns are listed")
     one.add_argument("--csv", default=None, metavar="FILE", help="write all rows there instead of showing the first")
@@ -125,7 +125,7 @@ def _add_launching(command: Command) -> None:
     one.add_argument("--to", required=True, metavar="TARGET", help="vllm, sglang, trtllm, megatron, torchtitan or k8s")
     one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
     one.add_argument("--out", default=None, metavar="DIR", help="write files there instead of printing them")
-    one.add_argument("--anyway", action="store_true", help="also a design that breaks a limit of its study")
+    one.add_argument("--anyway", action="store_true", help="also a design that violates a limit of its study")
     one = command("simulate")
     one.add_argument("what", nargs="+", metavar="RUN", help="a run folder, or overrides of a design")
     one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
@@ -137,7 +137,7 @@ def _add_launching(command: Command) -> None:
     text = "arrivals from a file with arrival_s, input_tokens, output_tokens"
     one.add_argument("--trace", default="", metavar="CSV", help=text)
     one.add_argument("--json", action="store_true", help="print all numbers as JSON")
-    one = command("day")
+    one = command("autoscale")
     one.add_argument("what", nargs="+", metavar="RUN", help="a run of workload=goodput, or overrides of a design")
     one.add_argument("--load", required=True, metavar="FILE", help="CSV: hour, requests_per_s; or a YAML list")
     one.add_argument("--busiest", type=float, default=0.0, metavar="R", help="scale the load to R requests/s at most")
@@ -155,7 +155,7 @@ def _add_fitting(command: Command) -> None:
     text = "with --intervals: only these, separated by commas"
     one.add_argument("--only", metavar="SUITES", default="", help=text)
     text = "for a few kernel rows and steps of one machine: stay near the constants at hand, show before and after"
-    one.add_argument("--few", action="store_true", help=text)
+    one.add_argument("--few-shot", action="store_true", help=text)
     one = command("train-amortised")
     one.add_argument("names", nargs="*", metavar="FAMILY", help="families of studies; all if none is named")
     one.add_argument("--seed", type=int, default=0, help="seed of weights and studies (0)")
@@ -166,13 +166,13 @@ def _add_fitting(command: Command) -> None:
 
 
 def _add_extending(command: Command) -> None:
-    one = command("new")
+    one = command("scaffold")
     kinds = "fabric, collective, kernel, search, runner, workload, accelerator, model or experiment"
     one.add_argument("kind", metavar="KIND", help=kinds)
     one.add_argument("name", metavar="NAME", help="name of the option: lower case, digits, underscores")
     one.add_argument("--package", default=None, metavar="PACKAGE", help="package that it joins (codesign_NAME)")
     text = "write one YAML file into a folder of your own files instead (accelerator, model, experiment)"
     one.add_argument("--conf", dest="into", default=None, metavar="DIR", help=text)
-    one = command("check")
+    one = command("check-plugin")
     text = "classes of plug-ins or of this package; without any, all of plug-ins"
     one.add_argument("names", nargs="*", metavar="CLASS", help=text)

@@ -1,4 +1,4 @@
-"""`codesign query`: SQL over the frames of a run, by a database in memory that can reach no file.
+"""`codesign sql`: SQL over the frames of a run, by a database in memory that can reach no file.
 
 Frames are handed to it by name; then it is cut off from everything outside and takes one SELECT.
 """

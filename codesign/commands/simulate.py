@@ -87,7 +87,7 @@ def simulate_design(
         bar.say("pricing the design")
         closed = _checked(scenario)
         if isinstance(scenario.workload, AbstractOpenServing):
-            rate, cv = rate or closed["requests_per_s"], float(scenario.workload.gap_cv) if cv is None else cv
+            rate, cv = rate or closed["requests_per_s"], float(scenario.workload.arrival_cv) if cv is None else cv
         cv = 1.0 if cv is None else cv
         host = _host_s(scenario, closed)
         engine, group = engine_of(scenario)
@@ -131,8 +131,8 @@ def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> di
     """Requests a second of so many engines, how busy these are, and the share of their places that is taken."""
     came = (len(arrivals) - 1) / float(np.ptp(arrivals)) * group
     busy = max(float(form.load), float(form.fill), came / most)
-    places = {"place_wait_ratio": float(form.places.late), "place_wait_s": float(form.places.mean)}
-    return {"requests_per_s": came, "load": busy, "batch_used": float(form.fill)} | places
+    places = {"queued_share": float(form.places.late), "queue_wait_s": float(form.places.mean)}
+    return {"requests_per_s": came, "load": busy, "slot_utilisation": float(form.fill)} | places
 
 
 def _host_s(scenario: Scenario, closed: dict[str, float]) -> float:
@@ -196,11 +196,11 @@ def engine_of(scenario: Scenario) -> tuple[Engine, float]:
     group = _groups(scenario)
     size = float(work.block_tokens)
     blocks = float(_room(scenario)) / (float(plan.pp) * size)
-    chunk, ahead, stages = round(float(plan.chunk)), work.asynchronous, float(plan.pp)
+    chunk, ahead, stages = round(float(plan.token_budget)), work.async_scheduling, float(plan.pp)
     return Engine(
         tabulated_steps(scenario, prompts=not has_two_pools(scenario), host=not ahead), budget=10**9, chunk=chunk,
         blocks=max(math.floor(blocks), 1), block_tokens=round(size), prefix_cache=float(work.cached_ratio) > 0,
-        asynchronous=ahead, host_s=stages * float(work.step_overhead_s) if ahead else 0.0,
+        async_scheduling=ahead, host_s=stages * float(work.step_overhead_s) if ahead else 0.0,
         host_sequence_s=stages * float(work.sequence_overhead_s) if ahead else 0.0,
         accepted=float(work.accepted_tokens), verified=round(float(work.verified_tokens)),
     ), group  # fmt: skip
@@ -252,13 +252,15 @@ def _asked(
             )
     if trace:
         return found
-    prompts = _lengths(rng, work.prompt_kinds, float(work.input_tokens), float(work.input_cv), count, 1)
-    outputs = _lengths(rng, work.answer_kinds, float(work.output_tokens), float(work.output_cv), count, 2)
+    prompts = _lengths(rng, work.input_lengths, float(work.input_tokens), float(work.input_cv), count, 1)
+    outputs = _lengths(rng, work.output_lengths, float(work.output_tokens), float(work.output_cv), count, 2)
     shared = round(float(work.cached_ratio * work.input_tokens))
     prefixes = np.zeros(0, int)
     if shared:  # those who lost their cache share none
         prefixes = (
-            np.where(rng.random(count) < float(work.kept_ratio), 0, -1) if work.kept_ratio < 1 else np.zeros(count, int)
+            np.where(rng.random(count) < float(work.retained_share), 0, -1)
+            if work.retained_share < 1
+            else np.zeros(count, int)
         )
     came = arrivals(rng, rate / group, cv, count) if rate else None
     if came is not None:

@@ -22,7 +22,7 @@ def traced(engine: Engine) -> Times:
     times = TableTimes(
         *map(jnp.asarray, (table.decodes, table.prompt_tokens, table.linear, table.context, table.pair_s))
     )
-    if not engine.asynchronous:
+    if not engine.async_scheduling:
         return times
     return BesideHost(times, jnp.asarray(engine.host_s), jnp.asarray(engine.host_sequence_s))
 
@@ -42,7 +42,7 @@ def demand_of(engine: Engine, chunk: float, asked: Requests, cached: float = 0.0
     return Demand(
         rate=1 / gaps.mean(), input_tokens=prompts.mean() - cached, output_tokens=steps.mean(), chunk=chunk,
         input_cv=prompts.std() / prompts.mean(), output_cv=answers.std() / answers.mean(),
-        gap_cv=gaps.std() / gaps.mean(),
+        arrival_cv=gaps.std() / gaps.mean(),
         most=min(engine.blocks * engine.block_tokens / context_of(asked), float(engine.sequences)),
         prompts=table_of(kinds_of(prompts - cached)), answers=table_of(kinds_of(steps - 1)),
     )  # fmt: skip
@@ -70,7 +70,7 @@ def open_form(engine: Engine, asked: Requests, cached: float, group: float) -> O
     times = with_contexts(traced(engine), asked, demand, cached)
     found = _open(times, demand)
     check_stable(found, demand, lambda: sustained(times, demand), group)
-    return found.noticing(float(engine.asynchronous)).accepting(engine.accepted)
+    return found.noticing(float(engine.async_scheduling)).accepting(engine.accepted)
 
 
 _open = interpreted(open_loop, always=True)
@@ -91,7 +91,7 @@ def bounds(engine: Engine, asked: Requests, found: Served, group: float) -> dict
 
 def told(found: OpenLoop) -> dict[str, float]:
     """A closed form by the names of `Served.summary`."""
-    numbers = {"decodes": float(found.decodes), "mixed_ratio": float(found.mixed_ratio)}
+    numbers = {"decodes": float(found.decodes), "hybrid_step_share": float(found.hybrid_step_share)}
     for name, values in (("ttft_s", found.ttft_s), ("tpot_s", found.tpot_s), ("e2e_s", found.e2e_s)):
         numbers |= {name: float(values.mean)}
         numbers |= {f"{name}.{share}": float(getattr(values, share)) for share in ("p50", "p90", "p99")}

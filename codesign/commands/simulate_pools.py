@@ -12,7 +12,7 @@ from ..model.scenario import Scenario
 from ..model.workloads import ContinuousServing
 from ..model.workloads.goodput import check_stable, sustained
 from ..model.workloads.open_loop import OpenLoop
-from ..model.workloads.ops import HANDOVER
+from ..model.workloads.ops import KV_TRANSFER
 from ..model.workloads.pools_apart import decodes_of, pools_apart
 from ..model.workloads.prompt_pool import AbstractPromptPool
 from ..simulation.serving import Engine, Requests, Served, simulate_apart
@@ -54,7 +54,7 @@ class Pools:
             jnp.asarray(self.token_s * asked.prompts.mean()),
             with_contexts(traced(self.decode), asked, demand),
         )
-        seen = 1.5 if self.decode.asynchronous else 0.5
+        seen = 1.5 if self.decode.async_scheduling else 0.5
         found = _apart(traced(self.prefill), decode, demand, engines, crossing, jnp.asarray(seen))
         alone = decodes_of(demand, engines[1])
         prompts = demand.rate / found.load
@@ -79,7 +79,7 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
     own = dataclasses.replace(layout.plan, prefill_devices=jnp.asarray(0.0), device_count=layout.devices)
     alike = float(work.together(scenario.layout))
     steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True, alike=alike)
-    stages, chunk = float(own.pp), round(float(own.chunk))
+    stages, chunk = float(own.pp), round(float(own.token_budget))
     prefill = Engine(steps.times(1 / stages), budget=10**9, chunk=chunk)
     token_s, step = (
         float(_crossing_s(scenario)) / float(work.input_tokens),
@@ -93,4 +93,4 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
 @interpreted
 def _crossing_s(scenario: Scenario) -> jax.Array:
     """Seconds in which the cache of a mean prompt crosses the link."""
-    return jnp.asarray(sum(cost.time_s for op, cost in priced_ops(scenario) if op.phase == HANDOVER))
+    return jnp.asarray(sum(cost.time_s for op, cost in priced_ops(scenario) if op.phase == KV_TRANSFER))

@@ -71,7 +71,12 @@ def show_served(out: Console, scenario: Scenario, told: dict[str, Any], group: f
         add(label, closed[name], name, "s")
     add("requests a second", closed["requests_per_s"], "rate", "", group)
     add("decoded together", _batch(scenario) if is_closed else closed["decodes"], "decodes", "")
-    add("steps with prompts", closed["mixed_ratio"] if is_closed and _alone(scenario) else math.nan, "mixed_ratio", "%")
+    add(
+        "steps with prompts",
+        closed["hybrid_step_share"] if is_closed and _alone(scenario) else math.nan,
+        "hybrid_step_share",
+        "%",
+    )
     out.print(table)
     if not is_closed:
         said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items()]

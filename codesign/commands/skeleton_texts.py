@@ -57,7 +57,7 @@ class {cls}(AbstractFabric):
 
     @classmethod
     def example(cls) -> "{cls}":
-        """Eight devices: what `codesign check` prices."""
+        """Eight devices: what `codesign check-plugin` prices."""
         return cls(8.0, 450e9, 1e-6)
 '''
 
@@ -252,7 +252,7 @@ cluster:
     "model": """# @package workload.model
 # {title}: what it is, in one line
 defaults:
-  - llama31_70b # what is not said below is as there; `model=hub model.path=config.json` needs no file at all
+  - llama31_70b # what is not said below is as there; `model=hf_config model.path=config.json` needs no file at all
   - _self_
 name: {name}
 layers: 96

@@ -73,7 +73,7 @@ class {cls}(AbstractWorkload):
 
     @classmethod
     def example(cls) -> "{cls}":
-        """A small one: what `codesign check` prices."""
+        """A small one: what `codesign check-plugin` prices."""
         return cls({cls}Model(4096.0, 16.0))
 
     def number_format(self) -> str:

@@ -1,4 +1,4 @@
-"""`codesign new KIND NAME`: a package that works, with one component to be made into what it should be.
+"""`codesign scaffold KIND NAME`: a package that works, with one component to be made into what it should be.
 
 What is written is a plug-in (`config/plugins.py`): nothing of this package is edited, and a second component goes into
 the same package.

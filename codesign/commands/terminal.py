@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..config import Study
-from ..core.interval_text import NO_END, between_text, remarks_text
+from ..core.interval_text import UNBOUNDED, between_text, remarks_text
 from ..model.scenario import Scenario
 from ..model.workloads.plan import PREFILL
 from ..model.workloads.plan_fields import plan_fields
@@ -24,11 +24,11 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "device_count": ("devices ", None),
     "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ep": ("ep", 1.0), "virtual_stages": ("v", 1.0),
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
-    "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "chunk": ("chunk", None),
+    "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "token_budget": ("token_budget", None),
     "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
     "prefill_devices": ("prompts apart on ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
-    "prefill_ep": ("ep", 1.0), "prefill_attention_dp": ("attention dp", 1.0), "prefill_chunk": ("chunk ", 0.0),
-    "prefill_load": ("load ", None),
+    "prefill_ep": ("ep", 1.0), "prefill_attention_dp": ("attention dp", 1.0), "prefill_token_budget": ("chunk ", 0.0),
+    "prefill_max_utilisation": ("load ", None),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
 INTERVALS = (
@@ -116,7 +116,7 @@ def quantity_text(value: float, unit: str, digits: int = 3) -> str:
 def goal_text(name: str, value: float, units: Mapping[str, str], *, digits: int = 3) -> str:
     """A value of a goal, a limit or a hardware variable, with its unit."""
     if not math.isfinite(value):
-        return NO_END if value == math.inf else f"{value}"
+        return UNBOUNDED if value == math.inf else f"{value}"
     unit = units[name] if name in units else metric(name).unit if name.replace(".", "").isidentifier() else ""
     return quantity_text(value, unit, digits)
 
@@ -192,6 +192,6 @@ def binding_text(rows: Sequence[Sequence[str]]) -> str:
     moving = [row for row in rows if row[-1] != "nothing" or any(side != "0" for side in row[2:4])]
     if not moving:
         near = max(rows, key=lambda row: float(row[1].split()[0]))
-        return f"Nothing binds: nearest is {near[0]}, {near[1]} used."
+        return f"No constraint is active; the nearest is {near[0]}, {near[1]} used."
     told = (f"{row[0]}, {row[1]} used (10 % more brings {row[-1]})" for row in moving)
-    return f"What holds it back: {'; '.join(told)}."
+    return f"Active constraints: {'; '.join(told)}."

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ..config import Study, study_from_config
-from ..core.earlier_names import migrated
+from ..core.earlier_names import SCHEMA, current_frame, current_path, migrated, migrated_config
 from ..core.json_io import dumps
 from ..core.untrusted_io import read_frame, read_json, written
 from ..core.yaml_io import is_list, is_mapping, read_yaml, write_yaml
@@ -107,7 +107,7 @@ def study_anew(folder: RunFolder) -> tuple[Study, str]:
         ConfigError: overrides that compose nothing.
     """
     study = study_from_config(*folder.overrides, conf=folder.conf)
-    found = migrated(read_yaml(write_yaml(study.resolved)), 1)  # overrides may name classes as an earlier release
+    found = migrated_config(read_yaml(write_yaml(study.resolved)), folder.schema)  # overrides may name earlier classes
     same("config.yaml", folder.config, found, how="overrides.txt composes")
     return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(found):,} values"
 
@@ -139,7 +139,7 @@ def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
     Raises:
         Refuted: naming file, row and column of the first number that differs.
     """
-    raw = read_frame(folder.path / "designs.parquet", "designs.parquet")
+    raw = _frame(folder, "designs")
     results = results_anew(study, folder, raw)
     checks, close = list[str](), closeness(study)
     for name in FRAMES:
@@ -147,12 +147,12 @@ def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
         if not path.is_file():
             raise Refuted(f"{name}.parquet is missing")
         found = _as_kept(getattr(results, name))
-        _same_frame(path.name, raw if name == "designs" else read_frame(path, path.name), found, close)
+        _same_frame(path.name, raw if name == "designs" else _frame(folder, name), found, close)
         if len(found):
             checks.append(f"{name} {len(found):,} x {found.shape[1]}")
     own = folder.certificate
     if own is not None and own.workloads:
-        kept = read_frame(folder.path / "workloads.parquet", "workloads.parquet")
+        kept = _frame(folder, "workloads")
         _same_frame("workloads.parquet", kept, _as_kept(pd.DataFrame(columns_of(own.workloads))), close)
     return results, [f"frames priced anew, the same to {close:g}, rows x columns: {', '.join(checks)}"]
 
@@ -257,7 +257,14 @@ def _leaves(value: Any) -> int:
 def _json(folder: RunFolder, name: str) -> Any:
     if not (folder.path / name).is_file():
         raise Refuted(f"{name} is missing")
-    return read_json(folder.path / name, name)
+    found = read_json(folder.path / name, name)
+    if name == "provenance.json" and folder.schema < SCHEMA and is_mapping(found):
+        return {current_path(path): entry for path, entry in found.items()}
+    return migrated(found, folder.schema)
+
+
+def _frame(folder: RunFolder, name: str) -> pd.DataFrame:
+    return current_frame(read_frame(folder.path / f"{name}.parquet", f"{name}.parquet"), folder.schema)
 
 
 def _points(study: Study, raw: pd.DataFrame) -> tuple[dict[str, np.ndarray], list[str]]:

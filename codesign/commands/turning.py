@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..core.fields import get_path, replace
 from ..model.metrics import Account
-from ..model.ownership import Rented
+from ..model.ownership import Cloud
 from ..model.scenario import Scenario
 from ..staging import base_of, running
 from ..uncertainty import with_room
@@ -19,7 +19,7 @@ PRICE, RENT = "cluster.accelerator.price_usd", "cluster.facility.ownership.usd_p
 UNMOVED = 1e-9  # relative: a number that changes the goal by less is none of its prices
 SHARED = (
     ("electricity", "cluster.facility.usd_per_j"), ("the time of write-off", "cluster.facility.amortisation_s"),
-    ("PUE", "cluster.facility.pue"), ("the share of its life in use", "cluster.facility.busy_ratio"),
+    ("PUE", "cluster.facility.pue"), ("the share of its life in use", "cluster.facility.utilisation"),
 )  # fmt: skip
 """What all candidates have in common, in words, and its leaf."""
 
@@ -62,7 +62,7 @@ def priced_anew(candidates: Sequence[Candidate], *, maximised: bool) -> pd.DataF
 def _paid(scenario: Scenario) -> str:
     """The leaf that says what an accelerator costs: its price, or its rent."""
     owner = scenario.cluster.facility.ownership
-    return f"{RENT}.{owner.device}" if isinstance(owner, Rented) else PRICE
+    return f"{RENT}.{owner.device}" if isinstance(owner, Cloud) else PRICE
 
 
 def _goals(candidate: Candidate, cases: Sequence[Mapping[str, float]]) -> list[float]:

@@ -15,7 +15,7 @@ from ..core.disk_cache import keep_in
 from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from ..report.run_folder import RunFolder, read_run, readable
-from ..search import Certificate, GridThenProof, Inverse, Mix, Pareto, Robust, Whole
+from ..search import Certificate, GridThenProof, Integer, Inverse, Mix, Pareto, Robust
 from ..search.certificate import CLAIMED, DIGITS
 from ..study.objective import feasible
 from ..verification import (
@@ -94,7 +94,7 @@ def _answered(
         begun.checks.append(check_files(folder.path))
         study, text = study_anew(folder)
         begun.checks.append(text)
-        stored = read_evidence(folder.path)
+        stored = read_evidence(folder.path, folder.schema)
         if stored is None and (claimed.bound is not None or claimed.certified or is_bounded(claimed)):
             raise ConfigError(f"{str(folder.path)!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
         if stored is not None:
@@ -174,7 +174,7 @@ def _effort(attack: int | None, took: dict[str, float]) -> AttackEffort:
 
 def _combinations(study: Study) -> int:
     """Combinations of listed values, each of which has every plan."""
-    listed = study.search.values if isinstance(study.search, Whole) else {}
+    listed = study.search.allowed_values if isinstance(study.search, Integer) else {}
     return math.prod(len({*map(float, values)}) for values in listed.values())
 
 
@@ -190,15 +190,15 @@ def asked_of(study: Study) -> Asked:
     """What a study asks for, as a verification needs it."""
     objective, search = study.objective, study.search
     if isinstance(search, Inverse):
-        return Asked(study.scenario, study.space, objective, search.variable, -1.0 if search.most else 1.0)
+        return Asked(study.scenario, study.space, objective, search.variable, -1.0 if search.maximise else 1.0)
     if isinstance(search, Pareto):
         first, *others = ((wanted.name, wanted.sign) for wanted in search.wanted)
         return Asked(study.scenario, study.space, objective, *first, levelled=dict(others))
     asked = Asked(study.scenario, study.space, objective, objective.goal, 1.0 if objective.minimise else -1.0)
-    if isinstance(search, Whole):
-        return dataclasses.replace(asked, values=search.values, units=search.units)
+    if isinstance(search, Integer):
+        return dataclasses.replace(asked, values=search.allowed_values, units=search.step)
     if isinstance(search, Robust):
-        cases = cases_of(study.problem, search.cases, search.how, search.tail, study.seed)
+        cases = cases_of(study.problem, search.cases, search.aggregate, search.tail, study.seed)
         return dataclasses.replace(asked, scenario=search.cases.with_room(study.scenario), cases=cases)
     return asked
 

@@ -42,8 +42,8 @@ def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
         workloads[name] = Asked(problem.scenario, problem.space, objective, objective.goal, sign, cases=cases)
     relative = " relative to its own best" if mix.relative else ""
     weights = tuple(mix.entries[name].weight for name in workloads)
-    goal = f"{mix.how} of {len(workloads)} goals{relative}"
-    return AskedMix(workloads, goal, mix.how, weights, mix.tail, mix.relative)
+    goal = f"{mix.aggregate} of {len(workloads)} goals{relative}"
+    return AskedMix(workloads, goal, mix.aggregate, weights, mix.tail, mix.relative)
 
 
 def answer_of_mix(

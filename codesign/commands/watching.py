@@ -28,22 +28,22 @@ STAGES = {
     "grid": Told("pricing the grid", "points"),
     "incumbent": Told("looking for a good design", "plans tried"),
     "bound": Told("bounding every plan", "plans settled"),
-    "close": Told("bounding what is left more tightly", "plans settled"),
-    "parts": Told("proving the plans in parts", "parts"),
-    "values": Told("proving each listed value", "values"),
-    "whole": Told("proving whole numbers", "combinations"),
-    "what must give": Told("no design keeps all limits: looking for what must give", "limits asked"),
+    "close": Told("tightening the open bounds", "plans settled"),
+    "parts": Told("proving partitions of the plans", "partitions"),
+    "values": Told("proving each fixed value", "values"),
+    "whole": Told("proving integer designs", "combinations"),
+    "what must give": Told("infeasible: looking for a minimal relaxation of the constraints", "limits relaxed"),
     "gradient": Told("descending along gradients", "steps"),
     "solve": Told("solving the plans nearest to the descent's end", "rounds"),
     "amortised": Told("pricing what the trained network answers", "designs"),
     "front": Told("proving ends and middle of the front", "problems solved"),
-    "between": Told("proving the front between them", "parts"),
-    "blends": Told("proving designs between neighbours", "designs"),
+    "between": Told("refining the front", "parts"),
+    "blends": Told("proving interpolated designs", "designs"),
     "levels": Told("proving the front level by level", "levels"),
-    "exchange": Told("looking for good plans of all workloads", "plans settled"),
-    "lean": Told("bounding all workloads together", "plans settled"),
-    "drop": Told("leaving out plans that cannot win", "plans settled"),
-    "choose": Told("bounding the plans that are left", "plans settled"),
+    "exchange": Told("local search over the plans of all workloads", "plans settled"),
+    "lean": Told("Lagrangian bound over all workloads", "plans settled"),
+    "drop": Told("pruning plans", "plans settled"),
+    "choose": Told("branch and bound over the remaining plans", "plans settled"),
 }
 """Name of a stage -> words."""
 
@@ -52,7 +52,7 @@ def stage_of(name: str) -> Told:
     """A stage in words: `whole, 2 of 3, close` is the closing of the second of three searches over whole numbers."""
     *where, last = name.split(", ")
     found = STAGES.get(last, Told(last, ""))
-    places = ["whole numbers" if place == "whole" else place for place in where]
+    places = ["integers" if place == "whole" else place for place in where]
     return found._replace(words=", ".join([*places, found.words]))
 
 

@@ -20,7 +20,8 @@ from .starting import started
 __all__ = ["catalogue_numbers", "hardware_numbers"]
 
 HARDWARE = (
-    "accelerator", "calibration", "memory", "die", "stack", "host", "fabric", "collective", "scale_out", "residual",
+    "accelerator", "calibration", "memory", "die", "stack", "host", "fabric", "collective", "scale_out",
+    "kernel_correction",
 )  # fmt: skip
 ENGINE = ("framework", "workload", "model")  # whose kernels and exchange of tokens stand in place of the catalogue's
 PLACES = ("accelerator", "host", "network")

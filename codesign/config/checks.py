@@ -186,9 +186,9 @@ def _life(scenario: Scenario) -> dict[str, Array]:
 def _beyond(limit: str, share: float) -> str:
     """One line on a limit of a job over its life."""
     part, _, name = limit.partition(".")
-    if part == "quality":
-        out = "choose another law with quality=, or say that it is wanted with quality.extrapolate=1"
-        return f"workload.quality: {name} lie {share:.3g} times outside the range that the law was fitted on: {out}"
+    if part == "scaling_law":
+        out = "choose another law with scaling_law=, or say that it is wanted with scaling_law.extrapolate=1"
+        return f"workload.scaling_law: {name} lie {share:.3g} times outside the range that the law was fitted on: {out}"
     return f"cluster.reliability.spare_ratio: {share:.3g} times the spares are needed: raise it, or 0 waits for repairs"
 
 

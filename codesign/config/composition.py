@@ -24,6 +24,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from ..core.earlier_names import current_key, current_override, current_target, mentions, migrated_config
 from ..core.errors import ConfigError, either, is_text, suggestion
 from ..core.resources import conf_dir
 from ..core.yaml_io import is_list, is_mapping
@@ -31,6 +32,7 @@ from .construct import parameters, resolve
 from .engines import with_engine
 from .groups import PACKAGES, Edition, aliases, available, check_part, edition, expand, groups, plain_name, search_path
 from .kept_files import Composition, kept
+from .own import own_folders
 from .prices import GROUP, with_prices
 from .starting import started
 
@@ -42,14 +44,15 @@ OPEN = {
     "space.plan",
     "space.hardware",
     "search.workloads",
-    "search.units",
-    "search.values",
+    "search.step",
+    "search.allowed_values",
 }
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 OPTIONAL = {
-    "memory", "die", "stack", "paths", "prefill", "experiment", "mode", "ownership", "residual", "framework",
-    "reliability", "carbon", "quality", "runner", "prices",
+    "memory", "die", "stack", "path_energy", "prefill", "experiment", "hardware", "ownership", "kernel_correction",
+    "framework",
+    "reliability", "carbon", "scaling_law", "runner", "prices",
 }  # fmt: skip
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
@@ -83,7 +86,7 @@ def admit(overrides: list[str]) -> list[str]:
     Raises:
         ConfigError: naming the key and what is close to it.
     """
-    parsed = [_parse(_without(_expanded(text))) for text in started(overrides)]
+    parsed = [_parse(_without(_expanded(current_override(text)))) for text in started(overrides)]
     chosen = [item for item in parsed if _is_group(item)]
     for item in chosen:
         _check_options(item)
@@ -207,6 +210,7 @@ def _named_so(group: str, choice: str, known: Iterable[str]) -> str:
 
 def _admit_value(item: Override, base: Any) -> str:
     """`key=value` where the key exists, `++key=value` where the class that stands there has such an argument."""
+    item = _current(item, base)
     node, keys = base, item.key_or_group.split(".")
     _check_shape(item, base)
     if item.key_or_group in OPEN:
@@ -231,6 +235,23 @@ def _admit_value(item: Override, base: Any) -> str:
                 )
             raise ConfigError(f"{item.key_or_group}: {prefix} is a value, it has no {key!r}")
     return str(item.input_line)
+
+
+def _current(item: Override, base: Any) -> Override:
+    """The same with the keys of this release, where an earlier one had others."""
+    node, keys = base, item.key_or_group.split(".")
+    if not mentions(item.key_or_group):
+        return item
+    for depth, key in enumerate(keys):
+        if is_mapping(node) and key not in node:
+            keys[depth] = current_key(key, _target_of(node), ".".join(keys[:depth]))
+        node = node.get(keys[depth]) if is_mapping(node) else None
+    _, equals, value = str(item.input_line).partition("=")
+    return _parse(".".join(keys) + equals + value)
+
+
+def _target_of(node: Any) -> str:
+    return current_target(str(node.get("_target_", "")), warn=False)
 
 
 def _check_shape(item: Override, base: Any) -> None:
@@ -271,7 +292,7 @@ def composed(overrides: list[str]) -> DictConfig:
         _override(early, config)  # jobs that choose alike compose their files once
         config = _with_pool(config, [text for text in groups_chosen if text.startswith(f"{GROUP}=")])
         _override(late, config)
-        return config
+        return _by_current_names(config) if any(mentions(text) for text in overrides) else config
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{mark.name}, line {mark.line + 1}: " if mark else ""
@@ -337,7 +358,13 @@ def _by_hydra(overrides: tuple[str, ...]) -> Composition:
     options = {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}
     with flag_override(config, ["struct", "readonly"], False):
         del config["hydra"]
-    return Composition(config, options)
+    return Composition(_by_current_names(config) if own_folders() else config, options)
+
+
+def _by_current_names(config: DictConfig) -> DictConfig:
+    tree = migrated_config(OmegaConf.to_container(config, resolve=False), 1, warn=True)
+    assert is_mapping(tree)
+    return OmegaConf.create(tree)
 
 
 def chosen_options(overrides: list[str]) -> dict[str, str]:

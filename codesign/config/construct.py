@@ -87,10 +87,6 @@ def targets() -> dict[str, Callable[..., Any]]:
     return found | plugin_classes()
 
 
-SPELT = {"optimiser": "optimizer"}
-"""Argument as earlier configurations spell it."""
-
-
 def resolve(target: Any, path: str) -> Callable[..., Any]:
     """The class (or listed function) that `_target_` names.
 
@@ -137,8 +133,7 @@ def _construct(node: Any, path: str, provenance: dict[str, dict[str, Any]]) -> A
 def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> Any:
     """Construct; a null means `not given` here as in plain mappings: what is merged over a file can take a key away."""
     known, name = parameters(target), getattr(target, "__name__", str(target))
-    given = {key if key in known else SPELT.get(str(key), key): value for key, value in arguments.items()}
-    arguments = {key: value for key, value in given.items() if value is not None}
+    arguments = {key: value for key, value in arguments.items() if value is not None}
     for key, value in arguments.items():
         if key not in known:
             shown = f" = {value!r}" if isinstance(value, str | int | float) else ""

@@ -183,12 +183,12 @@ PACKAGES = {
     "memory": "cluster.accelerator.hbm",
     "die": "cluster.accelerator.die",
     "stack": "cluster.accelerator",
-    "residual": "cluster.accelerator.residual",
+    "kernel_correction": "cluster.accelerator.kernel_correction",
     "framework": "workload",
     "host": "cluster.host",
     "facility": "cluster.facility",
     "ownership": "cluster.facility.ownership",
-    "paths": "cluster.paths",
+    "path_energy": "cluster.path_energy",
     "prefill": "cluster.prefill",
     "fabric": "cluster.network.scale_up.fabric",
     "collective": "cluster.network.scale_up.collectives",
@@ -196,7 +196,7 @@ PACKAGES = {
     "reliability": "cluster.reliability",
     "carbon": "cluster.carbon",
     "model": "workload.model",
-    "quality": "workload.quality",
+    "scaling_law": "workload.scaling_law",
 }
 """Where the content of a group lands, if not under the group's own name."""
 

@@ -59,5 +59,5 @@ def _unit(path: str, units: dict[str, str]) -> str:
     if first == "search":
         if rest[-1] in SECONDS:
             return "s"
-        return units.get(rest[1], "") if len(rest) == 2 and rest[0] in ("values", "units") else ""
+        return units.get(rest[1], "") if len(rest) == 2 and rest[0] in ("allowed_values", "step") else ""
     return unit_of(path) if first in ("cluster", "workload", "plan") else ""

@@ -7,7 +7,7 @@ from typing import Any
 from ..core.errors import ConfigError
 from ..core.fields import as_leaf
 from ..model.scenario import Scenario
-from ..model.workloads.goodput import FOREVER_S, HELPS, Agreement, below_the_floor, over_the_rate
+from ..model.workloads.goodput import FOREVER_S, HELPS, SLO, below_the_floor, over_the_rate
 from ..model.workloads.pools_under_load import AbstractPoolsUnderLoad, DisaggregatedAtRate, DisaggregatedGoodput
 from ..model.workloads.under_load import (
     ENGINE,
@@ -51,16 +51,17 @@ def check_load(scenario: Scenario, numbers: Mapping[str, float]) -> None:
 
 def _too_many(scenario: Scenario, work: AbstractServingAtRate, over: Mapping[str, float]) -> str:
     """A rate beside what is sustained."""
-    forever = Agreement(as_leaf(FOREVER_S), as_leaf(FOREVER_S))
+    forever = SLO(as_leaf(FOREVER_S), as_leaf(FOREVER_S))
     kept = numbers_of(dataclasses.replace(scenario, workload=keeping(work, forever)))
     rate, plan = float(work.arrivals_per_s), scenario.plan
     apart = work.two_pools and float(plan.prefill_devices) > 0
     if apart and max(over, key=lambda name: over[name]) == "prompts":
         why = f"engines for prompts, or their links, would be {over['prompts']:.4g} times as busy as they can"
-        helps = "a larger plan.prefill_devices or plan.prefill_chunk"
+        helps = "a larger plan.prefill_devices or plan.prefill_token_budget"
     elif "prompts" in over and not apart:
-        why = f"prompts would fill {over['prompts']:.4g} of every step of plan.chunk = {float(plan.chunk):g} tokens"
-        helps = "a larger plan.chunk"
+        size = float(plan.token_budget)
+        why = f"prompts would fill {over['prompts']:.4g} of every step of plan.token_budget = {size:g} tokens"
+        helps = "a larger plan.token_budget"
     else:
         why = f"decodes would take {over['decodes']:.4g} of the slots of plan.micro_batch = {float(plan.micro_batch):g}"
         helps = "a larger plan.micro_batch"
@@ -70,17 +71,17 @@ def _too_many(scenario: Scenario, work: AbstractServingAtRate, over: Mapping[str
 def _too_tight(scenario: Scenario, work: AbstractGoodputServing) -> str:
     """An agreement beside what a request sees that is alone."""
     quiet = at_rate(work, QUIET)
-    alone, agreed = numbers_of(dataclasses.replace(scenario, workload=quiet)), work.agreement
-    floors = {name: alone[f"{name.removesuffix('_s')}_p{100 * agreed.share:.0f}_s"] for name in HELPS}
+    alone, agreed = numbers_of(dataclasses.replace(scenario, workload=quiet)), work.slo
+    floors = {name: alone[f"{name.removesuffix('_s')}_p{100 * agreed.attainment:.0f}_s"] for name in HELPS}
     worst = max(HELPS, key=lambda name: floors[name] / float(getattr(agreed, name)))
     limit = float(getattr(agreed, worst))
-    return below_the_floor(f"workload.agreement.{worst}", limit, floors[worst], agreed.share)
+    return below_the_floor(f"workload.slo.{worst}", limit, floors[worst], agreed.attainment)
 
 
-def keeping(work: AbstractOpenServing, agreement: Agreement) -> AbstractOpenServing:
+def keeping(work: AbstractOpenServing, slo: SLO) -> AbstractOpenServing:
     """The same requests and engines, at the most that keeps an agreement."""
     two = isinstance(work, AbstractPoolsUnderLoad)
-    return (DisaggregatedGoodput if two else GoodputServing)(**_common(work), agreement=agreement)
+    return (DisaggregatedGoodput if two else GoodputServing)(**_common(work), slo=slo)
 
 
 def at_rate(work: AbstractOpenServing, rate: float) -> AbstractOpenServing:

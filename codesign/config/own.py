@@ -11,11 +11,14 @@ configuration) is refused in one line with its name, before anything is composed
 import contextlib
 import functools
 import re
+import shutil
+import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from ..core.earlier_names import GROUPS, current_text
 from ..core.errors import ConfigError, suggestion
 from ..core.resources import conf_dir
 from ..core.untrusted_io import read_text, refuse_irregular, tree_of_yaml
@@ -51,13 +54,35 @@ def own_files(*folders: Path | str) -> Generator[None, None, None]:
     if not found or found == own_folders():
         yield
         return
-    for folder, said in zip(found, dict.fromkeys(map(str, folders)), strict=False):
-        check_folder(folder, said)
-    token = _folders.set(found)
-    try:
-        yield
-    finally:
-        _folders.reset(token)
+    with contextlib.ExitStack() as stack:
+        found = tuple(stack.enter_context(_by_current_names(folder)) for folder in found)
+        for folder, said in zip(found, dict.fromkeys(map(str, folders)), strict=False):
+            check_folder(folder, said)
+        token = _folders.set(found)
+        try:
+            yield
+        finally:
+            _folders.reset(token)
+
+
+@contextlib.contextmanager
+def _by_current_names(folder: Path) -> Generator[Path, None, None]:
+    """A folder of own files; where it has names of groups and options of an earlier release, a copy without these."""
+    places = [path for group in (*groups_of_ours(), *GROUPS) for path in (folder / group).glob("*.yaml")]
+    texts = {path.relative_to(folder): read_text(path, f"{path}", MOST_BYTES) for path in places if path.is_file()}
+    current = {
+        Path(GROUPS.get(place.parts[0], place.parts[0]), place.name): current_text(texts[place]) for place in texts
+    }
+    if current == texts:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as name:
+        copied = Path(name) / folder.name
+        shutil.copytree(folder, copied, ignore=lambda _, names: [*{*GROUPS} & {*names}])
+        for place, text in current.items():
+            (copied / place).parent.mkdir(exist_ok=True)
+            (copied / place).write_text(text, encoding="utf-8")
+        yield copied
 
 
 def as_folders(conf: Path | str | Sequence[Path | str] | None) -> tuple[Path | str, ...]:

@@ -57,7 +57,7 @@ def unusual(
     found += [_judged(key, value, usual, key, leaf=False) for key, value, usual in _derived(scenario)]
     told = {one.key for one in found if one}
     for name, variable in space.hardware.items() if space else ():
-        if not told & {variable.path, getattr(variable, "denominator", ""), *variable.along}:
+        if not told & {variable.path, getattr(variable, "denominator", ""), *variable.tied}:
             found.append(_range(name, variable, scenario, usuals, told))
     return tuple(one for one in found if one)
 

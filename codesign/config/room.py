@@ -114,17 +114,17 @@ def narrower(scenario: Scenario) -> list[str]:
 def fewer_kept(scenario: Scenario) -> list[str]:
     """The share of idle sessions that there is room for, which is that of those who come back to their cache."""
     work = scenario.workload
-    if not isinstance(work, AbstractContinuousServing) or not float(work.idle_sessions * work.kept_ratio) > 0:
+    if not isinstance(work, AbstractContinuousServing) or not float(work.idle_sessions * work.retained_share) > 0:
         return []
-    none = replace(scenario, {"workload.kept_ratio": as_leaf(0.0)})
+    none = replace(scenario, {"workload.retained_share": as_leaf(0.0)})
     used, bare, capacity = _used(scenario), _used(none), capacity_of(scenario)
     share = min(
         float(kept_by(asarray(capacity[tier] - float(bare[tier])), asarray(float(used[tier] - bare[tier]))))
         for tier in used
     )
-    kept = math.floor(1000 * share * float(work.kept_ratio)) / 1000
-    fits = kept > 0 and not shortage(replace(scenario, {"workload.kept_ratio": as_leaf(kept)}))
-    return [f"workload.kept_ratio={kept:g}"] if fits else []
+    kept = math.floor(1000 * share * float(work.retained_share)) / 1000
+    fits = kept > 0 and not shortage(replace(scenario, {"workload.retained_share": as_leaf(kept)}))
+    return [f"workload.retained_share={kept:g}"] if fits else []
 
 
 def _found(scenario: Scenario, most: int = 3) -> list[tuple[float, list[str]]]:

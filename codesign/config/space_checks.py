@@ -135,10 +135,10 @@ def _refuse_along(name: str, variable: Any) -> None:
     Raises:
         ConfigError: names it.
     """
-    paths = [variable.path, *variable.along]
+    paths = [variable.path, *variable.tied]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
-        raise ConfigError(f"space.hardware.{name} names {twice} twice; name each leaf once in path and along")
+        raise ConfigError(f"space.hardware.{name} names {twice} twice; name each leaf once in path and tied")
 
 
 def _check_algorithms(space: DesignSpace, scenario: Scenario) -> None:

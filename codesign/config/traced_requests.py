@@ -3,8 +3,8 @@
     input_tokens, output_tokens    means
     input_cv, output_cv            standard deviation over mean of all requests
     correlation                    of both lengths, so that E[I O] is that of the file
-    arrivals_per_s, gap_cv         where it says when requests come: 1 / mean gap, deviation of gaps over their mean
-    prompt_kinds, answer_kinds     lengths as they are, in two dozen groups (`workloads.kinds`)
+    arrivals_per_s, arrival_cv         where it says when requests come: 1 / mean gap, deviation of gaps over their mean
+    input_lengths, output_lengths     lengths as they are, in two dozen groups (`workloads.kinds`)
 
 A configuration keeps these numbers, with the file as their origin: a run is read again without the file.
 """
@@ -28,7 +28,7 @@ KEY = "workload.trace"
 NEEDED = ("input_cv", "output_cv")  # by which a workload is known whose requests may differ
 
 
-KINDS = {"prompt_kinds": "prompts", "answer_kinds": "outputs"}
+KINDS = {"input_lengths": "prompts", "output_lengths": "outputs"}
 """Fields of workloads that say what lengths are, and whose."""
 
 
@@ -50,7 +50,7 @@ def moments(asked: "Requests") -> dict[str, float]:
     }  # fmt: skip
     if asked.arrivals is not None:
         gaps = np.diff(asked.arrivals)
-        found |= {"arrivals_per_s": 1 / gaps.mean(), "gap_cv": gaps.std() / gaps.mean()}
+        found |= {"arrivals_per_s": 1 / gaps.mean(), "arrival_cv": gaps.std() / gaps.mean()}
     return {name: float(value) for name, value in found.items()}
 
 

@@ -1,8 +1,8 @@
-"""What is said of a load; ends of intervals in words: an end that is no number reads "no end", a sentence says why.
+"""Text for interval ends and overload warnings. An infinite end prints as "unbounded", with a sentence on why.
 
 Where a load is not sustained in more than one draw of the model's errors in twenty, the 95th percentile of what grows
 with it is infinite; in more than 19 in twenty the 5th is as well. Frames keep infinity, JSON has null for it, and
-`unsustained_ratio` says in how many of the draws that is.
+`overload_probability` says in how many of the draws that is.
 """
 
 import math
@@ -11,14 +11,14 @@ from typing import Any
 
 from .units import engineering
 
-NO_END = "no end"
-RATIO = "unsustained_ratio"
+UNBOUNDED = "unbounded"
+RATIO = "overload_probability"
 """Column of frames: share of the draws in which a design does not sustain its load."""
 
 AGREED = "usage.engine.ttft"
-"""A number that only designs have that must keep an agreement."""
+"""A metric of designs that serve under an SLO alone."""
 
-OF_THE_LOAD = (AGREED, "batch_used", "place_wait_ratio", "place_wait_s")
+OF_THE_LOAD = (AGREED, "slot_utilisation", "queued_share", "queue_wait_s")
 """Numbers of a design that `load_text` reads."""
 
 TAIL = 0.05  # share of the draws beyond either end of a 90 % interval; of requests that wait, from which it is said
@@ -31,15 +31,15 @@ def has_ends(low: Any, high: Any) -> bool:
 
 def end_text(end: float, text: Callable[[float], str]) -> str:
     """An end of an interval, as `text` writes numbers."""
-    return NO_END if math.isinf(end) else text(end)
+    return UNBOUNDED if math.isinf(end) else text(end)
 
 
 def between_text(low: Any, high: Any, text: Callable[[float], str], joined: str = "{} to {}") -> str:
-    """Both ends, `2.9 s to no end`; "no end" alone where neither is a number, empty where none is known."""
+    """Both ends, `2.9 s to unbounded`; "unbounded" alone where both are infinite, empty where none is known."""
     if not has_ends(low, high):
         return ""
     if math.isinf(low) and math.isinf(high):
-        return NO_END
+        return UNBOUNDED
     return joined.format(*(end_text(float(end), text) for end in (low, high)))
 
 
@@ -53,30 +53,29 @@ def unsustained_text(numbers: Mapping[str, Any]) -> str:
     if not isinstance(share, int | float) or not share > 0:
         return ""
     agreed = AGREED in numbers and numbers[AGREED] == numbers[AGREED]
-    what = "no rate keeps the agreement" if agreed else "the engines do not sustain the load"
+    what = "no rate meets the SLO" if agreed else "the engines do not sustain the load"
     told = f"In {share:.3g} of the draws" if share < 0.0005 else f"In {share:.1%} of the draws"
-    ends = f'more than {TAIL:.0%}, so that times and costs have "{NO_END}"'
+    ends = f"more than {TAIL:.0%}, so the upper ends of times and costs are {UNBOUNDED}"
     if share <= TAIL:
-        ends = f"no more than {TAIL:.0%}, so that all intervals have ends"
+        ends = f"no more than {TAIL:.0%}, so all intervals are bounded"
     return f"{told} of the model's errors {what}: {ends}."
 
 
 def crowded_text(numbers: Mapping[str, Any]) -> str:
-    """One sentence where requests wait for a place of an engine; empty where hardly any do.
+    """One sentence where requests queue for a batch slot; empty where hardly any do.
 
     Args:
-        numbers: of the design; `batch_used`, `place_wait_ratio` and `place_wait_s` where it serves an open loop.
+        numbers: of the design; `slot_utilisation`, `queued_share` and `queue_wait_s` where it serves an open loop.
     """
     taken, ratio, seconds = (
         value if isinstance(value := numbers.get(name), int | float) else math.nan
-        for name in ("batch_used", "place_wait_ratio", "place_wait_s")
+        for name in ("slot_utilisation", "queued_share", "queue_wait_s")
     )
     if not (taken <= 1 and ratio > TAIL and seconds == seconds):
         return ""
     return (
-        f"{ratio:.0%} of the requests find all places of an engine (plan.micro_batch) taken and wait"
-        f" {engineering(seconds / ratio, 's')} for one: a larger plan.micro_batch, or a limit on place_wait_s, keeps"
-        " clear of it."
+        f"{ratio:.0%} of the requests find all batch slots of an engine (plan.micro_batch) taken and queue for"
+        f" {engineering(seconds / ratio, 's')}: a larger plan.micro_batch, or a limit on queue_wait_s, avoids it."
     )
 
 

@@ -44,6 +44,9 @@ KINDS = {
 }
 """What a claim is. Only the last two can fail: the others have no standing against a bar."""
 
+COLUMNS = {"bar": "tolerance", "standing": "provenance", "kind": "evidence"}
+"""Field of a claim -> column of tables of claims."""
+
 JUDGED = ("fitted", "predicted")
 
 DOCUMENTS = {
@@ -89,7 +92,8 @@ class Claim:
             error = abs(self.model / self.paper - 1)
         bar = self.bar if self.kind in JUDGED else None
         ok = None if bar is None or error is None else bool(error <= bar)
-        row = asdict(self) | {"error": error, "bar": bar, "ok": ok}
+        own = asdict(self) | {"error": error, "bar": bar, "ok": ok}
+        row = {COLUMNS.get(key, key): value for key, value in own.items()}
         return row if self.found is not None else {key: value for key, value in row.items() if key != "found"}
 
 
@@ -201,12 +205,12 @@ def _counts(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Of one set of rows."""
     found: dict[str, Any] = {}
     for kind in KINDS:
-        own = [row for row in rows if row["kind"] == kind]
+        own = [row for row in rows if row["evidence"] == kind]
         found[kind] = {"claims": len(own)}
         if kind in JUDGED:
             verdicts = [row["ok"] for row in own if row["ok"] is not None]
             found[kind] |= {"with_bar": len(verdicts), "met": sum(verdicts)}
-    errors = [apart for row in rows if row["kind"] == "predicted" if (apart := _apart(row)) is not None]
+    errors = [apart for row in rows if row["evidence"] == "predicted" if (apart := _apart(row)) is not None]
     return found | {"median_error": statistics.median(errors) if errors else None}
 
 

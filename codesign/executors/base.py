@@ -81,7 +81,7 @@ def lost(what: str, task: Any, times: int) -> CodesignError:
     """That workers do not survive a task."""
     return CodesignError(
         f"runner={what}: {task} ended its worker {times} times; where memory is short, take smaller blocks "
-        "(search.block) or fewer workers (runner.workers)"
+        "(search.batch_size) or fewer workers (runner.workers)"
     )
 
 

@@ -167,7 +167,7 @@ class Answerer:
         told |= {PLAN_PREFIX + name: column for name, column in {**plans, **hardware}.items() if name in self._varied}
         told |= rows | dict(zip(self._asked, asked, strict=True)) | {f"limit.{n}": share for n, share in used.items()}
         frame = pd.DataFrame(told)
-        frame["binds"] = [binding(row) for _, row in frame.iterrows()]
+        frame["active_constraints"] = [binding(row) for _, row in frame.iterrows()]
         return frame
 
     @property

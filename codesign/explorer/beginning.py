@@ -8,11 +8,11 @@ from pathlib import Path
 from ..config import Study, own_files, study_from_config
 from ..core.errors import ConfigError
 from ..report.run_folder import PLAN_PREFIX, RunFolder, read_run
-from ..search import Certified, GridThenProof, Mix, Whole
+from ..search import Certified, GridThenProof, Integer, Mix
 from .knobs import Knob, knobs_of
 
 DELETED = "~space.hardware."
-PROVING = (Certified, GridThenProof, Whole)
+PROVING = (Certified, GridThenProof, Integer)
 """Searches whose proof is of one best design; for others the certified search stands in."""
 
 

@@ -62,7 +62,7 @@ def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
     doubt = Markup("<p>{}</p>").format(told) if told else ""
     share = Markup("{:,} of {:,}").format(answer.kept, answer.plans)
     return Markup(
-        '<div role="status">{}<div class="figures">{}</div>{}<p><b>Plan</b> {}</p><p><b>What binds</b> {}</p>'
+        '<div role="status">{}<div class="figures">{}</div>{}<p><b>Plan</b> {}</p><p><b>Active constraints</b> {}</p>'
         '<p class="soft">Priced: {}; {} keep all limits.</p></div>'
     ).format(
         state, tiles, doubt, plan or "as given", "; ".join(wording.binds(best, run.words)) or "nothing", how, share

@@ -31,7 +31,7 @@ class AbstractOwnership(eqx.Module):
         """Share of the electricity that is paid apart."""
 
 
-class Bought(AbstractOwnership):
+class OnPremises(AbstractOwnership):
     """Price less what it is sold for, interest on the money tied up, upkeep and staff.
 
         usd/s = capex ((1 - residual) / life + (interest (1 + residual) / 2 + upkeep) / year) + devices staff / year
@@ -44,7 +44,7 @@ class Bought(AbstractOwnership):
 
     interest_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="cost of capital, a year")
     residual_ratio: Float[Array, "*b"] = quantity(high=0.99, default=0.0, doc="share of the price that a sale brings")
-    upkeep_ratio: Float[Array, "*b"] = quantity(
+    maintenance_ratio: Float[Array, "*b"] = quantity(
         high=1.0, default=0.0, doc="repair and spares, share of the price a year"
     )
     staff_usd: Float[Array, "*b"] = quantity(default=0.0, doc="people, dollars per accelerator and year")
@@ -52,7 +52,7 @@ class Bought(AbstractOwnership):
     def usd_per_s(self, capex_usd: Array, devices: Array, amortisation_s: Array) -> Array:
         """See the class."""
         tied = self.interest_ratio * (1 + self.residual_ratio) / 2
-        share = (1 - self.residual_ratio) / amortisation_s + (tied + self.upkeep_ratio) / YEAR_S
+        share = (1 - self.residual_ratio) / amortisation_s + (tied + self.maintenance_ratio) / YEAR_S
         return capex_usd * share + devices * self.staff_usd / YEAR_S
 
     def energy_share(self) -> float:
@@ -60,19 +60,19 @@ class Bought(AbstractOwnership):
         return 1.0
 
     @classmethod
-    def example(cls) -> "Bought":
+    def example(cls) -> "OnPremises":
         """Money at 8 %, a tenth of the price at the end."""
         return cls(0.08, 0.1, 0.02, 100.0)
 
 
-class Rented(AbstractOwnership):
+class Cloud(AbstractOwnership):
     """An hourly price per accelerator that includes host, network, building and electricity.
 
         usd/s = devices usd_per_device_h / 3600
 
     The price of the cluster (`capex_usd`) is then the landlord's affair, and told all the same.
 
-    Assumes: rented by the hour of the calendar, so that hours in which nothing runs are paid too (`busy_ratio`).
+    Assumes: rented by the hour of the calendar, so that hours in which nothing runs are paid too (`utilisation`).
     """
 
     usd_per_device_h: dict[str, Float[Array, "*b"]] = quantities(low=1e-3)
@@ -94,6 +94,6 @@ class Rented(AbstractOwnership):
         return 0.0
 
     @classmethod
-    def example(cls) -> "Rented":
+    def example(cls) -> "Cloud":
         """At three dollars an hour."""
         return cls({"h100_sxm": 3.0}, "h100_sxm")

@@ -29,7 +29,7 @@ from .ownership import AbstractOwnership
 from .reliability import Reliability
 from .slices import SharedRack
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
-from .workloads.ops import HANDOVER, PREFILL, kind_of
+from .workloads.ops import KV_TRANSFER, PREFILL, kind_of
 
 OTHERS = "background"
 """Name of the used share of a level's links that traffic of others takes."""
@@ -55,14 +55,14 @@ class Host(eqx.Module):
 class Facility(eqx.Module):
     """What surrounds the cluster: overhead power, electricity, write-off, and the tenants who share it.
 
-    Without `tenancy` the cluster is in use for `busy_ratio` of its life; with it, for that share of what its tenants
+    Without `tenancy` the cluster is in use for `utilisation` of its life; with it, for that share of what its tenants
     leave in use. Without `ownership` its price is written off evenly.
     """
 
     pue: Float[Array, "*b"] = quantity(low=1.0, high=4.0, default=1.2)
     usd_per_j: Float[Array, "*b"] = quantity(default=0.08 / 3.6e6, usual=(2.2e-8, 3e-8))
     amortisation_s: Float[Array, "*b"] = quantity(low=1.0, default=4 * 365.25 * 86400.0, usual=(1.2e8, 1.6e8))
-    busy_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=1.0, doc="share of its life in use")
+    utilisation: Float[Array, "*b"] = quantity(low=1e-3, high=1.0, default=1.0, doc="share of its life in use")
     usd_per_w: Float[Array, "*b"] = quantity(
         default=0.0, doc="building and cooling per provisioned watt", usual=(2.7, 3.2)
     )
@@ -78,7 +78,7 @@ class Facility(eqx.Module):
 
     def in_use_ratio(self) -> Array:
         """Share of its life in which the cluster earns its price."""
-        return self.busy_ratio if self.tenancy is None else self.busy_ratio * self.tenancy.utilisation()
+        return self.utilisation if self.tenancy is None else self.utilisation * self.tenancy.utilisation()
 
     def service(self) -> dict[str, Array]:
         """What tenants see: share of the accelerators asked for that they get."""
@@ -109,7 +109,7 @@ class Cluster(eqx.Module):
     network: dict[str, NetworkLevel]
     device_count: Float[Array, "*b"] = integer(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
     facility: Facility = Facility()
-    paths: PathEnergy | None = None
+    path_energy: PathEnergy | None = None
     doubts: Doubts | None = None
     prefill: "PrefillPool | None" = None
     reliability: Reliability | None = None
@@ -127,8 +127,10 @@ class Cluster(eqx.Module):
         for name in (*self.levels, *(level for _, level in self.placement)):
             if name not in self.network:
                 raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
-        if self.prefill is not None and self.paths is not None:
-            raise ConfigError("paths count the bytes of one cluster: leave out paths or prefill (paths=null)")
+        if self.prefill is not None and self.path_energy is not None:
+            raise ConfigError(
+                "path_energy counts the bytes of one cluster: leave out path_energy or prefill (path_energy=null)"
+            )
 
     def joining(self, devices: Array) -> "Cluster":
         """With an outermost network that joins so many devices."""
@@ -203,7 +205,7 @@ class Cluster(eqx.Module):
         shared = [name for name in self.levels if self.network[name].fabric.sees_others]
         if not shared:
             return {}
-        away = (*PREFILL, HANDOVER) if self.prefill is not None else ()
+        away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
         sent: dict[Flow, Array] = {}
         for op in ops:
             if isinstance(op, CommOp) and op.phase not in away:
@@ -231,7 +233,7 @@ class Cluster(eqx.Module):
                 does.
         """
         if self.prefill is not None:
-            away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, HANDOVER)}
+            away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, KV_TRANSFER)}
             here = dataclasses.replace(self, prefill=None)
             own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
             other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout))
@@ -283,7 +285,7 @@ class Cluster(eqx.Module):
         if isinstance(op, CommOp):
             nbytes, count, local, seen = numbers
             wire = self.communicate(op.operation, op.axis, nbytes, layout, seen, op.element_bytes) * count
-            wire = wire if self.paths is None else dataclasses.replace(wire, energy_j=0.0 * nbytes)
+            wire = wire if self.path_energy is None else dataclasses.replace(wire, energy_j=0.0 * nbytes)
             if self.accelerator.board is not None:  # collectives are kernels too
                 clocks = self.accelerator.board.working_w * wire.time_s
                 wire = dataclasses.replace(wire, energy_j=wire.energy_j + clocks)
@@ -292,7 +294,7 @@ class Cluster(eqx.Module):
             return wire + self.accelerator.compute("elementwise", "vector", local, count)
         nbytes, count = numbers
         moved = self.host.transfer(nbytes) * count
-        if self.paths is None:
+        if self.path_energy is None:
             return moved
         return dataclasses.replace(moved, energy_j=nbytes * self.host.memory.energy() * count)
 
@@ -316,7 +318,7 @@ class PrefillPool(eqx.Module):
         here = iter(self.cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
         return [
             crossing.run("send", op.nbytes) * op.count
-            if isinstance(op, CommOp) and op.phase == HANDOVER
+            if isinstance(op, CommOp) and op.phase == KV_TRANSFER
             else next(here)
             for op in ops
         ]

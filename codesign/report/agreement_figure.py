@@ -27,11 +27,11 @@ def agreement(claims: pd.DataFrame) -> Figure | None:
     in, or formulas that were copied, agree anyhow.
 
     Args:
-        claims: with columns claim, paper, model, error, bar; kind and ok where they are known.
+        claims: with columns claim, paper, model, error, tolerance; evidence and ok where they are known.
     """
     every = claims[claims["paper"].notna() & claims["model"].notna() & (claims["paper"] != 0)]
-    if "kind" in every:
-        every = every[~every["kind"].isin(COPIED)]
+    if "evidence" in every:
+        every = every[~every["evidence"].isin(COPIED)]
     every = every.assign(apart=100 * (every["model"].astype(float) / every["paper"].astype(float) - 1))
     every = every.loc[every["apart"].abs().sort_values(kind="stable").index]
     shown = every[every["apart"].abs() >= SAME_PER_CENT].tail(LONGEST_FIGURE)
@@ -55,7 +55,7 @@ def agreement(claims: pd.DataFrame) -> Figure | None:
 def _bars(shown: pd.DataFrame) -> Any:
     """Of rows whose error is this one, and not of a kind of its own, such as points."""
     own = (100 * shown["error"] - shown["apart"].abs()).abs() > 1e-7
-    return shown["bar"].astype(float).where(~own)
+    return shown["tolerance"].astype(float).where(~own)
 
 
 def _places(names: list[str]) -> list[float]:

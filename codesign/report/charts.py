@@ -70,12 +70,12 @@ def front_data(run: RunFolder, dots: pd.DataFrame) -> tuple[Data, str]:
     cost = run.metric("usd_per_million_tokens")
     best = dots["best"] if "best" in dots else pd.Series(False, index=dots.index)
     kinds = [
-        "best for the goal" if b else "on the front" if f else "within all limits" if k else "breaks a limit"
+        "best for the goal" if b else "on the front" if f else "within all limits" if k else "infeasible"
         for b, f, k in zip(best, dots["front"], dots["feasible"], strict=True)
     ]
     look = {
         "best for the goal": (BEST, 13), "on the front": (FRONT, 9),
-        "within all limits": (FEASIBLE, 6), "breaks a limit": (BROKEN, 5),
+        "within all limits": (FEASIBLE, 6), "infeasible": (BROKEN, 5),
     }  # fmt: skip
     names = [str(escape(name)) for name in dots["name"]] if "name" in dots else [""] * len(dots)
     data: Data = {

@@ -11,7 +11,7 @@ from .run_folder import read_run
 
 SHOWN = (
     "rank", "method", "time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "joules_per_token",
-    "usd_per_million_tokens", "capex_usd", "provisioned_power_w", "usage.hbm", "usage.ddr", "binds",
+    "usd_per_million_tokens", "capex_usd", "provisioned_power_w", "usage.hbm", "usage.ddr", "active_constraints",
 )  # fmt: skip
 DESIGNS = 10
 
@@ -32,11 +32,11 @@ def write_run_report(run_folder: Path | str, folder: Path | str) -> Path:
     table = pd.DataFrame(best[names]).rename(columns=lambda name: name.removeprefix("var."))
     figures = {path.stem.replace("_", " "): path.read_bytes() for path in sorted((run.path / "figures").glob("*.png"))}
     lines = [
-        f"**Asked.** {wording.asked(run)}",
-        f"**Found.** {wording.found(run)}",
+        f"**Objective.** {wording.asked(run)}",
+        f"**Best design.** {wording.found(run)}",
         f"**Design.** {wording.design(run)}",
     ]
-    lines += [f"**How sure.** {wording.certainty(run)}"]
+    lines += [f"**Confidence.** {wording.certainty(run)}"]
     name = str(run.config.get("name", "study"))
     lines += [
         f"`codesign optimize experiment={name}`, then `codesign report RUN --reports reports` rewrites this page."

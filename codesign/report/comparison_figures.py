@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..core.interval_text import NO_END
+from ..core.interval_text import UNBOUNDED
 from ..core.units import unit_of
 from .drawing import INK, SOFT, canvas, render, style
 from .findings import headline
@@ -41,7 +41,7 @@ def candidates(found: Comparison) -> bytes:
         share = row.get("wins", np.nan)
         won = f", best in {share:.0%} of draws" if share == share and len(ranked) > 1 else ""
         end = max(high[place], values[place]) if known[place] else values[place]
-        won += f", 90 % interval with {NO_END}" if endless[place] else ""
+        won += f", 90 % interval {UNBOUNDED}" if endless[place] else ""
         text = f"  {found.text(found.goal, row['objective'])}{won}"
         axes.text(end, place, text, va="center", fontsize=8, color=INK)
     axes.set_yticks(places, list(ranked["candidate"]))

@@ -12,7 +12,7 @@ from ..core.atomic_files import write_files
 from . import drawing
 from .labels import is_number, number
 
-CLAIMS = ("claim", "paper", "model", "error", "bar", "standing")
+CLAIMS = ("claim", "paper", "model", "error", "tolerance", "provenance")
 KINDS = (
     "input",
     "transcription",
@@ -89,18 +89,22 @@ def _verdicts(frame: pd.DataFrame) -> list[str]:
     for row in frame.to_dict(orient="records"):
         ok = row.get("ok")
         if not isinstance(ok, bool | np.bool_):
-            ok = abs(row["error"]) <= row["bar"] if is_number(row["error"]) and is_number(row["bar"]) else None
+            ok = (
+                abs(row["error"]) <= row["tolerance"]
+                if is_number(row["error"]) and is_number(row["tolerance"])
+                else None
+            )
         verdicts.append("no bar" if ok is None else "yes" if ok else "**no**")
     return verdicts
 
 
 def _by_kind(frame: pd.DataFrame) -> list[str]:
     """How many claims of each kind, the median error of what is predicted; nothing where no kind is given."""
-    if "kind" not in frame:
+    if "evidence" not in frame:
         return []
-    counts = frame["kind"].value_counts()
+    counts = frame["evidence"].value_counts()
     parts = [f"{counts[kind]} {kind}" for kind in KINDS if kind in counts]
-    predicted = frame[(frame["kind"] == "predicted") & frame["paper"].notna() & frame["model"].notna()]
+    predicted = frame[(frame["evidence"] == "predicted") & frame["paper"].notna() & frame["model"].notna()]
     predicted = predicted[predicted["paper"] != 0]
     apart = (predicted["model"].astype(float) / predicted["paper"].astype(float) - 1).abs()
     middle = f"; median error of what is predicted {number(float(apart.median()), '%')}" if len(apart) else ""
@@ -109,8 +113,8 @@ def _by_kind(frame: pd.DataFrame) -> list[str]:
 
 def _claims(frame: pd.DataFrame) -> pd.DataFrame:
     """Errors and bars in per cent, and whether the bar was met."""
-    shown = frame[[name for name in ("experiment", *CLAIMS[:-1], "kind", CLAIMS[-1]) if name in frame]].copy()
-    for name in ("error", "bar"):
+    shown = frame[[name for name in ("experiment", *CLAIMS[:-1], "evidence", CLAIMS[-1]) if name in frame]].copy()
+    for name in ("error", "tolerance"):
         shown[name] = [number(value, "%") for value in frame[name]]
     shown["met"] = _verdicts(frame)
     return shown

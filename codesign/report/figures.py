@@ -177,9 +177,7 @@ def time_against_cost(run: RunFolder) -> Figure:
     front = table[table["front"]].sort_values("time_s", kind="stable")
     x, y = "time_s", "usd_per_million_tokens"
     if len(out):
-        axes.scatter(
-            out[x], out[y], s=12, c="#b9bfc6", marker="x", linewidths=0.8, label=f"breaks a limit ({len(out)})"
-        )
+        axes.scatter(out[x], out[y], s=12, c="#b9bfc6", marker="x", linewidths=0.8, label=f"infeasible ({len(out)})")
     if len(rest):
         axes.scatter(rest[x], rest[y], s=14, c="#8fc1e8", label=f"feasible ({len(rest)})")
     axes.plot(front[x], front[y], c="#0072b2", marker="o", markersize=5, linewidth=1.2, label=f"front ({len(front)})")

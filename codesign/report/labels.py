@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.interval_text import NO_END
+from ..core.interval_text import UNBOUNDED
 from ..core.units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
 from ..model.workloads.words import OTHERS, Words
 
@@ -104,7 +104,7 @@ class Metric:
     def text(self, value: Any, digits: int = 3) -> str:
         """The value with its unit; what grows without end has none."""
         if value == math.inf:
-            return NO_END
+            return UNBOUNDED
         return number(value, self.unit, digits, zeros=True)
 
 

@@ -81,7 +81,7 @@ def phases_of(frame: pd.DataFrame, goal: str, units: Mapping[str, str], words: W
     frame, shown = frame.iloc[order], [number(values[i], unit_of(key)) for i in order]
     names = [str(name)[4:] for name in frame if str(name).startswith("var.")]
     cells = pd.DataFrame({n: [_cell(n, value, units.get(n, "")) for value in frame[f"var.{n}"]] for n in names})
-    cells["binds first"] = [_first_limit(str(text)) for text in frame["binds"]]
+    cells["binds first"] = [_first_limit(str(text)) for text in frame["active_constraints"]]
     label = metric(goal, words).label if goal.replace(".", "").isidentifier() else goal
     return phase_diagram(shown, frame["objective"].reset_index(drop=True), cells, along=key, label=label)
 

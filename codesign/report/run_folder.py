@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..core.atomic_files import write_text
-from ..core.earlier_names import migrated, schema_of
+from ..core.earlier_names import current_frame, migrated, migrated_config, schema_of
 from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from ..core.untrusted_io import read_frame, read_json, read_text, read_yaml_file, refuse_changed, written
@@ -64,6 +64,11 @@ class RunFolder:
             ConfigError: a file is missing or was changed; names it.
         """
         return own_conf(self.path)
+
+    @property
+    def schema(self) -> int:
+        """Schema that the folder was written by."""
+        return schema_of(self.versions, repr(str(self.path)))
 
     @property
     def certificate(self) -> Certificate | None:
@@ -260,13 +265,13 @@ def read_run(path: Path | str) -> RunFolder:
 
 
 def _read(path: Path) -> RunFolder:
-    designs = _frame(path / "designs.parquet")
+    versions = _optional(path / "versions.json", read_json)
+    schema = schema_of(versions, repr(str(path)))
+    designs = current_frame(_frame(path / "designs.parquet"), schema)
     if designs.empty or "time_s" not in designs:
         lack = "no design" if designs.empty else "no column time_s"
         raise ConfigError(f"{str(path / 'designs.parquet')!r} has {lack}: nothing to report")
-    summary = _optional(path / "summary.json", read_json)
-    versions = _optional(path / "versions.json", read_json)
-    schema = schema_of(versions, repr(str(path)))
+    summary = migrated(_optional(path / "summary.json", read_json), schema)
     for key in ("certificate", "limits", "floors", "counts"):
         if not isinstance(summary.get(key) or {}, dict):
             raise ConfigError(f"{str(path / 'summary.json')!r}: {key} should be a mapping of names to values")
@@ -274,12 +279,12 @@ def _read(path: Path) -> RunFolder:
         designs = designs.sort_values("rank", kind="stable")
     return RunFolder(
         path=path,
-        config=migrated(_optional(path / "config.yaml", read_yaml_file), schema),
+        config=migrated_config(_optional(path / "config.yaml", read_yaml_file), schema),
         designs=designs.reset_index(drop=True),
-        pareto=_optional_frame(path / "pareto.parquet"),
-        ops=_optional_frame(path / "ops.parquet"),
-        elasticities=_optional_frame(path / "elasticities.parquet"),
-        links=_optional_frame(path / "links.parquet"),
+        pareto=current_frame(_optional_frame(path / "pareto.parquet"), schema),
+        ops=current_frame(_optional_frame(path / "ops.parquet"), schema),
+        elasticities=current_frame(_optional_frame(path / "elasticities.parquet"), schema),
+        links=current_frame(_optional_frame(path / "links.parquet"), schema),
         summary=summary,
         versions=versions,
         overrides=_overrides(path / "overrides.txt"),

@@ -103,7 +103,7 @@ def _heads(run: RunFolder, names: list[str]) -> list[str]:
 
 def _binds(row: dict[str, Any], words: Words) -> tuple[str, ...]:
     lines = binds(row, words) or (DASH,)
-    return lines if row.get("feasible", True) else ("breaks a limit", *lines)
+    return lines if row.get("feasible", True) else ("infeasible", *lines)
 
 
 def budgets(run: RunFolder) -> list[tuple[str, str, str, float]]:

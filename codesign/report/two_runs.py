@@ -97,7 +97,8 @@ def designs(first: RunFolder, second: RunFolder) -> list[tuple[str, str, str]]:
         (what, make(first), make(second))
         for what, make in (
             ("Asked", wording.asked), ("Plan and hardware", wording.design),
-            ("What binds", lambda run: "; ".join(wording.binds(run.best, run.words))), ("How sure", wording.claim),
+            ("Active constraints", lambda run: "; ".join(wording.binds(run.best, run.words))),
+            ("Confidence", wording.claim),
         )
     ]  # fmt: skip
     return [row for row in rows if row[1] or row[2]]

@@ -41,13 +41,15 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
 
     batch = "batch" if design.get("tpot_s") else "micro-batch"
     parts = [f"{batch}{THIN}{value('micro_batch'):g}"] if value("micro_batch") >= 0 else []
-    if value("chunk") >= 0:
-        parts.append(f"chunk{THIN}{value('chunk'):g}")
+    if value("token_budget") >= 0:
+        parts.append(f"token budget{THIN}{value('token_budget'):g}")
     if value("attention_dp") > 1:
         parts.append(f"{value('attention_dp'):g} attention groups")
     if value("prefill_devices") > 0:
         cut = "".join(f"{THIN}{TIMES}{value(name):g}" for name in ("prefill_tp", "prefill_pp") if value(name) > 1)
-        parts.append(f"prompts apart on {value('prefill_devices'):g}{cut}, loaded {value('prefill_load'):.0%}")
+        parts.append(
+            f"prefill pool of {value('prefill_devices'):g}{cut}, at most {value('prefill_max_utilisation'):.0%}"
+        )
     for cut in ("row", "column"):
         if value(f"{cut}_shards") > 1:
             parts.append(f"tables in {value(f'{cut}_shards'):g} by {cut}s")
@@ -169,7 +171,7 @@ def design(run: RunFolder) -> str:
 
 def binds(design: Mapping[str, Any], words: Words = OTHERS) -> tuple[str, ...]:
     """What holds a design back, in words: used-up limits and memories, and the largest parts of its time."""
-    text = design.get("binds")
+    text = design.get("active_constraints")
     if not isinstance(text, str) or not text.strip():
         return ()
     return tuple(_named(part, words) for part in text.strip().split("; "))

@@ -14,7 +14,7 @@ from .blackbox.blackbox import Blackbox
 from .blackbox.peers import CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from .branch_and_bound.certified import Certified
 from .branch_and_bound.inverse import Inverse
-from .branch_and_bound.whole import Whole
+from .branch_and_bound.whole import Integer
 from .certificate import Certificate, Shared, Wanted
 from .descent.gradient import Descent, GridThenGradient
 from .descent.relaxed import Gradient
@@ -33,9 +33,46 @@ else:
     __getattr__, _ = lazily(__name__, {"results": ("designs", "elasticities", "numbers_of", "ops", "pareto")})
 
 __all__ = [
-    "AbstractSearch", "Amortised", "Blackbox", "Cases", "Certificate", "Certified", "CmaEs", "Descent",
-    "DifferentialEvolution", "Evidence", "Gradient", "Grid", "GridThenGradient", "GridThenProof", "Inverse", "Mix",
-    "MixEntry", "Nsga2", "Optimizer", "Pareto", "Problem", "Progress", "Random", "Report", "Robust", "Shared",
-    "Single", "Tpe", "Trace", "Transformation", "Uncertain", "Wanted", "Whole", "comparison", "designs",
-    "elasticities", "numbers_of", "ops", "pareto", "settings", "silent", "under_assumption",
+    "AbstractSearch",
+    "Amortised",
+    "Blackbox",
+    "Cases",
+    "Certificate",
+    "Certified",
+    "CmaEs",
+    "Descent",
+    "DifferentialEvolution",
+    "Evidence",
+    "Gradient",
+    "Grid",
+    "GridThenGradient",
+    "GridThenProof",
+    "Integer",
+    "Inverse",
+    "Mix",
+    "MixEntry",
+    "Nsga2",
+    "Optimizer",
+    "Pareto",
+    "Problem",
+    "Progress",
+    "Random",
+    "Report",
+    "Robust",
+    "Shared",
+    "Single",
+    "Tpe",
+    "Trace",
+    "Transformation",
+    "Uncertain",
+    "Wanted",
+    "comparison",
+    "designs",
+    "elasticities",
+    "numbers_of",
+    "ops",
+    "pareto",
+    "settings",
+    "silent",
+    "under_assumption",
 ]  # fmt: skip

@@ -40,7 +40,7 @@ class Blend:
     def __post_init__(self) -> None:
         """Known kind, positive weights."""
         if self.how not in HOW:
-            raise ConfigError(f"search.how = {self.how!r} is not known{suggestion(self.how, HOW)}")
+            raise ConfigError(f"search.aggregate = {self.how!r} is not known{suggestion(self.how, HOW)}")
         if not 0 < self.tail <= 1:
             raise ConfigError(f"search.tail = {self.tail:g} must be more than 0 and at most 1")
         weights = np.asarray(self.weights, dtype=float)

@@ -24,9 +24,9 @@ def claim_of_best(found: Certificate, plans: int) -> str:
         plans: legal ones.
     """
     if not found.convex:
-        return f"best found, no proof: {found.reason}"
+        return f"heuristic solution, no certificate: {found.reason}"
     if found.gap is None:
-        return f"best found, nothing proven yet: {found.reason}"
+        return f"heuristic solution, nothing proven yet: {found.reason}"
     proven = f"within {percent(found.gap, LEAST)} of the optimum over {plans:,} plans"
     if not found.certified:
         return f"best found, {found.reason}: proven {proven}"
@@ -41,10 +41,10 @@ def claim_of_none(found: Certificate, plans: int) -> str:
 
 
 def claim_of_whole(found: Certificate) -> str:
-    """Of `search=whole`, where a whole design was found."""
+    """Of `search=integer`, where a whole design was found."""
     if found.certified and found.gap is not None:
         return f"{CERTIFIED}within {percent(found.gap, LEAST)} of the bound on all designs, whole or not"
-    return f"best found, no proof: {found.reason}"
+    return f"heuristic solution, no certificate: {found.reason}"
 
 
 def claim_of_mix(found: Certificate, plans: int, asked: float) -> str:
@@ -59,9 +59,9 @@ def claim_of_mix(found: Certificate, plans: int, asked: float) -> str:
         hopeless = ", ".join(found.alone_infeasible)
         return f"no feasible design: {hopeless} has none alone" if hopeless else "no feasible design found"
     if not found.convex:
-        return f"best found, no proof: {found.reason}"
+        return f"heuristic solution, no certificate: {found.reason}"
     if found.gap is None:
-        return f"best found, nothing proven yet; {found.reason}"
+        return f"heuristic solution, nothing proven yet; {found.reason}"
     proven = f"within {percent(found.gap, LEAST)} of the optimum over all tuples of {plans:,} plans"
     if not closed(found.gap, asked * LATE):
         return f"best found, proven {proven}{'; ' + found.reason if found.reason else ''}"
@@ -76,7 +76,7 @@ def claim_of_front(found: Certificate, asked: float) -> str:
         asked: relative gap at which a design of it counts as proven.
     """
     if not found.convex or found.front is None:
-        return f"front of the best found, no proof: {found.reason}"
+        return f"heuristic front, no certificate: {found.reason}"
     points = found.front.points
     proven = sum(point.certified for point in points)
     words = f"{proven} of {len(points)} designs of the front are proven to {percent(asked)}"

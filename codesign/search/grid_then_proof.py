@@ -56,7 +56,7 @@ class GridThenProof(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "GridThenProof":
         """A short proof."""
-        return cls(Grid.example(problem), Certified(gap=5e-3, pairs=64, block=64, explain=False))
+        return cls(Grid.example(problem), Certified(gap=5e-3, convexity_samples=64, batch_size=64, explain=False))
 
 
 def joined(traces: Sequence[Trace]) -> Trace:

@@ -91,7 +91,7 @@ def designs(problem: Problem, trace: Trace, seed: int) -> pd.DataFrame:
     columns = {name: np.broadcast_to(cast(np.ndarray, v), (count,)) if isinstance(v, np.ndarray) else v
                for name, v in columns.items()}  # fmt: skip
     frame = pd.DataFrame(columns)
-    frame["binds"] = [binding(row) for _, row in frame.iterrows()]
+    frame["active_constraints"] = [binding(row) for _, row in frame.iterrows()]
     return _ranked(frame, maximise=bool(problem.objective.maximise))
 
 

@@ -97,19 +97,19 @@ class Robust(AbstractSearch):
 
     Args:
         cases: uncertain leaves and their values.
-        how: `worst`, `cvar`, `sum` (mean; of 1 / goal where more is better) or `log_sum` over the cases.
+        aggregate: `worst`, `cvar`, `sum` (mean; of 1 / goal where more is better) or `log_sum` over the cases.
         tail: share of the cases that cvar takes the mean of.
         proof: how the search is run.
     """
 
     cases: Cases
-    how: str = "worst"
+    aggregate: str = "worst"
     tail: float = 0.1
     proof: Certified = field(default_factory=Certified)
 
     def __post_init__(self) -> None:
         """Refuse an unknown blend at once, and nothing uncertain."""
-        Blend(self.how, np.ones(1), self.tail)
+        Blend(self.aggregate, np.ones(1), self.tail)
         if not self.cases.uncertain and not self.cases.draws:
             raise ConfigError(
                 "search=robust needs search.cases.uncertain, the leaves that are not known, or search.cases.draws"
@@ -127,7 +127,7 @@ class Robust(AbstractSearch):
         Raises:
             ConfigError: an uncertain leaf that does not exist, or that the space sets.
         """
-        maker = InAllCases(self.cases, self.how, self.tail, self.proof.block, seed)
+        maker = InAllCases(self.cases, self.aggregate, self.tail, self.proof.batch_size, seed)
         oracle = maker(problem)
         trace = self.proof.search(oracle, problem.wanted, seed, report, maker=maker)
         trace.method = ["robust"] * len(trace.method)
@@ -148,13 +148,13 @@ class Robust(AbstractSearch):
         named = [
             case | {"goal": wanted.value(float(log))} for case, log in zip(self.cases.named(seed), logs, strict=True)
         ]
-        return Robustness(self.how, self.tail, tuple(named))
+        return Robustness(self.aggregate, self.tail, tuple(named))
 
     @classmethod
     def example(cls, problem: Problem) -> "Robust":
         """The price of the accelerator a tenth less."""
         cases = Cases({"price": Uncertain("cluster.accelerator.price_usd", (0.9, 1.0))})
-        return cls(cases, proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
+        return cls(cases, proof=Certified(gap=5e-3, convexity_samples=64, batch_size=64, explain=False))
 
 
 @dataclass(frozen=True)
@@ -162,17 +162,17 @@ class InAllCases:
     """Makes the oracle of a problem in all cases, in whatever process it is asked for."""
 
     cases: Cases
-    how: str
+    aggregate: str
     tail: float
-    block: int
+    batch_size: int
     seed: int
 
     def __call__(self, problem: Problem) -> RobustOracle:
         """Over all legal plans."""
         roomy = dataclasses.replace(problem, scenario=self.cases.with_room(problem.scenario))
         scenarios = self.cases.scenarios(roomy.scenario, self.seed)
-        inner = Oracle(roomy, rows_of(roomy), self.block, scenarios=scenarios)
-        return robust_oracle(inner, self.cases, self.how, self.tail, self.seed)
+        inner = Oracle(roomy, rows_of(roomy), self.batch_size, scenarios=scenarios)
+        return robust_oracle(inner, self.cases, self.aggregate, self.tail, self.seed)
 
 
 def robust_oracle(inner: Oracle, cases: Cases, how: str, tail: float, seed: int) -> RobustOracle:

@@ -160,7 +160,7 @@ def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> M
 
 def _moves(variable: Any) -> tuple[Any, ...]:
     """What a variable does, without its bounds."""
-    return (variable.path, getattr(variable, "denominator", ""), tuple(variable.along))
+    return (variable.path, getattr(variable, "denominator", ""), tuple(variable.tied))
 
 
 def _placed(scenario: Scenario, space: DesignSpace, fields: tuple[str, ...], tight: tuple[str, ...]) -> Model:

@@ -38,24 +38,24 @@ class Continuous:
         path: dotted path of the leaf.
         low, high: bounds, in the leaf's unit.
         grid: levels of the exhaustive search, evenly spaced in log.
-        along: further leaves that change in proportion (the bandwidth of a memory with its capacity).
+        tied: further leaves that change in proportion (the bandwidth of a memory with its capacity).
     """
 
     path: str
     low: float
     high: float
     grid: int = 4
-    along: Sequence[str] = ()
+    tied: Sequence[str] = ()
 
     def leaves(self, scenario: Scenario, value: Any, moved: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
         """Dotted path -> new value."""
         del moved
-        return in_proportion(scenario, self.path, value, self.along)
+        return in_proportion(scenario, self.path, value, self.tied)
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of one leaf to another, which stays: the numerator (and what goes `along`) is scaled.
+    """The ratio of one leaf to another, which stays: the numerator (and what is `tied` to it) is scaled.
 
     `numerator = value * denominator` is a monomial, so the model stays log-convex in it. A denominator that is itself a
     variable is moved first.
@@ -66,7 +66,7 @@ class Ratio:
     low: float
     high: float
     grid: int = 4
-    along: Sequence[str] = ()
+    tied: Sequence[str] = ()
 
     @property
     def path(self) -> str:
@@ -76,7 +76,7 @@ class Ratio:
     def leaves(self, scenario: Scenario, value: Any, moved: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
         """Dotted path -> new value; `moved` are leaves that other variables have moved."""
         denominator = moved[self.denominator] if self.denominator in moved else get_path(scenario, self.denominator)
-        return in_proportion(scenario, self.numerator, value * denominator, self.along)
+        return in_proportion(scenario, self.numerator, value * denominator, self.tied)
 
 
 Variable = Continuous | Ratio

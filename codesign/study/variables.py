@@ -25,7 +25,7 @@ class Mover(Protocol):
         ...
 
     @property
-    def along(self) -> Sequence[str]:
+    def tied(self) -> Sequence[str]:
         """Leaves that change in proportion."""
         ...
 
@@ -44,7 +44,7 @@ def in_proportion(scenario: Scenario, path: str, target: Any, along: Sequence[st
 
 def moved_by(variable: Mover) -> tuple[str, ...]:
     """Paths that a variable moves."""
-    return (variable.path, *variable.along)
+    return (variable.path, *variable.tied)
 
 
 def check_movers(plan: Mapping[str, Any], hardware: Mapping[str, Mover]) -> None:
@@ -63,7 +63,7 @@ def check_movers(plan: Mapping[str, Any], hardware: Mapping[str, Mover]) -> None
         for path in moved_by(variable):
             if path in movers:
                 if movers[path] == own:
-                    raise ConfigError(f"{path} is moved twice by {own}: take it out of its `along`")
+                    raise ConfigError(f"{path} is moved twice by {own}: take it out of its `tied`")
                 out = f"leave one of them out, '~{movers[path]}' or '~{own}'"
                 raise ConfigError(f"{path} is moved by {movers[path]} and by {own}: {out}")
             movers[path] = own
@@ -98,7 +98,7 @@ def check_bounds(hardware: Mapping[str, Mover], scenario: Scenario) -> None:
     """
     plain = with_numpy(scenario)
     for name, variable in hardware.items():
-        for path in [variable.path] * bool(variable.along) + [getattr(variable, "denominator", "")]:
+        for path in [variable.path] * bool(variable.tied) + [getattr(variable, "denominator", "")]:
             value = get_path(plain, path) if path else 1.0
             if not isinstance(value, Tracer) and not np.all(value):
                 raise ConfigError(f"space.hardware.{name}: {path} is 0, so nothing can be kept in proportion to it")

@@ -110,7 +110,7 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
     Assumes: errors of classes are independent of each other; a class that was not measured errs as any does.
     """
     cluster, job = scenario.cluster, scenario.workload
-    own, model = cluster.accelerator, LEARNED if cluster.accelerator.residual is not None else PHYSICS
+    own, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
     compute = job.number_format()
     kernels: dict[str, Any] = {}
     for kind in KERNELS:

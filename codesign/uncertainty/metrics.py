@@ -162,7 +162,7 @@ class Regret(NamedTuple):
     """What the best of some designs may lose to the others under draws of errors.
 
     stays: share of draws in which it sustains its load and none of the others is better; typical, high: median and 90 %
-    quantile of what it loses to the best of each draw, relative, infinite where only another one sustains its load;
+    quantile of its regret, relative, infinite where only another one sustains its load;
     keeps: share of draws in which it keeps all limits; designs: how many.
     """
 
@@ -181,10 +181,10 @@ class Regret(NamedTuple):
         if np.isinf(self.high):
             often = "half" if np.isinf(self.typical) else "one of ten"
             median = "" if np.isinf(self.typical) else f"is {self.typical:.2%} in the median and "
-            lost = f"{median}has no end in more than {often}, where others sustain the load and it does not"
+            lost = f"{median}is unbounded in more than {often}, where others sustain the load and it does not"
         return (
-            f"Under joint draws of the model's errors the best design stays the best of {self.designs} in "
-            f"{self.stays:.0%} of the draws; what it loses to the best of each draw {lost}{kept}."
+            f"Under joint draws of the model's errors the best design is optimal among {self.designs} in "
+            f"{self.stays:.0%} of the draws; its regret {lost}{kept}."
         )
 
 

@@ -28,12 +28,12 @@ class Uncertain:
     Args:
         path: dotted path of the leaf.
         factors: values to reckon with, as multiples of the scenario's.
-        along: further leaves that move by the same factor.
+        tied: further leaves that move by the same factor.
     """
 
     path: str
     factors: Sequence[float]
-    along: Sequence[str] = ()
+    tied: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Some positive factors."""
@@ -43,7 +43,7 @@ class Uncertain:
 
     def leaves(self, scenario: Scenario, factor: float) -> dict[str, Any]:
         """Dotted path -> value in a case."""
-        return {path: get_path(scenario, path) * factor for path in (self.path, *self.along)}
+        return {path: get_path(scenario, path) * factor for path in (self.path, *self.tied)}
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Cases:
         """
         chosen = {variable.path: name for name, variable in space.hardware.items()}
         for name, entry in self.uncertain.items():
-            for path in (entry.path, *entry.along):
+            for path in (entry.path, *entry.tied):
                 try:
                     get_path(scenario, path)
                 except ConfigError as error:

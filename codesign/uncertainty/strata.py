@@ -22,7 +22,7 @@ def strata_of(scenario: Scenario) -> list[dict[str, Any]]:
     `low` and `high` are measured / predicted - 1; classes of kernels and collectives that share errors are one row.
     """
     cluster, job = scenario.cluster, scenario.workload
-    own, model = cluster.accelerator, LEARNED if cluster.accelerator.residual is not None else PHYSICS
+    own, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def told(what: str, found: Spread | None) -> None:

@@ -87,13 +87,13 @@ def _same_space(certificate: Derivation, asked: Asked) -> None:
         raise Refuted(f"the certificate is of plan fields {list(certificate.plan)}, the study of {list(asked.lists)}")
     for name, values in asked.lists.items():
         if not np.array_equal(values, certificate.plan[name]):
-            what = f"search.values.{name}" if name in asked.values else f"plan field {name}"
+            what = f"search.allowed_values.{name}" if name in asked.values else f"plan field {name}"
             raise Refuted(f"{what}: the certificate has other values than the study")
     for name in certificate.held:
         low, high = asked.space.hardware[name].low, asked.space.hardware[name].high
         for value in certificate.plan[name]:
             if not low * (1 - EDGE) <= value <= high * (1 + EDGE):
-                raise Refuted(f"search.values.{name}: {value:g} is outside {low:g} to {high:g}")
+                raise Refuted(f"search.allowed_values.{name}: {value:g} is outside {low:g} to {high:g}")
     if certificate.variables != asked.variables:
         raise Refuted(f"the certificate is of variables {certificate.variables}, the study of {asked.variables}")
 
@@ -105,7 +105,9 @@ def _same_rules(asked: Asked) -> None:
         for value in values:
             there = _decisive(asked.space.place(asked.scenario, {name: float(value)}))
             if not all(map(np.array_equal, known, there)):
-                raise Refuted(f"search.values.{name} decides which plans are legal: that nodes cover them is not known")
+                raise Refuted(
+                    f"search.allowed_values.{name} decides which plans are legal: that nodes cover them is not known"
+                )
 
 
 def _decisive(scenario: Scenario) -> list[np.ndarray]:
@@ -121,7 +123,7 @@ def _every_value(certificate: Derivation) -> None:
     combinations: int = sizes.prod()
     missing = np.setdiff1d(np.arange(combinations), _cell(certificate.low[:, first:], sizes))
     if len(missing):
-        said = f"search.values: {len(missing):,} of {combinations:,} combinations are in no node; the first: "
+        said = f"search.allowed_values: {len(missing):,} of {combinations:,} combinations are in no node; the first: "
         raise Refuted(said + _shown_values(certificate, np.unravel_index(int(missing[0]), sizes)))
 
 

@@ -179,11 +179,11 @@ def check_listed(asked: Asked, point: Mapping[str, float], whose: str) -> None:
     """
     for name, values in asked.values.items():
         if point[name] not in values:
-            raise Refuted(f"{whose}: {name} = {point[name]:.9g} is not listed in search.values.{name}")
+            raise Refuted(f"{whose}: {name} = {point[name]:.9g} is not listed in search.allowed_values.{name}")
     for name, unit in asked.units.items():
         number = point[name] / unit
         if not abs(number - round(number)) <= SAME * max(number, 1.0):
-            raise Refuted(f"{whose}: {name} = {point[name]:.9g} is {number:.6g} of search.units.{name}, not whole")
+            raise Refuted(f"{whose}: {name} = {point[name]:.9g} is {number:.6g} of search.step.{name}, not whole")
 
 
 def _check_bound(certificate: Derivation, lower: np.ndarray, asked: Asked) -> str:

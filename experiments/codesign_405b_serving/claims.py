@@ -59,7 +59,7 @@ def base() -> Outcome:
 def _standing(outcome: Outcome) -> str:
     verdict = oracle()[1]
     if not verdict.convex:
-        return f"derived: best found, no proof ({verdict.reason})"
+        return f"derived: heuristic solution, no certificate ({verdict.reason})"
     if not math.isfinite(outcome.upper) and not outcome.stopped:
         return "derived: certified that no design keeps all limits"
     return f"derived: certified within {math.expm1(outcome.gap):.1g}" if not outcome.stopped else outcome.stopped
@@ -69,13 +69,16 @@ def _row(outcome: Outcome) -> dict:
     made = oracle()[0]
     if not math.isfinite(outcome.upper):
         proven = oracle()[1].convex and not outcome.stopped
-        return {"usd_per_million_tokens": None, "binds": "no design, certified" if proven else "none found"}
+        return {
+            "usd_per_million_tokens": None,
+            "active_constraints": "no design, certified" if proven else "none found",
+        }
     exact = made.tangents(np.array([outcome.bounding.plan]), outcome.bounding.u[None], 1e6).exact[0]
     shift = outcome.bounding.programme.allowed
     used = {n: math.exp(exact[i] - shift.get(n, 0.0)) for i, n in enumerate(made.names) if i}
     row = {"usd_per_million_tokens": math.exp(outcome.upper), "gap": math.expm1(outcome.gap)}
     row |= made.point(outcome.bounding.plan, outcome.bounding.u)
-    return row | {"binds": ", ".join(name for name, share in used.items() if share > 0.999)}
+    return row | {"active_constraints": ", ".join(name for name, share in used.items() if share > 0.999)}
 
 
 def claims() -> list[Claim]:

@@ -43,7 +43,7 @@ STEP = 1.01  # by which a number is moved to see what it costs
 FABRICS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {  # overrides; variable -> path
     "switch": (("fabric=nvlink4",), {"rate": f"{UP}.bandwidth_bytes_per_s", "latency": f"{UP}.latency_s"}),
     "switch, shared": (("fabric=nvlink4_shared",), {"rate": f"{UP}.inner.bandwidth_bytes_per_s"}),
-    "switch, priced by paths": (("fabric=nvlink4", "paths=photonic"), {"rate": f"{UP}.bandwidth_bytes_per_s"}),
+    "switch, priced by paths": (("fabric=nvlink4", "path_energy=photonic"), {"rate": f"{UP}.bandwidth_bytes_per_s"}),
     "in-network sums": (("fabric=scin", "collective=scin"), {"rate": f"{UP}.bandwidth_bytes_per_s"}),
     "in-network sums, quantised": (("fabric=scin", "collective=scin_inq"), {"rate": f"{UP}.bandwidth_bytes_per_s"}),
     "circuits": (
@@ -114,7 +114,7 @@ GOALS = {"time": "time_s", "energy": "joules_per_token", "cost": "usd_per_millio
 def ranged(scenario: Scenario, path: str, along: tuple[str, ...] = ()) -> Continuous:
     """From a half to twice what ships."""
     value = float(get_path(scenario, path))
-    return Continuous(path, 0.5 * value, 2.0 * value, along=along)
+    return Continuous(path, 0.5 * value, 2.0 * value, tied=along)
 
 
 @functools.cache

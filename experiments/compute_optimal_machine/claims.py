@@ -46,8 +46,8 @@ def law() -> DenseLaw:
     """The law of the study."""
     job = study_from_config(f"experiment={NAME}").problem.scenario.workload
     assert isinstance(job, TrainingRun)
-    assert isinstance(job.quality, DenseLaw)
-    return job.quality
+    assert isinstance(job.scaling_law, DenseLaw)
+    return job.scaling_law
 
 
 @functools.cache
@@ -57,8 +57,9 @@ def given_flops(flops: float) -> Found:
     step, far = (128, 0) if flops < CHINCHILLA else (256, 1)
     hidden, layers = list(range(low, high + 1, step)), list(range(8, 121, 4) if far else range(6, 61, 2))
     study = study_from_config(
-        f"experiment={NAME}", "quality=besiroglu", "workload.model.attention.kv_heads=1", "plan.tp=8", "plan.zero=3",
-        f"plan.device_count={1024 if far else 64}", f"workload.quality.extrapolate={far}",
+        f"experiment={NAME}", "scaling_law=besiroglu", "workload.model.attention.kv_heads=1",
+        "plan.tp=8", "plan.zero=3",
+        f"plan.device_count={1024 if far else 64}", f"workload.scaling_law.extrapolate={far}",
         *(f"~space.plan.{name}" for name in LAYOUT), f"space.plan.hidden={hidden}", f"space.plan.layers={layers}",
         *FIXED,
         f"space.hardware.trained_tokens.high={5e12 if far else 5e11}", "space.hardware.trained_tokens.low=1e9",
@@ -98,7 +99,7 @@ def model_first(budget: float) -> Found:
 def machine_first(budget: float) -> Found:
     """The machine, its size too, is the best for the model of the configuration; then shape, plan and tokens."""
     # 32 layers of 4,096 are wider than the shapes that were trained, and one shape needs no correction
-    best = solve(study(budget, "quality=besiroglu", "~space.plan.hidden", "~space.plan.layers")).best
+    best = solve(study(budget, "scaling_law=besiroglu", "~space.plan.hidden", "~space.plan.layers")).best
     problem = study(budget, f"space.plan.device_count=[{best['var.device_count']:g}]").problem
     kept = {name: value for name, value in problem.space.hardware.items() if name not in MACHINE}
     point = {name: float(best[f"var.{name}"]) for name in MACHINE}

@@ -27,8 +27,8 @@ APART = "space.plan.prefill_devices=[8,16,24,32,48,64]"
 COMMON = (
     "experiment=disaggregation", "~space.hardware.hbm", "~space.hardware.pool_link_bandwidth",
     "space.plan.tp=[4,8]", "space.plan.pp=[1]", "space.plan.prefill_tp=[4,8]", "space.plan.prefill_pp=[1]",
-    "space.plan.prefill_load=[0.5,0.7,0.8,0.9]", "space.plan.device_count=[8,16,24,32,48,64]",
-    "space.plan.chunk=[64,128,256,512,1024,2048,4096]",
+    "space.plan.prefill_max_utilisation=[0.5,0.7,0.8,0.9]", "space.plan.device_count=[8,16,24,32,48,64]",
+    "space.plan.token_budget=[64,128,256,512,1024,2048,4096]",
 )  # fmt: skip
 LINK = "cluster.prefill.link.fabric.bandwidth_bytes_per_s"
 
@@ -58,7 +58,7 @@ def cells() -> pd.DataFrame:
         for tpot in TPOTS_MS:
             limits = (*lengths, f"objective.limits.tpot_s={tpot / 1000}")
             one = best(*limits, "space.plan.prefill_devices=[0]", "space.plan.prefill_tp=[8]",
-                       "space.plan.prefill_load=[0.8]", "space.plan.device_count=[8]")  # fmt: skip
+                       "space.plan.prefill_max_utilisation=[0.8]", "space.plan.device_count=[8]")  # fmt: skip
             for link in LINKS_GB_S:
                 two = best(*limits, APART, f"{LINK}={link * 1e9:g}")
                 row = {"prompt_to_answer": ratio, "input_tokens": prompt, "tpot_ms": tpot, "link_gb_per_s": link}
@@ -68,7 +68,7 @@ def cells() -> pd.DataFrame:
                     row["prefill_share"] = two["var.prefill_devices"] / (
                         two["var.prefill_devices"] + two["var.device_count"]
                     )
-                    row["batch"], row["load"] = two["var.micro_batch"], two["var.prefill_load"]
+                    row["batch"], row["load"] = two["var.micro_batch"], two["var.prefill_max_utilisation"]
                 print(row, flush=True)
                 rows.append(row)
     return pd.DataFrame(rows)

@@ -23,7 +23,7 @@ from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, h
 NAME = "intranode_codesign"
 INSIDE = "cluster.network.scale_up.fabric.inner.bandwidth_bytes_per_s"
 CARD = "cluster.network.scale_out.fabric.bandwidth_bytes_per_s"
-ONE_QUEUE = "cluster.network.scale_up.fabric.one_queue_ratio"
+ONE_QUEUE = "cluster.network.scale_up.fabric.head_of_line_share"
 FLAT = 0.1  # of the slope d ln time / d ln bandwidth: a tenth more bandwidth buys less than a hundredth of the step
 LOWEST, HIGHEST, POINTS, ROUNDS = 4e9, 4e12, 24, 3
 DOCUMENT_CARD, OWN_CARD, NODE = 50e9 / 8, 50e9, 8.0  # one 400 Gb/s card for eight accelerators; one for each

@@ -78,11 +78,11 @@ def machine_of(machine: str) -> tuple[str, ...]:
 def law() -> DenseLaw:
     """The law of the study."""
     job = study_from_config(
-        *machine_of(USUAL), *BASE, "workload=training_run", "quality=besiroglu_shaped"
+        *machine_of(USUAL), *BASE, "workload=training_run", "scaling_law=besiroglu_shaped"
     ).problem.scenario.workload
     assert isinstance(job, TrainingRun)
-    assert isinstance(job.quality, DenseLaw)
-    return job.quality
+    assert isinstance(job.scaling_law, DenseLaw)
+    return job.scaling_law
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def wanted() -> float:
 def trained(hidden: int, layers: int, machine: str = USUAL) -> tuple[float, float, float]:
     """(parameters, tokens, USD) of the cheapest run that reaches the loss within two weeks on a machine."""
     study = study_from_config(
-        *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=training_run", "quality=besiroglu_shaped",
+        *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=training_run", "scaling_law=besiroglu_shaped",
         "reliability=llama3", "search=certified",
         "workload.global_batch=512", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1", "plan.device_count=128",
         "space.plan={tp: [1, 2, 4, 8], pp: [1, 2], micro_batch: [1, 2, 4], recompute: [none, selective],"
@@ -118,7 +118,7 @@ def served(hidden: int, layers: int, machine: str = USUAL) -> float:
         *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=continuous", "plan=serving_node",
         "space=dense_serving_plans", "search=grid",
         "cluster.device_count=8", "plan.tp=1", "plan.pp=1", "objective=cheapest_tokens",
-        "space.plan={tp: [1, 2, 4, 8], micro_batch: [8, 16, 32, 64, 128, 256], chunk: [512, 1024, 2048]}",
+        "space.plan={tp: [1, 2, 4, 8], micro_batch: [8, 16, 32, 64, 128, 256], token_budget: [512, 1024, 2048]}",
         f"objective.limits={{ttft_s: {TTFT_S}, tpot_s: {TPOT_S}}}",
     )  # fmt: skip
     solution = solve(study)

@@ -22,10 +22,10 @@ DEVICES = ("h100_sxm", "h200", "h20", "b200")
 COMMON = (
     "experiment=mixed_pools", "~space.hardware.hbm", "~space.hardware.scale_up_bandwidth", "space.plan.tp=[8]",
     "space.plan.pp=[1]", "space.plan.prefill_tp=[4,8]", "space.plan.prefill_pp=[1]",
-    "space.plan.prefill_load=[0.5,0.7,0.8,0.9]", "space.plan.device_count=[8,16,24,32,48,64]",
-    "space.plan.chunk=[256,512,1024,2048]", "objective.limits.tpot_s=0.05",
+    "space.plan.prefill_max_utilisation=[0.5,0.7,0.8,0.9]", "space.plan.device_count=[8,16,24,32,48,64]",
+    "space.plan.token_budget=[256,512,1024,2048]", "objective.limits.tpot_s=0.05",
 )  # fmt: skip
-ONE = ("space.plan.prefill_devices=[0]", "space.plan.prefill_tp=[8]", "space.plan.prefill_load=[0.8]")
+ONE = ("space.plan.prefill_devices=[0]", "space.plan.prefill_tp=[8]", "space.plan.prefill_max_utilisation=[0.8]")
 TWO = ("space.plan.prefill_devices=[8,16,24,32,48,64]",)
 
 
@@ -55,7 +55,10 @@ def pairs() -> pd.DataFrame:
             if one is not None:
                 names = ("usd_per_million_tokens", "joules_per_token", "ttft_s", "tpot_s", "requests_per_s")
                 row |= {name: one[name] for name in names}
-                row |= {f: one[f"var.{f}"] for f in ("prefill_devices", "device_count", "micro_batch", "prefill_load")}
+                row |= {
+                    f: one[f"var.{f}"]
+                    for f in ("prefill_devices", "device_count", "micro_batch", "prefill_max_utilisation")
+                }
             print(row, flush=True)
             rows.append(row)
     return pd.DataFrame(rows)

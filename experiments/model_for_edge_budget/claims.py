@@ -21,7 +21,7 @@ TPOT_S = (0.002, 0.004, 0.008)
 USUAL = 0.004
 SHAPES = (
     "space.plan.hidden=[640, 768, 896, 1024, 1280, 1536, 1792, 2048]", "space.plan.kv_heads=[4]",
-    "space.plan.layers=[9, 10, 12, 14, 16, 20, 24, 28]", "space.plan.chunk=[256, 512]",
+    "space.plan.layers=[9, 10, 12, 14, 16, 20, 24, 28]", "space.plan.token_budget=[256, 512]",
 )  # fmt: skip
 DEVICE = ("tpot_s", "ttft_s", "capex_usd", "provisioned_power_w")
 
@@ -54,8 +54,8 @@ def law() -> PrecisionLaw:
     """The law of the study."""
     job = study_from_config(f"experiment={NAME}").problem.scenario.workload
     assert isinstance(job, ServedRun)
-    assert isinstance(job.quality, PrecisionLaw)
-    return job.quality
+    assert isinstance(job.scaling_law, PrecisionLaw)
+    return job.scaling_law
 
 
 def lost_to_shape(hidden: float, layers: float) -> float:

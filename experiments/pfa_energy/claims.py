@@ -36,9 +36,9 @@ PHOTONIC_TEXT = {"adapter": 5, "switch": 25, "tray": 10, "offload": 50}  # secti
 
 
 def paths(pj_per_bit: dict[str, int], counting: str = "physical") -> PathEnergy:
-    """Path energies of one technology, as `paths=electrical` and its relatives have them."""
+    """Path energies of one technology, as `path_energy=electrical` and its relatives have them."""
     numbers = {f"{part}_j_per_byte": value * PJ_PER_BIT for part, value in pj_per_bit.items()}
-    return PathEnergy(**numbers, counting=counting)
+    return PathEnergy(**numbers, byte_accounting=counting)
 
 
 def table(name: str) -> pd.DataFrame:

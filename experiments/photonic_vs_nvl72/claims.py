@@ -82,7 +82,7 @@ def oracle() -> tuple[Oracle, dict[str, float], Verdict]:
     study = study_from_config(f"experiment={NAME}")
     best, fabric = nvl72(), study.scenario.cluster.network["scale_up"].fabric
     own = {name: float(getattr(fabric, number.path.rpartition(".")[2])) for name, number in NUMBERS.items()}
-    hardware = {name: Continuous(n.path, n.low, n.high, along=n.along) for name, n in NUMBERS.items()}
+    hardware = {name: Continuous(n.path, n.low, n.high, tied=n.along) for name, n in NUMBERS.items()}
     objective = Objective("time_s", limits={name: best[name] for name in TARGETS})
     problem = Problem(study.scenario, DesignSpace(study.space.plan, hardware), objective)
     rows = rows_of(problem)
@@ -126,7 +126,7 @@ def standing(outcome: Outcome) -> str:
     """How much is proven."""
     verdict = oracle()[2]
     if not verdict.convex:
-        return f"derived: best found, no proof ({verdict.reason})"
+        return f"derived: heuristic solution, no certificate ({verdict.reason})"
     if outcome.stopped:
         return f"derived: best found, {outcome.stopped}"
     if not math.isfinite(outcome.upper):
@@ -163,7 +163,7 @@ def _row(name: str, outcome: Outcome) -> dict:
         row |= {key: point[key] / number.unit for key, number in NUMBERS.items()}
         exact = made.tangents(np.array([outcome.bounding.plan]), outcome.bounding.u[None], 1e6).exact[0]
         used = {key: math.exp(exact[made.names.index(key)]) for key in TARGETS}
-        row |= {"binds": ", ".join(key for key, share in used.items() if share > 0.999)}
+        row |= {"active_constraints": ", ".join(key for key, share in used.items() if share > 0.999)}
     return row
 
 

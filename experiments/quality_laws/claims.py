@@ -52,10 +52,10 @@ PRINTED = "published; the table prints two or three digits"
 @functools.cache
 def law(name: str) -> AbstractLaw:
     """A law of `conf/quality`."""
-    job = scenario_from_config("workload=training_run", f"quality={name}").workload
+    job = scenario_from_config("workload=training_run", f"scaling_law={name}").workload
     assert isinstance(job, TrainingRun)
-    assert job.quality is not None
-    return job.quality
+    assert job.scaling_law is not None
+    return job.scaling_law
 
 
 def claims() -> list[Claim]:

@@ -16,7 +16,7 @@ from codesign.report import day_figure
 NAME = "serve_by_the_hour"
 LOAD = Path(__file__).resolve().parent / "load.csv"
 FOUND = {
-    "tp": 8.0, "pp": 1.0, "micro_batch": 64.0, "chunk": 1024.0, "scale_up_bandwidth": 1.8e12, "hbm_to_ddr": 0.64,
+    "tp": 8.0, "pp": 1.0, "micro_batch": 64.0, "token_budget": 1024.0, "scale_up_bandwidth": 1.8e12, "hbm_to_ddr": 0.64,
 }  # fmt: skip
 """The best design of `codesign optimize experiment=serve_goodput`."""
 
@@ -49,11 +49,11 @@ def claims() -> list[Claim]:
         ordering("following never draws more than all replicas on",
                  bool((table["power_w"] <= table["power_all_on_w"] * (1 + 1e-9)).all())),
         ordering("with owned accelerators following saves less than a twentieth of the dollars",
-                 0 < saved("bought", "usd") < 0.05),
+                 0 < saved("owned", "usd") < 0.05),
         ordering("paid by the hour it saves more than a third", saved("hourly", "usd") > 1 / 3),
         *(Claim(NAME, f"share of {what} that following saves", None, saved(way, name), None, "derived")
-          for what, way, name in (("accelerator-hours", "hourly", "accelerator_hours"), ("energy", "bought", "kwh"),
-                                  ("dollars, owned", "bought", "usd"), ("dollars, by the hour", "hourly", "usd"))),
+          for what, way, name in (("accelerator-hours", "hourly", "accelerator_hours"), ("energy", "owned", "kwh"),
+                                  ("dollars, owned", "owned", "usd"), ("dollars, by the hour", "hourly", "usd"))),
         *(Claim(NAME, f"USD a day: {way}", None, told[way]["usd"], None, "derived") for way in told),
     ]  # fmt: skip
 

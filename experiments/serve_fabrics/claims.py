@@ -136,7 +136,7 @@ def tables() -> dict[str, pd.DataFrame]:
     for way in WAYS:
         best = cheapest(way, SHORT, 0.04)
         if best is not None:
-            plan = {name: best[f"var.{name}"] for name in ("tp", "pp", "micro_batch", "chunk")}
+            plan = {name: best[f"var.{name}"] for name in ("tp", "pp", "micro_batch", "token_budget")}
             seen = {name: best[name] for name in ("ttft_s", "tpot_s", "tokens_per_s_per_device", "capex_usd")}
             rows.append({"way": way} | plan | seen)
     return along | {"Best plans at 40 ms": pd.DataFrame(rows)}

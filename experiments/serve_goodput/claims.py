@@ -25,7 +25,7 @@ from codesign.simulation.serving import (
 
 NAME = "serve_goodput"
 FOUND = {
-    "tp": 8.0, "pp": 1.0, "micro_batch": 64.0, "chunk": 1024.0, "scale_up_bandwidth": 1.8e12, "hbm_to_ddr": 0.64,
+    "tp": 8.0, "pp": 1.0, "micro_batch": 64.0, "token_budget": 1024.0, "scale_up_bandwidth": 1.8e12, "hbm_to_ddr": 0.64,
 }  # fmt: skip
 """The best design of `codesign optimize experiment=serve_goodput`."""
 REQUESTS, SEEDS, HALVINGS = 10_000, (0, 1, 2, 3), 7
@@ -59,7 +59,7 @@ def requests(rate: float, seed: int) -> Requests:
     assert isinstance(work, GoodputServing)
     prompts = lengths(rng, float(work.input_tokens), float(work.input_cv), REQUESTS)
     answers = lengths(rng, float(work.output_tokens), float(work.output_cv), REQUESTS, least=2)
-    return Requests(prompts, answers, arrivals(rng, rate / engine()[1], float(work.gap_cv), REQUESTS))
+    return Requests(prompts, answers, arrivals(rng, rate / engine()[1], float(work.arrival_cv), REQUESTS))
 
 
 @cache

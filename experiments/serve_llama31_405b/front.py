@@ -18,12 +18,12 @@ HERE = Path(__file__).resolve().parent
 COMMON = (
     "experiment=serve_llama31_405b", "search=pareto", "~objective.limits.tpot_s", "search.levels=8", "search.between=8",
     "search.minimise=[usd_per_million_tokens]", "search.maximise=[tokens_per_s_per_user]",
-    "space.plan.micro_batch=[1,2,4,8,16,32,64,128,256]", "space.plan.chunk=[128,256,512,1024,2048]",
+    "space.plan.micro_batch=[1,2,4,8,16,32,64,128,256]", "space.plan.token_budget=[128,256,512,1024,2048]",
 )  # fmt: skip
 NEAR = "caches in HBM"
 SPACES = {NEAR: (), "half or all of them in the host's memory": ("space.plan.offload_kv_cache=[0,0.5,1]",)}
 MORE = ("tokens_per_s_per_device", "ttft_s")
-PLAN = ("tp", "pp", "micro_batch", "chunk", "offload_kv_cache")
+PLAN = ("tp", "pp", "micro_batch", "token_budget", "offload_kv_cache")
 COLOURS = ("#2f6fb0", "#d55e00")
 
 

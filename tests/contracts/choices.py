@@ -22,7 +22,10 @@ PLACES |= {"workload": "workload", "plan": "plan"}
 """Config group -> path of what it describes."""
 
 SMALL = "calibration=h100_sxm_roofline"
-FIXED = {"model=hub", "fabric=topology_file"}  # need a file of their own: tests/test_hub.py, tests/test_topology.py
+FIXED = {
+    "model=hf_config",
+    "fabric=topology_file",
+}  # need a file of their own: tests/test_hub.py, tests/test_topology.py
 COMPANIONS = {"workload=recommendation": "model=dlrm_criteo", "model=dlrm": "workload=recommendation"}
 COMPANIONS |= {"model=embedding": "workload=recommendation", "space=recommendation": "experiment=serve_dlrm"}
 COMPANIONS |= {"space=chip": "experiment=chip_175b", "space=photonic": "experiment=photonic_rack"}
@@ -30,7 +33,7 @@ COMPANIONS |= {"space=serving_chip": "model=llama31_8b workload=continuous die=h
 COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=disaggregated"}
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
-COMPANIONS |= {"quality": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
+COMPANIONS |= {"scaling_law": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
 COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=serving")
 COMPANIONS |= {"framework=vllm_sampled": "workload=continuous"}
 COMPANIONS |= {"model=dit": "workload=images", "model=flux": "workload=images", "plan=image": "workload=images"}

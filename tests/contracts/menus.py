@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from codesign.config import build, compose
 from codesign.config.groups import PACKAGES, conf_dir
 
-OF_A_FILE = {"topology_file", "hub"}  # need a file of their own: tests/test_topology.py, tests/test_hub.py
+OF_A_FILE = {"topology_file", "hf_config"}  # need a file of their own: tests/test_topology.py, tests/test_hub.py
 
 
 def configs(group: str) -> list[str]:

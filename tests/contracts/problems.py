@@ -24,7 +24,7 @@ FRONT = ("time_s", "usd_per_million_tokens")
 
 PLAN = {"tp": [1, 2, 4], "micro_batch": [1, 4]}
 HARDWARE = {
-    "hbm": Continuous(HBM, 20e9, 160e9, grid=3, along=[HBM_RATE]),
+    "hbm": Continuous(HBM, 20e9, 160e9, grid=3, tied=[HBM_RATE]),
     "up": Continuous(UP, 100e9, 900e9, grid=3),
 }
 FASTEST = Objective("time_s", limits={"capex_usd": 7e5})
@@ -59,7 +59,7 @@ def made(plan: dict | None = None, hardware: dict | None = None, objective: Obje
     return Problem(products(), space, objective)
 
 
-TIGHT = HARDWARE | {"hbm": Continuous(HBM, 2e9, 160e9, grid=3, along=[HBM_RATE])}
+TIGHT = HARDWARE | {"hbm": Continuous(HBM, 2e9, 160e9, grid=3, tied=[HBM_RATE])}
 PROBLEMS: dict[str, Callable[[], Problem]] = {
     "feasible": made,
     "most": lambda: made(objective=Objective("", "tokens_per_s", limits={"capex_usd": 7e5})),

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from contracts.problems import problem_of
 
-from codesign.search import AbstractSearch, Amortised, Blackbox, Certified, Whole
+from codesign.search import AbstractSearch, Amortised, Blackbox, Certified, Integer
 from codesign.search.amortised.guesser import Guesser, NetworkShape
 from codesign.search.amortised.network import Network
-from codesign.search.blackbox.peers import AbstractPeer
+from codesign.search.blackbox.peers import BlackboxOptimizer
 from codesign.testing import members
 
 VALUES = (100e9, 300e9, 900e9)  # of `up`; levels of the fine grid
@@ -32,9 +32,9 @@ def amortised() -> Amortised:
     return Amortised(str(Path(FOLDER.name) / "untrained.npz"))
 
 
-def peers() -> dict[str, type[AbstractPeer]]:
+def peers() -> dict[str, type[BlackboxOptimizer]]:
     """The searches of others, each run by `Blackbox`."""
-    return {cls.__name__: cls for cls in AbstractPeer.__subclasses__()}
+    return {cls.__name__: cls for cls in BlackboxOptimizer.__subclasses__()}
 
 
 def snake(name: str) -> str:
@@ -42,7 +42,7 @@ def snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
-def of_peer(cls: type[AbstractPeer]) -> Blackbox:
+def of_peer(cls: type[BlackboxOptimizer]) -> Blackbox:
     """Few designs, of the slow one very few."""
     return Blackbox(cls.example(), evaluations={"Tpe": 12, "Random": 128}.get(cls.__name__, 64))
 
@@ -55,7 +55,7 @@ SEARCHES: dict[str, Callable[[], AbstractSearch]] = {
 SEARCHES |= {snake(name): functools.partial(of_peer, cls) for name, cls in peers().items()}
 SEARCHES |= {
     "amortised": amortised,
-    "counted": lambda: Whole({"up": 100e9}, Certified(gap=5e-3, pairs=64, block=64, explain=False)),
+    "counted": lambda: Integer({"up": 100e9}, Certified(gap=5e-3, convexity_samples=64, batch_size=64, explain=False)),
 }
 """Name -> a search; a new one is here by its `example`, and gets a line in the table of expectations."""
 

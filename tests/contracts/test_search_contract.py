@@ -12,7 +12,7 @@ from contracts.searches import SEARCHES, VALUES, search_of
 
 from codesign.core.errors import ConfigError
 from codesign.core.json_io import dumps
-from codesign.search import AbstractSearch, Certificate, Inverse, Trace, Whole
+from codesign.search import AbstractSearch, Certificate, Integer, Inverse, Trace
 
 pytestmark = pytest.mark.slow
 
@@ -128,11 +128,11 @@ def own_goal(search: AbstractSearch, points: dict[str, np.ndarray], found: Price
 
 def chosen_of(search: AbstractSearch, points: dict[str, np.ndarray]) -> np.ndarray:
     """Which designs have values that the search may choose, where it may not choose all."""
-    if not isinstance(search, Whole):
+    if not isinstance(search, Integer):
         return np.ones(1, dtype=bool)
-    if search.values:
+    if search.allowed_values:
         return np.isin(np.round(points["up"]), VALUES)
-    count = points["up"] / search.units["up"]
+    count = points["up"] / search.step["up"]
     return np.abs(count - np.round(count)) < 1e-6
 
 
@@ -168,9 +168,9 @@ def designs_are_of_the_space(search, name):
     if trace.method != ["single"]:
         assert set(trace.points) >= {*problem.space.plan, *problem.space.hardware}
     chosen = search_of(search)
-    if isinstance(chosen, Whole) and set(trace.method) == {"whole"}:
-        whole = trace.points["up"] / chosen.units.get("up", 1.0)
-        assert set(whole) <= (set(VALUES) if chosen.values else set(np.round(whole)))
+    if isinstance(chosen, Integer) and set(trace.method) == {"whole"}:
+        whole = trace.points["up"] / chosen.step.get("up", 1.0)
+        assert set(whole) <= (set(VALUES) if chosen.allowed_values else set(np.round(whole)))
 
 
 def what_is_said_of_the_best_is_so(search, name):

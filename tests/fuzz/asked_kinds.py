@@ -253,7 +253,7 @@ def export(rng: random.Random) -> Case:
     engine, model = rng.choice(("vllm", "sglang")), rng.choice((DENSE, SPARSE))
     plan: dict[str, float] = {"tp": rng.choice((1, 2, 4, 8)), "micro_batch": rng.choice((1, 7, 32, 256))}
     plan |= {"pp": rng.choice((2, 4))} if rng.random() < 0.3 else {}
-    plan |= {"chunk": rng.choice((128, 192, 2048))} if rng.random() < 0.7 else {}
+    plan |= {"token_budget": rng.choice((128, 192, 2048))} if rng.random() < 0.7 else {}
     if model is SPARSE and rng.random() < 0.5:
         plan |= {"ep": rng.choice((2, 8))}
     folder = PLACE / f"run-{rng.randrange(10**12)}"
@@ -271,7 +271,7 @@ def export(rng: random.Random) -> Case:
         found = dict(text.split("=", 1) for text in read_launch(shlex.join(words)).overrides)
         kept = {key: value for key, value in plan.items() if value != 1}
         same_plan = all(
-            float(found.get(f"plan.{key}", "nan")) == value for key, value in kept.items() if key != "chunk"
+            float(found.get(f"plan.{key}", "nan")) == value for key, value in kept.items() if key != "token_budget"
         )
         return same_plan and found["model"] == model["name"]
 

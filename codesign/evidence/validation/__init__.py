@@ -1,4 +1,4 @@
-"""Agreement with measurements and with peer models: one suite for each kind of table, whatever folder it lies in."""
+"""SLO with measurements and with peer models: one suite for each kind of table, whatever folder it lies in."""
 
 import sys
 from pathlib import Path

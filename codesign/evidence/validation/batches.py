@@ -42,13 +42,22 @@ class Batch(NamedTuple):
 def _anonymous(cluster: Any, compute: str, attention: str) -> Cluster:
     own = cluster.value.accelerator
     formats = {"compute": compute, "attention": attention, "vector": "vector"}
-    residual, plain = own.residual, unlabelled
+    residual, plain = own.kernel_correction, unlabelled
     if residual is not None:  # what was learned is found by names
-        residual, plain = NumberedResidual(own.residual.folder), lambda one: numbered(one, own.residual.folder)
+        residual, plain = (
+            NumberedResidual(own.kernel_correction.folder),
+            lambda one: numbered(one, own.kernel_correction.folder),
+        )
     kernels = {kind: {part: plain(own.kernel(kind, formats[part]))} for kind, part in PARTS.items()}
     peaks = {part: own.peak(name) for part, name in formats.items()}
     accelerator = change(
-        own, name="", generation="", peak_flops_per_s=peaks, kernels=kernels, energy_j_per_flop={}, residual=residual
+        own,
+        name="",
+        generation="",
+        peak_flops_per_s=peaks,
+        kernels=kernels,
+        energy_j_per_flop={},
+        kernel_correction=residual,
     )
     return change(cluster.value, accelerator=accelerator)
 

@@ -4,25 +4,23 @@
 
 What Calculon does                                          where it is said here
 ----------------------------------------------------------  ------------------------------------------------------------
-peaks, efficiency steps, time = arithmetic + traffic        accelerator=calculon_*: Stepped kernels, serial
-collective = latency + bytes x scalar (1 + offset / n)      collective=calculon_*, scale_out=calculon_*: ScaledVolume
-each mesh axis on one network tier                          cluster.placement
-local pass and reduction with a tensor-parallel collective  workload.staged_collectives
-materialised scores, separate projections, no mask credit   model.attention: fused, separate_projections, causal
-selective recomputation without the values product          model.attention.redo_values
-no embedding, no head                                       model.vocab 0
-optimizer 12 B traffic, 12 B state, one launch a weight     workload.optimizer
-one layer's gradients in fp32, the rest in 2 bytes          workload.precision.gradient_buffer, gradients
-all activation gradients of one layer at once               workload.release_gradients
-optimizer_sharding                                          plan.zero 2, reduce_often 0
-tensor_par_comm_type ar, p2p_rs_ag, rs_ag                   plan.sequence_parallel, scatter_sends: (0 0), (0 1), (1 1)
-seq_par_ag_redo                                             plan.regather
-full recomputation keeps the undivided layer input          plan.shard_checkpoints 0
+peaks, efficiency steps, time = arithmetic + traffic        accelerator=calculon_*: Stepped kernels, serial collective =
+latency + bytes x scalar (1 + offset / n)      collective=calculon_*, scale_out=calculon_*: ScaledVolume each mesh axis
+on one network tier                          cluster.placement local pass and reduction with a tensor-parallel
+collective  workload.copy_before_collective materialised scores, separate projections, no mask credit   model.attention:
+fused, separate_projections, causal selective recomputation without the values product
+model.attention.redo_values no embedding, no head                                       model.vocab 0 optimizer 12 B
+traffic, 12 B state, one launch a weight     workload.optimizer one layer's gradients in fp32, the rest in 2 bytes
+workload.precision.gradient_buffer, gradients all activation gradients of one layer at once
+workload.release_gradients optimizer_sharding                                          plan.zero 2,
+reduce_grads_every_microbatch 0 tensor_par_comm_type ar, p2p_rs_ag, rs_ag                   plan.sequence_parallel,
+scatter_gather_p2p: (0 0), (0 1), (1 1) seq_par_ag_redo
+plan.sequence_parallel_regather full recomputation keeps the undivided layer input          plan.partition_activations 0
 tensor_par_overlap                                          plan.tp_overlap (a share, see `TENSOR_OVERLAPS`)
 data_par_overlap, and what hides offload                    plan.dp_overlap, offload_overlap (see `calculon_overlap`)
 weight, activations, optimizer offload                      plan.offload_*; the optimizer's takes the gradients along
-optimizer state offloaded with every backward               workload.state_every_pass
-inference                                                   workload.forward_only
+optimizer state offloaded with every backward               workload.state_every_pass inference
+workload.forward_only
 """
 
 import sys
@@ -194,8 +192,8 @@ def _plan(exe: dict[str, Any]) -> dict[str, float]:
         "micro_batch": exe["microbatch_size"],
         "recompute": RECOMPUTE[exe["activation_recompute"]],
         "sequence_parallel": scheme == "rs_ag",
-        "scatter_sends": scheme != "ar",
-        "regather": exe["seq_par_ag_redo"],
+        "scatter_gather_p2p": scheme != "ar",
+        "sequence_parallel_regather": exe["seq_par_ag_redo"],
         "zero": 2.0 * exe["optimizer_sharding"],
         "offload_weights": exe["weight_offload"],
         "offload_activations": exe["activations_offload"],

@@ -177,5 +177,5 @@ def moved_kj(plans: pd.DataFrame, paths: PathEnergy) -> dict[str, np.ndarray]:
     frame = plans.assign(**{name: value for name, value in alone.items() if name not in plans})
     columns = {key: frame[key].to_numpy(dtype=float) for key in (*MODEL, *PLAN, "zero", "devices")}
     bare = template()
-    priced = dataclasses.replace(bare, cluster=dataclasses.replace(bare.cluster, paths=paths))
+    priced = dataclasses.replace(bare, cluster=dataclasses.replace(bare.cluster, path_energy=paths))
     return {scheme: np.asarray(joules) / 1e3 for scheme, joules in _moved()(priced, columns).items()}

@@ -63,7 +63,7 @@ def engine_cluster(device: str, engine: str, experts_of: str = "") -> Cluster:
 @functools.cache
 def _engine_cluster(device: str, engine: str, experts_of: str) -> Cluster:
     option = accelerator_option(device)
-    chosen = [f"accelerator={option}", "experiment=serve_llama31_405b", "residual=learned"]
+    chosen = [f"accelerator={option}", "experiment=serve_llama31_405b", "kernel_correction=learned"]
     chosen += [f"framework={engine}"] if engine else []
     return scenario_from_config(*chosen, *([f"model={experts_of}"] if experts_of else [])).cluster
 

@@ -145,13 +145,14 @@ def calibrate_near(
         origins[key][f"{kind}.{group.number_format}"] = origin
     texts: dict[Path, str | bytes] = {}
     for key, formats in kernels.items():
-        title = f"Kernel constants of {key[0]} under {key[1]}, fitted by `codesign calibrate --few`."
+        title = f"Kernel constants of {key[0]} under {key[1]}, fitted by `codesign calibrate --few-shot`."
         texts[place(out, *key)] = text(title, formats, origins[key])
     for stem, slowdown, outcome in steps_near(directory, clusters, told):
         note = f"{outcome.rows} steps, {outcome.before:.1%} before, {outcome.after:.1%} held out"
         origin = {"kernel_slowdown": {"source": stem, "at": stem, "kind": "fitted", "note": note}}
         lines = (
-            f"# @package workload\n# Fitted on {stem} by `codesign calibrate --few`\nkernel_slowdown: {slowdown:.4g}\n"
+            f"# @package workload\n# Fitted by `codesign calibrate --few-shot` on {stem}\n"
+            f"kernel_slowdown: {slowdown:.4g}\n"
         )
         texts[out / "framework" / f"{stem}.yaml"] = lines + "".join(provenance_lines(origin))
         outcomes.append(outcome.row())

@@ -59,15 +59,15 @@ def _full_step(one: Scenario) -> tuple[Array, Array]:
     assert isinstance(job, ContinuousServing)
     plan, none, alone = layout.plan, jnp.asarray(0.0), jnp.asarray(1.0)
     groups, tokens = plan.ep * plan.attention_dp, job.computed_tokens()
-    mine = at_least(plan.chunk / tokens, 1.0)
-    keys = job.attended() + 0.5 * plan.chunk / mine
-    step = MixedStep(job.model, job.precision, none, alone, alone, plan.chunk, mine, keys, plan.chunk)
-    ended = plan.attention_dp * plan.chunk / tokens
+    mine = at_least(plan.token_budget / tokens, 1.0)
+    keys = job.attended() + 0.5 * plan.token_budget / mine
+    step = MixedStep(job.model, job.precision, none, alone, alone, plan.token_budget, mine, keys, plan.token_budget)
+    ended = plan.attention_dp * plan.token_budget / tokens
     ops = step.lower(layout, job.layers_per_stage(layout), ended, phase="mixed", mixed=True, decodes=False)
     priced = list(zip(ops, one.cluster.price(ops, layout, {"mixed": alone}), strict=True))
     done = one_pass(priced, "mixed", plan, job.kernel_slowdown, job.launch_s)
     seconds = job.with_host_s(job.device_s(done, none, layout), none)
-    return plan.pp * seconds * at_least(tokens / plan.chunk, 1.0), plan.pp * groups * mine
+    return plan.pp * seconds * at_least(tokens / plan.token_budget, 1.0), plan.pp * groups * mine
 
 
 _filled = vectorised(_full_step)

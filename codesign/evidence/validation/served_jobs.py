@@ -19,7 +19,7 @@ from .sheets import Same, Sheet, sheet_of
 
 CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
 ENGINES = ("vllm", "sglang", "trtllm")
-STEPS = ("kernel_slowdown", "step_overhead_s", "choice_s", "expert_layer_s")
+STEPS = ("kernel_slowdown", "step_overhead_s", "sampling_s", "expert_layer_s")
 """Constants of an engine that its steps see; the others are those of requests."""
 FORMATS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
@@ -132,7 +132,9 @@ def continuous_sheet(job: Job, added: Mapping[str, float], energies: bool = Fals
         cluster = _with_energies(plain, job.cluster, named) if energies else plain
         values = {name: numbers[name] for name in ("input_tokens", "output_tokens", *own)}
         served = ContinuousServing(replace(model, name=""), **values, precision=precision)
-        plan = Plan(**{name: numbers[name] for name in ("tp", "pp", "ep", "attention_dp", "micro_batch")}, chunk=CHUNK)
+        plan = Plan(
+            **{name: numbers[name] for name in ("tp", "pp", "ep", "attention_dp", "micro_batch")}, token_budget=CHUNK
+        )
         return Scenario(sized(cluster, numbers["devices"]), served, plan)
 
     ranks = float(job.tp * job.replicas)

@@ -4,7 +4,7 @@ Clients of these tables ask for what models recommend, top-p: vLLM then sorts al
 step, with PyTorch where its other sampler was not chosen (vLLM pull request 11394: a fifth of the throughput).
 A step takes what the engine's kernels take, and
 
-    step_overhead_s + choice_s words B + expert_layer_s layers with experts
+    step_overhead_s + sampling_s words B + expert_layer_s layers with experts
 
 with B sequences. Prompts, which the tables do not state, are `prompt_tokens` long. The four are fitted
 (`validation.power_fit`) and kept in `conf/calibration/frameworks/sampled.yaml`.
@@ -38,13 +38,13 @@ class Sampled(NamedTuple):
     """What choosing by chance and its host add."""
 
     step_overhead_s: float = 0.0
-    choice_s: float = 0.0
+    sampling_s: float = 0.0
     expert_layer_s: float = 0.0
     prompt_tokens: float = 1.0
 
     def added_s(self, words: np.ndarray, layers: np.ndarray) -> np.ndarray:
         """Seconds of a step beyond its kernels: by words that are chosen from, and layers with experts."""
-        return self.step_overhead_s + self.choice_s * words + self.expert_layer_s * layers
+        return self.step_overhead_s + self.sampling_s * words + self.expert_layer_s * layers
 
 
 @functools.cache

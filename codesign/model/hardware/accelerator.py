@@ -56,7 +56,7 @@ class Accelerator(eqx.Module):
     price_usd: Float[Array, "*b"] = quantity(default=0.0, doc="device without its HBM", usual=(7700.0, 41000.0))
     shoreline: Shoreline | None = None
     die: Die | None = None
-    residual: AbstractResidual | None = None
+    kernel_correction: AbstractResidual | None = None
     generation: str = static(default="")
     board: AbstractBoard | None = None
 
@@ -117,8 +117,8 @@ class Accelerator(eqx.Module):
         launched = jax.tree.map(at_least_one, charged)
         kernel = self.kernel(kind, number_format)
         seconds = kernel.time_s(launched, self.peak(number_format), self.hbm.bandwidth(data))
-        if self.residual is not None:
-            seconds = seconds * self.residual.factor(kernel, launched)
+        if self.kernel_correction is not None:
+            seconds = seconds * self.kernel_correction.factor(kernel, launched)
         per_flop = self.energy_j_per_flop.get(number_format, asarray(0.0))
         per_flop = per_flop if self.die is None else per_flop * self.die.energy_ratio()
         joules = work.flops * per_flop + work.nbytes * self.hbm.energy(data)

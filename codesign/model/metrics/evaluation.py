@@ -235,7 +235,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
     idle, count = with_spares(cluster, device_idle_w(cluster)), with_spares(cluster, devices)
     energy = devices * facility.pue * (drawn_j(cluster, timeline) + idle * timeline.time_s)
     movement = moved(scenario, [op for op, _ in priced])
-    if movement:  # links carry no energy of their own then: see `Cluster.paths`
+    if movement:  # links carry no energy of their own then: see `Cluster.path_energy`
         energy = energy + facility.pue * summed(movement)
     if cluster.doubts is not None:
         energy = energy * cluster.doubts.energy

@@ -1,7 +1,7 @@
 """The traffic ledger: how many bytes each parallelism scheme moves over which class of path, and what they cost.
 
-Physical counting: what an algorithm of minimal volume puts on the wire, from the same operations that are timed. The
-counting of [ding2025pfa]'s tables is offered beside it.
+Physical accounting: what an algorithm of minimal volume puts on the wire, from the same operations that are timed.
+The accounting of [ding2025pfa]'s tables is offered beside it.
 """
 
 from collections.abc import Callable, Sequence
@@ -73,13 +73,13 @@ def ledger(scenario: Scenario, paths: PathEnergy, ops: Sequence[Op] | None = Non
 
     Args:
         scenario: what moves them.
-        paths: where trays and racks end, and whose counting it is.
+        paths: where trays and racks end, and whose accounting it is.
         ops: what the workload lowers to, where that is known already.
 
     Raises:
-        ConfigError: the document's counting of a job that it does not cover.
+        ConfigError: the document's accounting of a job that it does not cover.
     """
-    if paths.counting == "celestisim":
+    if paths.byte_accounting == "celestisim":
         return tables_ledger(scenario, paths)
     layout = scenario.layout
     repeats = scenario.workload.repeats(layout)
@@ -110,7 +110,7 @@ def tables_ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
     """
     job = scenario.workload
     others = ConfigError(
-        "paths.counting = celestisim counts the training of dense transformers only; physical counts any job"
+        "path_energy.byte_accounting = celestisim counts training of dense transformers only; physical counts any job"
     )
     if not isinstance(job, Training) or not isinstance(job.model.feed_forward, DenseFeedForward):
         raise others
@@ -126,7 +126,7 @@ def tables_ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
 
 def moved(scenario: Scenario, ops: Sequence[Op]) -> dict[str, Array]:
     """Scheme -> joules that its bytes cost on their way, on all devices; nothing where the cluster names no paths."""
-    paths = scenario.cluster.paths
+    paths = scenario.cluster.path_energy
     if paths is None:
         return {}
     return {scheme: entry.energy_j(paths) for scheme, entry in ledger(scenario, paths, ops).items()}

@@ -100,7 +100,7 @@ def prefill_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     lit = ports * link.fabric.static_power_w()
     return PoolBought(
         own, devices,
-        {"prefill": devices * summed(device_capex_usd(own)), "handover": ports * link.capex_usd()},
-        {"prefill": devices * summed(device_provisioned_w(own)), "handover": lit},
+        {"prefill": devices * summed(device_capex_usd(own)), "kv_transfer": ports * link.capex_usd()},
+        {"prefill": devices * summed(device_provisioned_w(own)), "kv_transfer": lit},
         devices * device_idle_w(own) + lit,
     )  # fmt: skip

@@ -95,7 +95,7 @@ def tabulated_steps(
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
     rhythm, context, keys = work.rhythm(layout), float(work.context()), float(work.attended())
-    batch, chunk = float(rhythm.decodes), float(layout.plan.chunk)
+    batch, chunk = float(rhythm.decodes), float(layout.plan.token_budget)
     around = np.rint(batch) + np.arange(-NEAR, NEAR + 1)
     decodes = np.unique(np.concatenate([np.rint(np.geomspace(1, MARGIN * batch + 1, LEVELS)), around[around >= 1]]))
     carries = float(rhythm.state.tokens)

@@ -60,7 +60,7 @@ class Span(NamedTuple):
 class AbstractLaw(eqx.Module):
     """The loss of a trained model, in nats a token of the text that the law was fitted on.
 
-    Outside the range of its fit a design is refused (`usage.quality.parameters` and the like are above 1), unless
+    Outside the range of its fit a design is refused (`usage.scaling_law.parameters` and the like are above 1), unless
     `extrapolate` says that it is wanted; the metric `loss_beyond` then says by what factor it lies outside.
 
     Assumes: losses of different laws are on different texts and tokenisers, and are not compared with each other.
@@ -108,7 +108,7 @@ class AbstractLaw(eqx.Module):
     def limits(self, model: Trained) -> dict[str, Array]:
         """Used shares of the range of the fit; none is used where extrapolation is wanted."""
         wanted = self.extrapolate > 0
-        return {f"quality.{name}": jnp.where(wanted, 0.0, span.used()) for name, span in self.spans(model).items()}
+        return {f"scaling_law.{name}": jnp.where(wanted, 0.0, span.used()) for name, span in self.spans(model).items()}
 
 
 class Ranges(eqx.Module):

@@ -106,10 +106,10 @@ class AnySchedule(AbstractContinuousServing):
 
     def carried(self, plan: Any) -> tuple[Array, Array, Array, Array]:
         """Decodes and prompt tokens of a kind: the fewest of both, the most of both."""
-        some = at_least(plan.chunk - 1, 0.0) / at_least(plan.chunk - 1, 1.0)  # 0 where the chunk is 1
-        tokens = _least(at_least(plan.chunk - 1, 1.0), self.prompt_spacing) * some
+        some = at_least(plan.token_budget - 1, 0.0) / at_least(plan.token_budget - 1, 1.0)  # 0 where the chunk is 1
+        tokens = _least(at_least(plan.token_budget - 1, 1.0), self.prompt_spacing) * some
         alone = jnp.where(plan.micro_batch > 1, 1.0, 1 - some)  # of one decode or none, prompts may be alone
-        return _least(plan.micro_batch, self.decode_spacing) * alone, tokens, plan.micro_batch, plan.chunk * some
+        return _least(plan.micro_batch, self.decode_spacing) * alone, tokens, plan.micro_batch, plan.token_budget * some
 
     def check_lists(self, listed: Mapping[str, Sequence[Any]]) -> None:
         """Refuse lists of kinds that leave steps out: what is proven would be of fewer schedules than is said.
@@ -118,11 +118,11 @@ class AnySchedule(AbstractContinuousServing):
             ConfigError: two values and what lies between them, or a list that does not begin at one.
         """
         super().check_lists(listed)
-        for at, name in ((0, "micro_batch"), (1, "chunk")):
+        for at, name in ((0, "micro_batch"), (1, "token_budget")):
             values = sorted({float(value) for value in listed.get(name, ())})
             if not values or values[0] != 1:
                 raise ConfigError(f"space.plan.{name} must be listed and begin at 1: kinds of steps leave no gap")
-            plans = [Plan(**{"micro_batch": 2.0, "chunk": 2.0, name: value}) for value in values[1:]]
+            plans = [Plan(**{"micro_batch": 2.0, "token_budget": 2.0, name: value}) for value in values[1:]]
             for plan, before in zip(plans, (float(1 - at), *values[1:]), strict=False):
                 first = float(self.carried(plan)[at])
                 if first > before + 1:

@@ -90,7 +90,7 @@ class Demand(eqx.Module):
     chunk: Float[Array, "*b"] = quantity(low=1.0)
     input_cv: Float[Array, "*b"] = quantity(default=0.0)
     output_cv: Float[Array, "*b"] = quantity(default=0.0)
-    gap_cv: Float[Array, "*b"] = quantity(default=1.0)
+    arrival_cv: Float[Array, "*b"] = quantity(default=1.0)
     most: Float[Array, "*b"] = quantity(low=1.0, default=1e4, doc="sequences that can decode together")
     elsewhere: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of prompts that others compute")
     prompts: Float[Array, "*b kinds 3"] | None = eqx.field(default=None)

@@ -88,7 +88,7 @@ class GroupedQueryAttention(AbstractAttention):
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
         """Tensor-parallel joins, and the ring that passes keys and values round the context ranks."""
         layout = shard.layout
-        again = jnp.maximum(layout.selective, layout.regather)
+        again = jnp.maximum(layout.selective, layout.sequence_parallel_regather)
         chunk = shard.sequences * shard.queries * self._cached(layout.plan.tp)
         around = layout.plan.cp - 1
         ring = BlockComm(
@@ -204,12 +204,12 @@ def input_bytes(shard: Shard, hidden: Array, redone: Array) -> tuple[Array, Arra
     """Bytes of a tensor-parallel region's input (kept for its weight gradients, live while the layer is at work).
 
     With sequence parallelism each rank keeps its own share, and the gathered tensor beside it unless it is gathered
-    again (`regather`, or the region is redone anyway); without it the whole tensor is kept.
+    again (`sequence_parallel_regather`, or the region is redone anyway); without it the whole tensor is kept.
     """
     layout = shard.layout
     whole = shard.tokens * hidden * shard.precision.bytes_of("activations")
     own = whole / shard.outside * layout.scattered
-    again = jnp.maximum(redone, layout.regather) * layout.scattered
+    again = jnp.maximum(redone, layout.sequence_parallel_regather) * layout.scattered
     return whole * (1 - again) + own, whole + own
 
 
@@ -261,7 +261,7 @@ class LatentAttention(AbstractAttention):
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
         """Tensor-parallel joins and the context ring over the latent vectors."""
         layout = shard.layout
-        again = jnp.maximum(layout.selective, layout.regather)
+        again = jnp.maximum(layout.selective, layout.sequence_parallel_regather)
         chunk = shard.tokens * self._cached(layout.plan.tp) * shard.precision.bytes_of("activations")
         around = layout.plan.cp - 1
         ring = BlockComm("attention_ring", "send", "cp", chunk, around, 2 * around, layout.selective * around)

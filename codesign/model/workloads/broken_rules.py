@@ -57,7 +57,7 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
 def broken_batching(workload: Any, rule: str, layout: Layout) -> str | None:
     """One line on a rule of continuous batching: prompts that pile up, parts without a sequence, groups of ranks."""
     plan = layout.plan
-    batch, chunk = float(plan.micro_batch), float(plan.chunk)
+    batch, chunk = float(plan.micro_batch), float(plan.token_budget)
     groups, stages, tp = float(plan.attention_dp), float(plan.pp), float(plan.tp)
     if rule == "attention_groups":
         return f"plan.attention_dp = {groups:g} does not divide plan.tp = {tp:g}"
@@ -74,8 +74,8 @@ def broken_batching(workload: Any, rule: str, layout: Layout) -> str | None:
     by = f"{load - 1:+.1%}" if load < 2 else f"{load:.4g} times as many"
     most = f", or plan.micro_batch of {fewer} or fewer" if fewer >= stages * groups else ""
     return (
-        f"prompts fill more than every step: {comes:.4g} prompt tokens come in a step that takes plan.chunk ="
-        f" {chunk:g} ({by}); take plan.chunk of {comes * 1.02 + 1:.0f} or more{most}, or longer answers"
+        f"prompts fill more than every step: {comes:.4g} prompt tokens come in a step that takes plan.token_budget ="
+        f" {chunk:g} ({by}); take plan.token_budget of {comes * 1.02 + 1:.0f} or more{most}, or longer answers"
     )
 
 

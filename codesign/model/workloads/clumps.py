@@ -22,9 +22,9 @@ SCALE, SCALES = 0.224, 0.045  # of x, by a^2
 SHAPE, SHAPES = 0.17, 0.56  # of b, by 1 / a
 
 
-def others(gap_cv: Array, mean: Array) -> Array:
+def others(arrival_cv: Array, mean: Array) -> Array:
     """How many more than `mean` come within a time to one side of an arrival."""
-    cv = jnp.maximum(gap_cv, EVEN)
+    cv = jnp.maximum(arrival_cv, EVEN)
     log = jnp.log(jnp.maximum(mean, LEAST) / (SCALE + SCALES * cv * cv)) * (SHAPE + SHAPES / cv)
     found = 0.5 * (cv * cv - 1) * -jnp.expm1(-jnp.exp(jnp.minimum(log, 5.0)))
     return jnp.maximum(found, -0.9 * jnp.minimum(mean, 1.0))

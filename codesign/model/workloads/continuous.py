@@ -22,9 +22,9 @@ from .transformer import Transformer
 class AbstractContinuousServing(AbstractServing):
     """A closed loop: a replica always decodes `plan.micro_batch` sequences, one that ends is followed by the next.
 
-    Each step decodes every sequence by one token and takes up to `plan.chunk` prompt tokens of those who have come.
-    With f0 the time of a step without and f1 of one with prompts, L decode steps an answer, and shares and steps as in
-    `steady_state`:
+    Each step decodes every sequence by one token and takes up to `plan.token_budget` prompt tokens of those who have
+    come. With f0 the time of a step without and f1 of one with prompts, L decode steps an answer, and shares and steps
+    as in `steady_state`:
 
         TPOT = (1 - m) f0 + m f1                  requests/s = B / (L ((1 - p) f0 + p f1))
         TTFT = (k + w) f1                         concurrency = B + requests/s TTFT
@@ -37,14 +37,14 @@ class AbstractContinuousServing(AbstractServing):
     together: a step is mixed where any of them has prompts.
 
     Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between them; lognormal
-    unless `prompt_kinds` and `answer_kinds` are known (`kinds`). A share `cached_ratio` of each prompt is found in the
-    prefix cache: it needs no time, but its room. For each sequence that decodes the caches of `idle_sessions` between
-    two turns stay, prompt and answer whole, or of a share `kept_ratio` of them: the others compute their prompt again.
-    With speculation a step verifies `verified_tokens` of each sequence, of which `accepted_tokens` are right, and
-    drafting adds `draft_ratio` of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a
-    step and a sequence in it, `request_overhead_s` that of a request before its first step. `choice_s` is what choosing
-    a token takes for each word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores),
-    `expert_layer_s` what a layer of experts adds to a step. An `asynchronous` engine prepares a step beside the one
+    unless `input_lengths` and `output_lengths` are known (`kinds`). A share `cached_ratio` of each prompt is found in
+    the prefix cache: it needs no time, but its room. For each sequence that decodes the caches of `idle_sessions`
+    between two turns stay, prompt and answer whole, or of a share `retained_share` of them: the others compute their
+    prompt again. With speculation a step verifies `verified_tokens` of each sequence, of which `accepted_tokens` are
+    right, and drafting adds `draft_ratio` of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own
+    time a step and a sequence in it, `request_overhead_s` that of a request before its first step. `sampling_s` is what
+    choosing a token takes for each word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores),
+    `expert_layer_s` what a layer of experts adds to a step. An `async_scheduling` engine prepares a step beside the one
     before it: the longer of its own time and the kernels' counts, and who comes is seen a step later.
 
     A share `plan.offload_kv_cache` of the cache lies in the second tier: each step brings what it attends over the
@@ -65,7 +65,7 @@ class AbstractContinuousServing(AbstractServing):
     correlation: Float[Array, "*b"] = quantity(low=-1.0, high=1.0, default=0.0)
     cached_ratio: Float[Array, "*b"] = quantity(high=0.999, default=0.0, doc="share of a prompt in the prefix cache")
     idle_sessions: Float[Array, "*b"] = quantity(high=1e6, default=0.0, doc="between two turns, for each that decodes")
-    kept_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of idle sessions whose cache stays")
+    retained_share: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of idle sessions whose cache stays")
     accepted_tokens: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0, doc="of a sequence in one step")
     verified_tokens: Float[Array, "*b"] = quantity(low=1.0, high=64.0, default=1.0, doc="of a sequence in one step")
     draft_ratio: Float[Array, "*b"] = quantity(high=10.0, default=0.0, doc="time of drafting over that of a step")
@@ -74,23 +74,23 @@ class AbstractContinuousServing(AbstractServing):
     sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
     expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts")
-    choice_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
+    sampling_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
     expert_layer_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a layer in a step, beside products")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
-    asynchronous: bool = static(default=False)
-    prompt_kinds: Kinds = known_kinds("prompt_kinds")
-    answer_kinds: Kinds = known_kinds("answer_kinds")
+    async_scheduling: bool = static(default=False)
+    input_lengths: Kinds = known_kinds("input_lengths")
+    output_lengths: Kinds = known_kinds("output_lengths")
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
-        return self.input_tokens * (1 - self.kept_ratio * self.cached_ratio)
+        return self.input_tokens * (1 - self.retained_share * self.cached_ratio)
 
     def computed_cv(self) -> Array:
         """Variation of these."""
-        return computed_cv(self.input_cv, self.cached_ratio, self.kept_ratio)
+        return computed_cv(self.input_cv, self.cached_ratio, self.retained_share)
 
     def context(self) -> Array:
         """Mean context of a decoding sequence: long answers are met more often, E[I O]/E[O] + E[O^2]/(2 E[O])."""
@@ -99,7 +99,7 @@ class AbstractContinuousServing(AbstractServing):
 
     def attended(self) -> Array:
         """Mean keys of a prompt token that is computed: E[I^2]/(2 E[I]), the cached part before them."""
-        before = keys_before(self.cached_ratio, self.kept_ratio)
+        before = keys_before(self.cached_ratio, self.retained_share)
         return 0.5 * (1 + before) * self.input_tokens * (1 + self.input_cv**2)
 
     def rhythm(self, layout: Layout) -> Rhythm:
@@ -108,7 +108,7 @@ class AbstractContinuousServing(AbstractServing):
         decodes = at_least(plan.micro_batch / (plan.pp * plan.attention_dp), 1.0)
         steps = (self.output_tokens - 1) / self.accepted_tokens
         tokens = self.computed_tokens()
-        state = steady_state(decodes, steps, tokens, self.computed_cv(), plan.chunk, kinds=self.prompt_kinds)
+        state = steady_state(decodes, steps, tokens, self.computed_cv(), plan.token_budget, kinds=self.input_lengths)
         groups = plan.attention_dp * (plan.ep if self.model.has_experts else 1.0)  # of ranks that step together
         mixed, met = (
             jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
@@ -173,11 +173,11 @@ class AbstractContinuousServing(AbstractServing):
     def with_host_s(self, device_s: Array, decodes: Array) -> Array:
         """A step of the device with the engine's own time after it, or beside it."""
         host = self.host_s(decodes)
-        return maximum(device_s, host) if self.asynchronous else device_s + host
+        return maximum(device_s, host) if self.async_scheduling else device_s + host
 
     def overhead_s(self, done: Pass, layout: Layout) -> Array:
         """Of a step: drafting and the engine's own time, as far as it is seen."""
-        if self.asynchronous:
+        if self.async_scheduling:
             return self.step_s(done, layout) - done.busy_s - done.edge_s
         decodes = self.rhythm(layout).decodes
         return (done.busy_s + done.edge_s) * self.draft_ratio + (
@@ -186,7 +186,7 @@ class AbstractContinuousServing(AbstractServing):
 
     def unlisted_s(self, decodes: Array, layout: Layout) -> Array:
         """What kernels take in a step of so many sequences that no operation stands for."""
-        choosing = self.choice_s * self.model.vocab * decodes * self.verified_tokens
+        choosing = self.sampling_s * self.model.vocab * decodes * self.verified_tokens
         has_experts = hasattr(self.model.feed_forward, "experts")
         return choosing + self.expert_layer_s * self.layers_per_stage(layout) if has_experts else choosing
 
@@ -200,7 +200,7 @@ class AbstractContinuousServing(AbstractServing):
         step = (1 - counted["mixed"]) * f0 + counted["mixed"] * f1
         tpot = plan.pp * ((1 - counted["met"]) * f0 + counted["met"] * f1) / self.accepted_tokens
         ttft = self.first_s(self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1)
-        if self.asynchronous:
+        if self.async_scheduling:
             ttft = ttft + plan.pp * step
         rounds = rhythm.steps * plan.pp
         time, sequences = rounds * step, plan.micro_batch * layout.dp
@@ -242,7 +242,7 @@ class AbstractContinuousServing(AbstractServing):
             "decode_tokens_per_s": sequences / tpot, "tokens_per_s_per_user": 1 / tpot,
             "tokens_per_s_per_device": requests * self.output_tokens / layout.devices,
             "requests_per_s": requests, "concurrency": sequences + requests * ttft,
-            "mixed_ratio": self.rhythm(layout).mixed, "prompt_load": self.rhythm(layout).state.load,
+            "hybrid_step_share": self.rhythm(layout).mixed, "prefill_utilisation": self.rhythm(layout).state.load,
         }  # fmt: skip
 
     def _billed(self, sequences: Array, prompts: Array) -> dict[str, tuple[Array, Array]]:
@@ -276,7 +276,11 @@ class AbstractContinuousServing(AbstractServing):
 
     def decoding_tokens(self, layout: Layout) -> Array:
         """The same without prompts: decoding sequences, and sessions that wait for their next turn."""
-        idle = self.kept_ratio * self.idle_sessions * (self.input_tokens + self.output_tokens + 0.5 * self.block_tokens)
+        idle = (
+            self.retained_share
+            * self.idle_sessions
+            * (self.input_tokens + self.output_tokens + 0.5 * self.block_tokens)
+        )
         return self.rhythm(layout).decodes * layout.plan.pp * (self.context() + 0.5 * self.block_tokens + idle)
 
     def weight_bytes(self, layout: Layout) -> Array:

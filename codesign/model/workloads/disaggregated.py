@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from ...core.fields import quantity
 from ...core.smooth import at_least, maximum
 from .filled_steps import Filling, waits_of
-from .ops import HANDOVER, CommOp, Op
+from .ops import KV_TRANSFER, CommOp, Op
 from .plan import Layout
 from .prompt_pool import AbstractPromptPool, CutPrompt, either
 from .schedule import Priced, Timeline, one_pass, total
@@ -18,11 +18,11 @@ class DisaggregatedServing(AbstractPromptPool):
     """As `ContinuousServing`, where `plan.prefill_devices` accelerators beside (`Cluster.prefill`) compute prompts.
 
     The x engines of that pool (`prefill_tp` x `prefill_pp` devices; x counts `prefill_attention_dp` groups) take
-    prompts from one queue and fill steps of `prefill_chunk` tokens with them, N at a time where prompts are short, else
-    N = 1. Keys and values cross the pool's link, and a replica of the others decodes. With T the seconds that a prompt
-    keeps an engine busy alone, F in steps that are full, D those of its last stages, C the crossing, f0 a step of B
-    decodes, L steps an answer, y replicas, and rho = `plan.prefill_load` how full steps of an engine, or its link, may
-    be:
+    prompts from one queue and fill steps of `prefill_token_budget` tokens with them, N at a time where prompts are
+    short, else N = 1. Keys and values cross the pool's link, and a replica of the others decodes. With T the seconds
+    that a prompt keeps an engine busy alone, F in steps that are full, D those of its last stages, C the crossing, f0 a
+    step of B decodes, L steps an answer, y replicas, and rho = `plan.prefill_max_utilisation` how full steps of an
+    engine, or its link, may be:
 
         1 / rate = max(F / (rho N x), C / (rho x), L f0 / (y B))            the pool that is full sets the rate
         TTFT = T + D + alpha T + beta F / N
@@ -41,14 +41,14 @@ class DisaggregatedServing(AbstractPromptPool):
     Source: two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
     """
 
-    gap_cv: Float[Array, "*b"] = quantity(high=10.0, default=1.0, doc="variation of gaps between arrivals")
+    arrival_cv: Float[Array, "*b"] = quantity(high=10.0, default=1.0, doc="variation of gaps between arrivals")
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
-        """Phases `decode` and `mixed` here; `prefill`, `prefill_rest` and `handover` on and from the pool beside."""
+        """Phases `decode` and `mixed` here; `prefill`, `prefill_rest` and `kv_transfer` on and from the pool beside."""
         cut, ops = self.prompt(layout), list(super().lower(layout))
         for phase, tokens in (("prefill", cut.tokens), ("prefill_rest", cut.rest_tokens)):
             ops += self.prompt_ops(layout, phase, tokens)
-        return (*ops, self.handover(layout))
+        return (*ops, self.kv_transfer(layout))
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """Together or apart, as the plan says."""
@@ -56,9 +56,9 @@ class DisaggregatedServing(AbstractPromptPool):
 
     def _apart(self, priced: Priced, layout: Layout) -> Timeline:
         """The pool that is full first paces both."""
-        plan, pool, cut, load = layout.plan, layout.prefill, self.prompt(layout), layout.plan.prefill_load
+        plan, pool, cut, load = layout.plan, layout.prefill, self.prompt(layout), layout.plan.prefill_max_utilisation
         plain = one_pass(priced, "decode", plan, self.kernel_slowdown, self.launch_s)
-        f0, crossing = self.step_s(plain, layout), total(priced, HANDOVER, CommOp)
+        f0, crossing = self.step_s(plain, layout), total(priced, KV_TRANSFER, CommOp)
         whole, rest = (self.prompt_pass(priced, layout, phase) for phase in ("prefill", "prefill_rest"))
         seconds = [self.prompt_step_s(one) for one in (whole, rest)]
         alone, filled = cut.whole * seconds[0] + cut.rest * seconds[1], cut.filled * seconds[0]
@@ -76,11 +76,11 @@ class DisaggregatedServing(AbstractPromptPool):
         beside = sequences / engines * (often[0] * whole.energy_j + often[1] * rest.energy_j + crossing.energy_j)
         parts = self._breakdown({"decode": plain, "mixed": plain}, {"decode": rounds, "mixed": 0.0 * rounds}, layout)
         extra = self._extra(layout, ttft, tpot, time)
-        extra |= {"mixed_ratio": jnp.asarray(0.0), "prompt_load": load * paced / time}
+        extra |= {"hybrid_step_share": jnp.asarray(0.0), "prefill_utilisation": load * paced / time}
         extra["concurrency"] = sequences * rounds * f0 / time + extra["requests_per_s"] * ttft
         extra["tokens_per_s_per_device"] *= layout.devices / (layout.devices + plan.prefill_devices)
-        extra |= {"prefill_busy": load * paced / time, "decode_busy": rounds * f0 / time}
-        extra["link_busy"] = sequences / engines * crossing.time_s / time
+        extra |= {"prefill_pool_utilisation": load * paced / time, "decode_pool_utilisation": rounds * f0 / time}
+        extra["transfer_utilisation"] = sequences / engines * crossing.time_s / time
         parts["unmatched"] = time - rounds * f0
         return Timeline(
             time, parts, rounds * plain.energy_j, sequences * self.output_tokens, sequences * self._flops(), extra,
@@ -93,7 +93,7 @@ class DisaggregatedServing(AbstractPromptPool):
 
         def found(filled: Array) -> Array:
             steps = Filling(jnp.ones_like(filled), filled, filled * cut.room / cut.filled, cut.room, cut.rest)
-            return waits_of(steps, load * engines / filled, engines, self.gap_cv, self.computed_cv() ** 2).mean
+            return waits_of(steps, load * engines / filled, engines, self.arrival_cv, self.computed_cv() ** 2).mean
 
         short, one = cut.room > 1, jnp.ones_like(cut.room)
         shares = [(1 - share) / cut.room + share for share in (HALF, 1.0)]
@@ -106,8 +106,8 @@ class DisaggregatedServing(AbstractPromptPool):
         """Steps of each kind while one answer is decoded."""
         two, cut, together = layout.plan.prefill_devices > 0, self.prompt(layout), super().repeats(layout)
         prompts = jnp.where(two, layout.plan.micro_batch * layout.dp / self.prompt_engines(layout), 0.0)
-        rounds, often = self.rhythm(layout).steps * layout.plan.pp, cut.steps(layout.plan.prefill_load)
+        rounds, often = self.rhythm(layout).steps * layout.plan.pp, cut.steps(layout.plan.prefill_max_utilisation)
         return {
             "decode": jnp.where(two, rounds, together["decode"]), "mixed": jnp.where(two, 0.0, together["mixed"]),
-            "prefill": prompts * often[0], "prefill_rest": prompts * often[1], HANDOVER: prompts,
+            "prefill": prompts * often[0], "prefill_rest": prompts * often[1], KV_TRANSFER: prompts,
         }  # fmt: skip

@@ -88,7 +88,7 @@ class DenseFeedForward(AbstractFeedForward):
 
     def comms(self, shard: Shard, hidden: Array, layers: Array) -> list[BlockComm]:
         """Tensor-parallel joins."""
-        again = jnp.maximum(shard.layout.full, shard.layout.regather)
+        again = jnp.maximum(shard.layout.full, shard.layout.sequence_parallel_regather)
         return tensor_parallel_comms("mlp", shard, hidden, again=again)
 
     def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
@@ -147,7 +147,7 @@ class MixtureOfExperts(AbstractFeedForward):
     def comms(self, shard: Shard, hidden: Array, layers: Array) -> list[BlockComm]:
         """Tensor-parallel joins, dispatch to the experts and combination of their results."""
         layout = shard.layout
-        again = jnp.maximum(layout.full, layout.regather)
+        again = jnp.maximum(layout.full, layout.sequence_parallel_regather)
         act, sparse = shard.precision.bytes_of("activations"), 1 - self._dense_share(layers)
         copies = shard.tokens * self.top_k * hidden * self.imbalance
         dispatch, combine = copies * shard.precision.bytes_of("dispatch"), copies * act

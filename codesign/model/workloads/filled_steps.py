@@ -67,19 +67,19 @@ class Waits(NamedTuple):
         return self.gate_s + self.late * self.queue_s
 
 
-def waits_of(steps: Filling, rate: Array, engines: Array, gap_cv: Array, own_cv2: Array) -> Waits:
+def waits_of(steps: Filling, rate: Array, engines: Array, arrival_cv: Array, own_cv2: Array) -> Waits:
     """What a prompt waits beyond the steps it takes alone.
 
     Args:
         steps: of one engine.
         rate: prompts/s of all engines.
         engines: how many there are.
-        gap_cv: variation of gaps between arrivals.
+        arrival_cv: variation of gaps between arrivals.
         own_cv2: squared variation of seconds of prompts.
     """
     asked = rate * steps.filled_s / engines
     each = at_most(asked, FULLEST) / steps.filled_s
-    power, varied = jnp.sqrt(2 * (engines + 1)) - 1, gap_cv**2 + own_cv2
+    power, varied = jnp.sqrt(2 * (engines + 1)) - 1, arrival_cv**2 + own_cv2
     more = 1 - 1 / steps.room
     one = at_least((steps.filled_s - steps.alone_s / steps.room) / at_least(more, 1e-9), 0.0)
     one = at_most(at_most(one, steps.filled_s), steps.alone_s)
@@ -95,7 +95,7 @@ def waits_of(steps: Filling, rate: Array, engines: Array, gap_cv: Array, own_cv2
     come = each * step
     waiting = at_most(come / count, 1.0) ** power
     alone = 1 - count * waiting * _some(come, mixed)  # share of steps that begin when somebody comes
-    even = count * waiting * (gap_cv**2 + apart * come)
+    even = count * waiting * (arrival_cv**2 + apart * come)
     square = start**2 + 2 * start * one * count + one**2 * (alone + even + own_cv2 * count)
     square = square / (1 - load**2 * count * waiting / (engines * come))
     gap = apart * step + square / (engines * step)

@@ -47,7 +47,7 @@ def crowds_at(times: Times, demand: Demand, at: EngineStep, decodes: Array) -> C
     tokens = jnp.minimum(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
     lengthens = jnp.minimum((at.mixed - at.plain) / tokens * demand.rate * demand.computed, STEEPEST)
     come = demand.rate * at.mean
-    clumped = jnp.maximum(1 + 2 * others(demand.gap_cv, 0.5 * come), 0.0) + demand.input_cv**2
+    clumped = jnp.maximum(1 + 2 * others(demand.arrival_cv, 0.5 * come), 0.0) + demand.input_cv**2
     varies = come * demand.computed**2 * clumped / (1 - lengthens**2)
     square = (varies + (come * demand.computed) ** 2) / at.share
     shape = jnp.maximum(tokens**2 / jnp.maximum(square - tokens**2, 1e-9 * tokens**2), 0.05)
@@ -71,9 +71,11 @@ class Met(NamedTuple):
 
 def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
     """Who comes in a clump finds somebody more often, and his prompt."""
-    idle = alone(decodes, others(demand.gap_cv, decodes))
+    idle = alone(decodes, others(demand.arrival_cv, decodes))
     before = 0.5 * at.plain * (1 - idle)
-    close = others(demand.gap_cv, demand.rate * (before + at.mixed)) - others(demand.gap_cv, demand.rate * before)
+    close = others(demand.arrival_cv, demand.rate * (before + at.mixed)) - others(
+        demand.arrival_cv, demand.rate * before
+    )
     close = jnp.maximum(close, 0.0)
     usual = at.share * at.mixed / at.mean
     mixed = usual + (1 - usual) * close / (1 + close)
@@ -96,7 +98,7 @@ class BesideIt(NamedTuple):
 def _beside(demand: Demand, seconds: Array) -> BesideIt:
     """Nobody, few or many; [number of these, steps]."""
     usual = demand.rate * seconds
-    more = others(demand.gap_cv, 0.5 * usual)
+    more = others(demand.arrival_cv, 0.5 * usual)
     nobody = jnp.exp(-usual / (1 + more)) / (1 + more) ** 2
     some = jnp.maximum(1 - nobody, 1e-12)
     mean = (usual + 2 * more) / some
@@ -117,7 +119,7 @@ def first_token(
     """Mean and percentiles, and variance; who waits for a place waits for prompts as long as others on average."""
     full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
     size = demand.input_tokens / demand.chunk
-    more = others(demand.gap_cv, demand.rate * size * full / (1 - at.load))
+    more = others(demand.arrival_cv, demand.rate * size * full / (1 - at.load))
     wait = size * (at.load * (1 + demand.input_cv**2) / 2 + more) / (1 - at.load) * full
     late = jnp.clip((at.load + more) / (1 + more), 1e-9, 1.0)  # who comes in clumps finds somebody more often
     met = _met(demand, at, crowds, decodes)

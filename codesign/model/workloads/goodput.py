@@ -22,7 +22,7 @@ from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
 
 __all__ = [
-    "Agreement", "Answering", "Goodput", "OneEngine", "check_kept", "check_stable", "goodput", "most_kept", "sustained",
+    "SLO", "Answering", "Goodput", "OneEngine", "check_kept", "check_stable", "goodput", "most_kept", "sustained",
     "used_shares",
 ]  # fmt: skip
 
@@ -40,17 +40,17 @@ HELPS = {
 SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
 
 
-class Agreement(eqx.Module):
+class SLO(eqx.Module):
     """Limits on the times of a request, which a share of all requests must keep."""
 
     ttft_s: Float[Array, "*b"] = quantity(low=1e-9)
     tpot_s: Float[Array, "*b"] = quantity(low=1e-9)
-    share: float = eqx.field(static=True, default=0.99)
+    attainment: float = eqx.field(static=True, default=0.99)
 
     def __check_init__(self) -> None:
         """A share that there is a percentile of."""
-        if self.share not in SHARES:
-            raise ConfigError(f"share = {self.share} of requests is none of {', '.join(map(str, SHARES))}")
+        if self.attainment not in SHARES:
+            raise ConfigError(f"attainment = {self.attainment} of requests is none of {', '.join(map(str, SHARES))}")
 
 
 class Goodput(NamedTuple):
@@ -81,7 +81,7 @@ class OneEngine(NamedTuple):
         return open_loop(self.times, self.demand.at(rate))
 
 
-def used_shares(times: Times, demand: Demand, agreed: Agreement, rate: Array) -> dict[str, Array]:
+def used_shares(times: Times, demand: Demand, agreed: SLO, rate: Array) -> dict[str, Array]:
     """Of the limits and of the engine, at a rate."""
     return _used(OneEngine(times, demand).seen(rate), agreed)
 
@@ -89,20 +89,20 @@ def used_shares(times: Times, demand: Demand, agreed: Agreement, rate: Array) ->
 shares_at = jax.jit(used_shares)
 
 
-def _used(seen: OpenLoop, agreed: Agreement) -> dict[str, Array]:
-    name = SHARES[agreed.share]
+def _used(seen: OpenLoop, agreed: SLO) -> dict[str, Array]:
+    name = SHARES[agreed.attainment]
     return {
         "ttft_s": getattr(seen.ttft_s, name) / agreed.ttft_s, "tpot_s": getattr(seen.tpot_s, name) / agreed.tpot_s,
         "prompts": seen.load / FULLEST, "decodes": seen.fill,
     }  # fmt: skip
 
 
-def _beyond(asked: Answering, agreed: Agreement, log_rate: Array) -> Array:
+def _beyond(asked: Answering, agreed: SLO, log_rate: Array) -> Array:
     """Positive where the rate is more than is agreed."""
     return jnp.stack(list(_used(asked.seen(jnp.exp(log_rate)), agreed).values())).max() - 1
 
 
-def goodput(times: Times, demand: Demand, agreed: Agreement) -> Goodput:
+def goodput(times: Times, demand: Demand, agreed: SLO) -> Goodput:
     """The largest rate that keeps an agreement; next to nothing where no rate does (see `check_kept`).
 
     Args:
@@ -113,13 +113,13 @@ def goodput(times: Times, demand: Demand, agreed: Agreement) -> Goodput:
     return _between(OneEngine(times, demand), agreed, (jnp.asarray(math.log(LEAST)), math.log(SPAN)), HALVINGS)
 
 
-def most_kept(asked: Answering, agreed: Agreement, most: Array) -> Goodput:
+def most_kept(asked: Answering, agreed: SLO, most: Array) -> Goodput:
     """As `goodput`, up to a rate that is more than is sustained, at least `FEWEST` of it: in fewer rounds."""
     lowest = jax.lax.stop_gradient(jnp.log(most)) + math.log(FEWEST)
     return _between(asked, agreed, (lowest, -math.log(FEWEST)), FEW_HALVINGS)
 
 
-def _between(asked: Answering, agreed: Agreement, range_: tuple[Array, float], halvings: int) -> Goodput:
+def _between(asked: Answering, agreed: SLO, range_: tuple[Array, float], halvings: int) -> Goodput:
     """The root in a range of logarithms of rates, from its least one."""
     fixed = jax.lax.stop_gradient((asked, agreed))
     low, span = range_
@@ -137,7 +137,7 @@ def _between(asked: Answering, agreed: Agreement, range_: tuple[Array, float], h
     return Goodput(rate, seen, _used(seen, agreed))
 
 
-def _newton(asked: Answering, agreed: Agreement, found: Array, furthest: float) -> Array:
+def _newton(asked: Answering, agreed: SLO, found: Array, furthest: float) -> Array:
     """A step of Newton's method from a logarithm of the rate, no longer than `furthest`, with derivatives."""
     slope = jax.jvp(lambda at: _beyond(asked, agreed, at), (found,), (jnp.ones_like(found),))
     value, grows = slope[0], jax.lax.stop_gradient(slope[1])
@@ -145,7 +145,7 @@ def _newton(asked: Answering, agreed: Agreement, found: Array, furthest: float) 
     return found - jnp.clip(way, -furthest, furthest)
 
 
-def check_kept(times: Times, demand: Demand, agreed: Agreement) -> None:
+def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:
     """Refuse limits below what a request sees that is alone.
 
     Raises:
@@ -155,7 +155,7 @@ def check_kept(times: Times, demand: Demand, agreed: Agreement) -> None:
     for name in HELPS:
         limit, used = float(getattr(agreed, name)), float(alone[name])
         if used > 1:
-            raise ConfigError(below_the_floor(name, limit, limit * used, agreed.share))
+            raise ConfigError(below_the_floor(name, limit, limit * used, agreed.attainment))
 
 
 def below_the_floor(name: str, limit: float, floor: float, share: float) -> str:
@@ -170,7 +170,7 @@ def below_the_floor(name: str, limit: float, floor: float, share: float) -> str:
 def sustained(times: Times, demand: Demand) -> Array:
     """Requests/s of one engine at which neither prompts nor decodes pile up yet."""
     forever = jnp.asarray(FOREVER_S)
-    return goodput(times, demand, Agreement(forever, forever)).rate
+    return goodput(times, demand, SLO(forever, forever)).rate
 
 
 def check_stable(found: OpenLoop, demand: Demand, most: Callable[[], Array], engines: float = 1.0) -> None:
@@ -188,7 +188,7 @@ def check_stable(found: OpenLoop, demand: Demand, most: Callable[[], Array], eng
     if load < FULLEST and fill < 1:
         return
     if load >= FULLEST:
-        why = f"prompts would fill {load:.4g} of every step of plan.chunk = {float(demand.chunk):g} tokens"
+        why = f"prompts would fill {load:.4g} of every step of plan.token_budget = {float(demand.chunk):g} tokens"
         helps = "more prompt tokens a step"
     else:
         together = f"{float(found.decodes) * max(fill, 1):.4g} sequences together"

@@ -88,6 +88,6 @@ def _at(demand: Demand, rate: Array) -> Demand:
     """The same who ask at another rate."""
     return Demand(
         rate=rate, input_tokens=demand.input_tokens, output_tokens=demand.output_tokens, chunk=demand.chunk,
-        input_cv=demand.input_cv, output_cv=demand.output_cv, gap_cv=demand.gap_cv, most=demand.most,
+        input_cv=demand.input_cv, output_cv=demand.output_cv, arrival_cv=demand.arrival_cv, most=demand.most,
         elsewhere=demand.elsewhere, prompts=demand.prompts, answers=demand.answers,
     )  # fmt: skip

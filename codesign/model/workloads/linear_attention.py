@@ -81,7 +81,7 @@ class LinearAttention(AbstractAttention):
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
         """Tensor-parallel joins, and the state from one context rank to the next."""
         layout = shard.layout
-        again = jnp.maximum(layout.selective, layout.regather)
+        again = jnp.maximum(layout.selective, layout.sequence_parallel_regather)
         passed, around = shard.sequences * self._state_bytes(layout.plan.tp), layout.plan.cp - 1
         ring = BlockComm("linear_state", "send", "cp", passed, around, 2 * around, layout.selective * around)
         return [*tensor_parallel_comms("linear_attention", shard, hidden, again=again), ring]

@@ -35,7 +35,7 @@ class OpenLoop(NamedTuple):
     e2e_s: Percentiles
     tpot_variance: Array
     decodes: Array
-    mixed_ratio: Array
+    hybrid_step_share: Array
     load: Array
     fill: Array
     step_s: Array

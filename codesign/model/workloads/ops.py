@@ -19,7 +19,7 @@ PREFILL: tuple[str, ...] = (
     *("prefill", "prefill_rest"), *("prefill_one", "prefill_short", "prefill_half", "prefill_long"),
 )  # fmt: skip
 """Phases that run on a pool of accelerators beside the others (`Cluster.prefill`)."""
-HANDOVER = "handover"
+KV_TRANSFER = "kv_transfer"
 """The phase in which caches leave that pool."""
 
 

@@ -50,11 +50,11 @@ def exchange_ops(layout: Layout, precision: Precision, held: tuple[Array, Array]
     """Gradient reduction and parameter gathering of each ZeRO stage; `held`: weights (ordinary, of experts) of a stage.
 
     0: one all-reduce; 1: reduce-scatter of gradients and all-gather of parameters once a step; 2: the reduce-scatter
-    after every micro-batch (or once, where the plan does not `reduce_often`); 3: parameters gathered before every
-    forward and backward as well. Source: [rajbhandari2020] section 7.
+    after every micro-batch (or once, where the plan does not `reduce_grads_every_microbatch`); 3: parameters gathered
+    before every forward and backward as well. Source: [rajbhandari2020] section 7.
     """
     stage = [at_most(at_least(layout.plan.zero - s, 0.0), 1.0) for s in range(3)]
-    often = stage[1] * layout.plan.reduce_often
+    often = stage[1] * layout.plan.reduce_grads_every_microbatch
     gradient, weight = precision.bytes_of("gradients"), precision.bytes_of("weights")
     ops: list[Op] = []
     for axis, weights in zip(("data", "expert_data")[: 1 + experts], held, strict=False):

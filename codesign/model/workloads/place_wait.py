@@ -73,10 +73,10 @@ def place_wait(times: Times, demand: Demand, at: EngineStep) -> PlaceWait:
     grows = jnp.clip(grows, LEAST_GROWTH * full, full)
     load = demand.rate * steps * full / most
     left = jnp.maximum(1 - load, LEAST_LEFT)
-    clump = 1 + others(demand.gap_cv, most)
+    clump = 1 + others(demand.arrival_cv, most)
     fewer = _all_over(most / clump, demand.rate * steps * grows / most, full / grows - 1)
     late = 1 / (1 + left * fewer)
-    varied = demand.gap_cv**2 + (demand.output_cv * demand.steps / steps) ** 2
+    varied = demand.arrival_cv**2 + (demand.output_cv * demand.steps / steps) ** 2
     return PlaceWait(late, steps * full / most / left * 0.5 * varied, load)
 
 

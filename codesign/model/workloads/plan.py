@@ -21,7 +21,7 @@ from .plan_fields import AbstractPlan, Change, named
 RECOMPUTE = ("none", "selective", "full")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
 PREFILL = (  # of a pool that may be left out
-    "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_chunk", "prefill_load",
+    "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
@@ -34,14 +34,14 @@ class AbstractModelPlan(AbstractPlan):
 
     dp is no field: it is what the devices leave, devices / (tp cp pp). Expert parallelism is carved out of the data
     (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded together by one
-    replica in serving, where a step of continuous batching adds up to `chunk` prompt tokens (2048 is vLLM's budget for
-    a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of their own in
-    attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering work that
-    can hide the communication.
-    With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes prompts by the degrees of
-    `prefill_*` in steps of `prefill_chunk` tokens (`chunk`, where that is 0), and the others decode.
-    Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads
-    whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
+    replica in serving, where a step of continuous batching adds up to `token_budget` prompt tokens (2048 is vLLM's
+    budget for a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of their
+    own in attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering work
+    that can hide the communication. With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes
+    prompts by the degrees of `prefill_*` in steps of `prefill_token_budget` tokens (`token_budget`, where that is 0),
+    and the others decode. Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is
+    left of tp spreads whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to
+    the plan (`Chosen`).
     """
 
     tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel")
@@ -58,7 +58,7 @@ class AbstractModelPlan(AbstractPlan):
         low=1.0, high=MOST, default=1.0, doc="model chunks per stage (interleaving)"
     )
     micro_batch: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="sequences")
-    chunk: Float[Array, "*b"] = integer(
+    token_budget: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=2048.0, doc="prompt tokens that one step of continuous batching takes at most"
     )
     attention_dp: Float[Array, "*b"] = integer(
@@ -69,7 +69,9 @@ class AbstractModelPlan(AbstractPlan):
         default=0.0, doc="norms and dropout on a tensor rank's share of tokens"
     )
     zero: Float[Array, "*b"] = integer(high=3.0, default=0.0, doc="ZeRO stage: optimizer, + gradients, + parameters")
-    reduce_often: Float[Array, "*b"] = switch(default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch")
+    reduce_grads_every_microbatch: Float[Array, "*b"] = switch(
+        default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch"
+    )
     offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_optimizer: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
@@ -77,9 +79,11 @@ class AbstractModelPlan(AbstractPlan):
     offload_kv_cache: Float[Array, "*b"] = quantity(
         high=1.0, default=0.0, doc="share kept in the second tier, brought back each step (serving)"
     )
-    shard_checkpoints: Float[Array, "*b"] = switch(default=1.0, doc="full recomputation keeps a rank's own share")
-    regather: Float[Array, "*b"] = switch(default=1.0, doc="gather sequence-parallel inputs again for the backward")
-    scatter_sends: Float[Array, "*b"] = switch(default=1.0, doc="pipeline messages divided over the tensor ranks")
+    partition_activations: Float[Array, "*b"] = switch(default=1.0, doc="full recomputation keeps a rank's own share")
+    sequence_parallel_regather: Float[Array, "*b"] = switch(
+        default=1.0, doc="gather sequence-parallel inputs again for the backward"
+    )
+    scatter_gather_p2p: Float[Array, "*b"] = switch(default=1.0, doc="pipeline messages divided over the tensor ranks")
     tp_overlap: Float[Array, "*b"] = quantity(
         high=1.0, default=0.0, doc="share of the work beside behind which tensor-parallel collectives hide"
     )
@@ -109,10 +113,12 @@ class AbstractModelPlan(AbstractPlan):
     prefill_attention_dp: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks in that pool that attend prompts of their own"
     )
-    prefill_chunk: Float[Array, "*b"] = integer(
-        high=MOST, default=0.0, doc="tokens of prompts that a step of that pool takes at most; 0: as many as `chunk`"
+    prefill_token_budget: Float[Array, "*b"] = integer(
+        high=MOST,
+        default=0.0,
+        doc="tokens of prompts that a step of that pool takes at most; 0: as many as `token_budget`",
     )
-    prefill_load: Float[Array, "*b"] = quantity(
+    prefill_max_utilisation: Float[Array, "*b"] = quantity(
         low=0.01, high=0.99, default=0.8, doc="share of full steps that an engine of that pool computes, at most"
     )
     device_count: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="in place of the cluster's")
@@ -221,8 +227,8 @@ class Layout(eqx.Module):
     def prefill(self) -> "Layout":
         """The plan on the pool that computes prompts, at least one engine of it."""
         plan = self.plan
-        chunk = jnp.where(plan.prefill_chunk > 0, plan.prefill_chunk, plan.chunk)
-        degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "chunk": chunk}
+        chunk = jnp.where(plan.prefill_token_budget > 0, plan.prefill_token_budget, plan.token_budget)
+        degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "token_budget": chunk}
         one, groups = ones_like(plan.prefill_tp), plan.prefill_attention_dp
         own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=groups, micro_batch=one, device_count=None)
         return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))

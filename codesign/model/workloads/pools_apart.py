@@ -64,12 +64,12 @@ def pools_apart(
     seconds, weight, begins, spread = _prompts(prefill, demand)
     steps = _filling(prefill, demand, (weight * seconds).sum())
     own = (weight * seconds**2).sum() / steps.alone_s**2 - 1
-    found_s = waits_of(steps, demand.rate, engines[0], demand.gap_cv, own)
+    found_s = waits_of(steps, demand.rate, engines[0], demand.arrival_cv, own)
     asked, load = found_s.load, jnp.minimum(found_s.load, FULLEST)
     queue = Summed(begins, spread + 2 * found_s.gate_s, weight, found_s.late, found_s.queue_s)
-    leave = 1 + (1 - load**2) * (demand.gap_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (own - 1)
+    leave = 1 + (1 - load**2) * (demand.arrival_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (own - 1)
     alone = dataclasses.replace(
-        decodes_of(demand, engines[1]), gap_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
+        decodes_of(demand, engines[1]), arrival_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
     )
     found = open_loop(decode, alone)
     joins = transfer_s + seen * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
@@ -84,7 +84,7 @@ def pools_apart(
     varies = moments(queue)[1] + square, found.tpot_variance, square
     return found._replace(
         ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft.mean + waits, found.tpot_s.mean, varies),
-        mixed_ratio=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
+        hybrid_step_share=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
     )  # fmt: skip
 
 
@@ -127,6 +127,6 @@ def decodes_of(demand: Demand, engines: Array) -> Demand:
     return Demand(
         rate=demand.rate / engines, input_tokens=demand.input_tokens, output_tokens=demand.output_tokens,
         chunk=demand.chunk, input_cv=demand.input_cv, output_cv=demand.output_cv,
-        gap_cv=demand.gap_cv, most=demand.most, elsewhere=1.0,
+        arrival_cv=demand.arrival_cv, most=demand.most, elsewhere=1.0,
         prompts=demand.prompts, answers=demand.answers,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .open_loop import Demand, OpenLoop
-from .ops import HANDOVER, CommOp, Op
+from .ops import KV_TRANSFER, CommOp, Op
 from .plan import Layout
 from .pools_apart import pools_apart
 from .prompt_pool import AbstractPromptPool, either
@@ -68,8 +68,8 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
     """`AbstractOpenServing` where `plan.prefill_devices` accelerators beside may compute prompts.
 
     With two pools all metrics are those of `pools_apart`: a queue of prompts before x engines, the way of the cache,
-    and y engines that decode, at the same rate. `plan.prefill_load` is no limit here: the rate or the agreement says
-    how busy the pool is (`prefill_busy`).
+    and y engines that decode, at the same rate. `plan.prefill_max_utilisation` is no limit here: the rate or the
+    agreement says how busy the pool is (`prefill_pool_utilisation`).
 
     Assumes: what `pools_apart` and `DisaggregatedServing` do; of attention groups of the pool that step together all
     have prompts, so that TTFT is too long where they are mostly idle. Percentiles are no log-convex functions of
@@ -78,19 +78,19 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
 
     def together(self, layout: Layout) -> Array:
         """All groups: how busy the pool is follows from the rate."""
-        return jnp.ones_like(layout.plan.prefill_load)
+        return jnp.ones_like(layout.plan.prefill_max_utilisation)
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
-        """Steps of the decoding engines, and phases `PROMPTS` and `handover` on and from the pool beside."""
+        """Steps of the decoding engines, and phases `PROMPTS` and `kv_transfer` on and from the pool beside."""
         ops, (tokens, attended) = list(super().lower(layout)), self.prompt_nodes(layout)
         for row, phase in enumerate(PROMPTS):
             ops += self.prompt_ops(layout, phase, tokens[row], attended[row])
-        return (*ops, self.handover(layout))
+        return (*ops, self.kv_transfer(layout))
 
     def prompt_nodes(self, layout: Layout) -> tuple[Array, Array]:
         """Tokens of the prompt steps that are priced, and keys that each token attends."""
         own, one = self.attended(), jnp.ones_like(self.attended())
-        chunk = layout.prefill.plan.chunk * one
+        chunk = layout.prefill.plan.token_budget * one
         few, half = jnp.maximum(chunk / SHORTER, 1.0), jnp.maximum(chunk / 2, 1.0)
         return jnp.stack([one, few, half, chunk, chunk]), jnp.stack([own, own, own, own, LONGER * own])
 
@@ -100,12 +100,12 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
 
     def _apart(self, priced: Priced, layout: Layout) -> Timeline:
         """At the rate that both pools answer."""
-        pool, rhythm, crossing = layout.prefill, self.rhythm(layout), total(priced, HANDOVER, CommOp)
+        pool, rhythm, crossing = layout.prefill, self.rhythm(layout), total(priced, KV_TRANSFER, CommOp)
         done = [self.prompt_pass(priced, layout, phase) for phase in PROMPTS]
         (tokens, attended), stages = self.prompt_nodes(layout), jnp.stack([self.prompt_step_s(one) for one in done])
         longer = jnp.maximum(stages[4] - stages[3], 0.0) / (tokens[4] * (attended[4] - attended[3]))
         usual = attended[0] - self.input_tokens * keys_before(
-            self.cached_ratio, self.kept_ratio
+            self.cached_ratio, self.retained_share
         )  # beyond those that every token attends
         prompts = PromptTimes(tokens[:4], stages[:4], usual, longer)
         cut, engines = self.prompt(layout), self.prompt_engines(layout)
@@ -115,7 +115,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         times = NodeTimes(decodes, nodes, seconds[:, None] * jnp.ones((1, 3)))
         count, steps = self.engines(layout), rhythm.steps
         asked = TwoQueues(
-            prompts, times, dataclasses.replace(self.demand(layout), chunk=pool.plan.chunk),
+            prompts, times, dataclasses.replace(self.demand(layout), chunk=pool.plan.token_budget),
             (engines, count), crossing.time_s, (pool.plan.pp - 1) * last,
             self.accepted_tokens, self.steps_before(),
         )  # fmt: skip
@@ -137,8 +137,11 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         each = rate / asked.engines[0]
         extra = dict(told.extra)
         extra["tokens_per_s_per_device"] *= layout.devices / (layout.devices + layout.plan.prefill_devices)
-        extra |= {"prefill_busy": extra["prompt_load"], "link_busy": each * asked.transfer_s}
-        extra["decode_busy"] = extra["batch_used"]
+        extra |= {
+            "prefill_pool_utilisation": extra["prefill_utilisation"],
+            "transfer_utilisation": each * asked.transfer_s,
+        }
+        extra["decode_pool_utilisation"] = extra["slot_utilisation"]
         beside = each * told.time_s * joules
         return Timeline(
             told.time_s, told.breakdown_s, told.energy_j, told.tokens, told.model_flops, extra, told.billed, beside,
@@ -153,7 +156,9 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         found = jax.tree.map(lambda often: jnp.where(two, 0.0, often), together)
         found["decode"] = jnp.where(two, rounds, together["decode"])
         none = jnp.zeros_like(prompts)
-        return found | dict.fromkeys(PROMPTS, none) | {"prefill": prompts * (cut.whole + cut.rest), HANDOVER: prompts}
+        return (
+            found | dict.fromkeys(PROMPTS, none) | {"prefill": prompts * (cut.whole + cut.rest), KV_TRANSFER: prompts}
+        )
 
 
 class DisaggregatedAtRate(AbstractPoolsUnderLoad, AbstractServingAtRate):

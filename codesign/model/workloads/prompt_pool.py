@@ -10,7 +10,7 @@ from ...core.smooth import at_least, maximum
 from .continuous import AbstractContinuousServing
 from .lowering import indivisible, weights_held
 from .mixed_step import MixedStep
-from .ops import HANDOVER, CommOp, Op
+from .ops import KV_TRANSFER, CommOp, Op
 from .plan import AbstractModelPlan, Layout
 from .schedule import Pass, Priced, Timeline, one_pass
 from .steady_state import chunks, whole_chunks
@@ -45,11 +45,11 @@ class CutPrompt(NamedTuple):
 class AbstractPromptPool(AbstractContinuousServing):
     """Continuous batching whose prompts may have `plan.prefill_devices` accelerators beside (`Cluster.prefill`).
 
-    Each engine of that pool (`prefill_tp` x `prefill_pp` devices) takes prompts first come first served, in steps of
-    up to `prefill_chunk` tokens (`chunk`, where that is 0): of one that is long, of several that are short, and the
-    rest of one beside the start of the next. With `prefill_attention_dp` groups of its tensor ranks it does so for each
-    of them: they attend apart and step together (see `together`). With `prefill_devices` = 0 prompts are computed
-    beside decodes.
+    Each engine of that pool (`prefill_tp` x `prefill_pp` devices) takes prompts first come first served, in steps of up
+    to `prefill_token_budget` tokens (`token_budget`, where that is 0): of one that is long, of several that are short,
+    and the rest of one beside the start of the next. With `prefill_attention_dp` groups of its tensor ranks it does so
+    for each of them: they attend apart and step together (see `together`). With `prefill_devices` = 0 prompts are
+    computed beside decodes.
 
     Alone a prompt takes `CutPrompt.whole` steps and a rest, where all steps are full `CutPrompt.filled` steps; how many
     of either an engine runs at a load is `CutPrompt.steps`.
@@ -59,9 +59,9 @@ class AbstractPromptPool(AbstractContinuousServing):
 
     def prompt(self, layout: Layout) -> CutPrompt:
         """See `CutPrompt`; constants of the plan."""
-        tokens, chunk = self.computed_tokens(), layout.prefill.plan.chunk
-        whole = whole_chunks(tokens, self.computed_cv(), chunk, self.prompt_kinds)
-        rest = at_least(chunks(tokens, self.computed_cv(), chunk, self.prompt_kinds) - whole, 0.0)
+        tokens, chunk = self.computed_tokens(), layout.prefill.plan.token_budget
+        whole = whole_chunks(tokens, self.computed_cv(), chunk, self.input_lengths)
+        rest = at_least(chunks(tokens, self.computed_cv(), chunk, self.input_lengths) - whole, 0.0)
         left = at_least(tokens - whole * chunk, 0.0) / jnp.where(rest > 0, rest, 1.0)
         return CutPrompt(
             chunk, whole, at_least(left, 1.0), rest, at_least(chunk / tokens, 1.0), at_least(tokens / chunk, 1.0)
@@ -74,7 +74,7 @@ class AbstractPromptPool(AbstractContinuousServing):
     def together(self, layout: Layout) -> Array:
         """Share of an engine's attention groups that have a prompt in a step that carries any, at the pool's load."""
         groups = layout.prefill.plan.attention_dp
-        return (1 + (groups - 1) * layout.plan.prefill_load) / groups
+        return (1 + (groups - 1) * layout.plan.prefill_max_utilisation) / groups
 
     def prompt_step(self, layout: Layout, tokens: Array, attended: Array | None = None) -> MixedStep:
         """A step of so many tokens, of as many prompts as these are of, each of which attends the mean keys or those
@@ -97,17 +97,17 @@ class AbstractPromptPool(AbstractContinuousServing):
     def prompt_step_s(self, done: Pass) -> Array:
         """Its seconds on one stage."""
         device = done.busy_s + done.edge_s
-        return maximum(device, self.step_overhead_s) if self.asynchronous else device + self.step_overhead_s
+        return maximum(device, self.step_overhead_s) if self.async_scheduling else device + self.step_overhead_s
 
     def steps_before(self) -> float:
         """Decode steps that run before the one that a cache from the pool joins."""
-        return 1.5 if self.asynchronous else 0.5
+        return 1.5 if self.async_scheduling else 0.5
 
-    def handover(self, layout: Layout) -> Op:
+    def kv_transfer(self, layout: Layout) -> Op:
         """The cache of a mean prompt on its way."""
         pool = layout.prefill
         cache = maximum(self.kv_bytes(pool, self.input_tokens), self.kv_bytes(layout, self.input_tokens))
-        return CommOp("cache", "send", "pools", HANDOVER, cache, jnp.asarray(1.0))
+        return CommOp("cache", "send", "pools", KV_TRANSFER, cache, jnp.asarray(1.0))
 
     def held_tokens(self, layout: Layout) -> Array:
         """As its base; prompts under way are the other pool's where there is one."""

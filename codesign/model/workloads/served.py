@@ -17,7 +17,15 @@ from .transformer import Transformer
 from .words import SERVING, Words
 
 OF_TRAINING = (
-    *("virtual_stages", "recompute", "zero", "reduce_often", "dp_overlap", "shard_checkpoints", "regather"),
+    *(
+        "virtual_stages",
+        "recompute",
+        "zero",
+        "reduce_grads_every_microbatch",
+        "dp_overlap",
+        "partition_activations",
+        "sequence_parallel_regather",
+    ),
     *("offload_activations", "offload_optimizer", "offload_gradients"),
 )
 """Fields of a plan that say how gradients, optimizer and the backward pass are kept: what serves has none of it."""

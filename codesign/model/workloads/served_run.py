@@ -57,7 +57,7 @@ class ServedRun(AbstractContinuousServing):
 
     tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e18, default=3e11, doc="trained on, in all")
     trained_bits: float = static(default=16.0)
-    quality: AbstractLaw | None = None
+    scaling_law: AbstractLaw | None = None
 
     def at(self, layout: Layout) -> ContinuousServing:
         """The model in the plan's shape."""
@@ -78,15 +78,15 @@ class ServedRun(AbstractContinuousServing):
         told = {"parameters": model.parameters(), "active_parameters": model.active_parameters(), "run_tokens": tokens}
         seen = self._seen(model, tokens)
         told["training_flops"] = 6 * seen.active * tokens
-        if self.quality is not None:
-            told |= self.quality.metrics(seen)
+        if self.scaling_law is not None:
+            told |= self.scaling_law.metrics(seen)
         return dataclasses.replace(found, extra=found.extra | told)
 
     def limits(self, layout: Layout) -> dict[str, Array]:
         """The range of the law's fit."""
-        if self.quality is None:
+        if self.scaling_law is None:
             return {}
-        return self.quality.limits(self._seen(self.at(layout).model, self._tokens(layout)))
+        return self.scaling_law.limits(self._seen(self.at(layout).model, self._tokens(layout)))
 
     def mixed_step(self, layout: Layout) -> MixedStep:
         """Of the model in the plan's shape."""

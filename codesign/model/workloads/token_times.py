@@ -80,7 +80,7 @@ def token_times(
     """
     full_met = jnp.minimum(places.late * demand.most / jnp.maximum(at.decodes, 1e-12), 1.0)
     own_place = full_met / demand.most
-    near = others(demand.gap_cv, 0.5 * at.decodes)
+    near = others(demand.arrival_cv, 0.5 * at.decodes)
     clumps = jnp.maximum(1 + 2 * near, 0.0)
     longer = 1 / (1 - jnp.minimum(slope * at.decodes / at.mean, STEEPEST))
     lengths, likely = _answers(demand)
@@ -98,7 +98,7 @@ def token_times(
     start = (likely * starts).sum()
     own = work.waiting_varies * delays**2 + work.waiting * work.varies * delays**3
     met = mean * work.varies * delays**2 / steps + own / steps**2 + (starts - start) ** 2
-    later = others(demand.gap_cv, at.decodes) - others(demand.gap_cv, demand.rate * at.mixed)
+    later = others(demand.arrival_cv, at.decodes) - others(demand.arrival_cv, demand.rate * at.mixed)
     start = start + jnp.maximum(later, 0.0) * (at.mixed - at.plain) / demand.steps
     crowd = _beside(times, demand, at, slope, (lengths, likely), longer) * longer * clumps
     crowd = crowd * (1 - full_met)
@@ -128,7 +128,7 @@ def _work(
     by_prompts = by_prompts / by_prompts.sum()
     step = (by_prompts * crowds.seconds).sum()
     spread = (by_prompts * (crowds.seconds - step) ** 2).sum()
-    close = share / jnp.maximum(demand.rate, 1e-30) * jnp.maximum(others(demand.gap_cv, demand.rate * step), 0.0)
+    close = share / jnp.maximum(demand.rate, 1e-30) * jnp.maximum(others(demand.arrival_cv, demand.rate * step), 0.0)
     return Delays(share, varies, share * step + close, varies * step + share**2 * spread)
 
 

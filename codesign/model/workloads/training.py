@@ -24,12 +24,12 @@ from .words import TRAINING, Words
 class AbstractTraining(AbstractWorkload):
     """One optimizer step over `global_batch` sequences of `sequence` tokens.
 
-    `step_overhead_s` is what a framework adds to every step, `kernel_slowdown` what it adds to every kernel,
-    `launch_s` how long its host takes to issue one, `slowdowns` what it adds to classes of operations.
-    `staged_collectives` adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the
-    gradient of an activation as soon as it has been used, so that two of them are alive; else a whole layer's are.
-    `state_every_pass` moves an offloaded optimizer's state with every micro-batch instead of once a step.
-    `forward_only` is a batch without backward pass and update: evaluation, scoring, embedding.
+    `step_overhead_s` is what a framework adds to every step, `kernel_slowdown` what it adds to every kernel, `launch_s`
+    how long its host takes to issue one, `slowdowns` what it adds to classes of operations. `copy_before_collective`
+    adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the gradient of an
+    activation as soon as it has been used, so that two of them are alive; else a whole layer's are. `state_every_pass`
+    moves an offloaded optimizer's state with every micro-batch instead of once a step. `forward_only` is a batch
+    without backward pass and update: evaluation, scoring, embedding.
     """
 
     words: ClassVar[Words] = TRAINING
@@ -45,7 +45,7 @@ class AbstractTraining(AbstractWorkload):
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     slowdowns: Slowdowns | None = None
-    staged_collectives: bool = static(default=False)
+    copy_before_collective: bool = static(default=False)
     release_gradients: bool = static(default=True)
     state_every_pass: bool = static(default=False)
     forward_only: bool = static(default=False)
@@ -83,7 +83,9 @@ class AbstractTraining(AbstractWorkload):
         """One micro-batch on one device."""
         plan = layout.plan
         queries = self.sequence / plan.cp
-        return Shard(layout, self.precision, plan.micro_batch, queries, self.sequence, staged=self.staged_collectives)
+        return Shard(
+            layout, self.precision, plan.micro_batch, queries, self.sequence, staged=self.copy_before_collective
+        )
 
     def number_format(self) -> str:
         """Format of the matrix products."""
@@ -121,7 +123,7 @@ class AbstractTraining(AbstractWorkload):
         """
         layout = shard.layout
         whole = shard.tokens * self.model.hidden * shard.precision.bytes_of("activations")
-        scattered = jnp.maximum(layout.scattered, layout.plan.scatter_sends)
+        scattered = jnp.maximum(layout.scattered, layout.plan.scatter_gather_p2p)
         nbytes = whole / (1 + scattered * (layout.plan.tp - 1))
         chunks = layout.plan.virtual_stages
         gathers = jnp.where(layout.plan.pp > 1, chunks * (scattered - layout.scattered), 0.0)
@@ -216,7 +218,7 @@ class AbstractTraining(AbstractWorkload):
     def _stored_per_layer(self, layout: Layout, block: list[BlockOp]) -> Array:
         """Bytes a layer keeps of one micro-batch between forward and backward; only its input under full."""
         entry = self.shard(layout).tokens * self.model.hidden * self.precision.bytes_of("activations")
-        own = 1 + layout.scattered * layout.plan.shard_checkpoints * (layout.plan.tp - 1)
+        own = 1 + layout.scattered * layout.plan.partition_activations * (layout.plan.tp - 1)
         return layer_bytes(block, "stored_bytes") * (1 - layout.full) + entry / own * layout.full
 
     def in_flight(self, layout: Layout) -> Array:

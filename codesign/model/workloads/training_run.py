@@ -58,7 +58,7 @@ class TrainingRun(AbstractTraining):
     words: ClassVar[Words] = RUN
 
     tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e18, default=3e11, doc="trained on, in all")
-    quality: AbstractLaw | None = None
+    scaling_law: AbstractLaw | None = None
 
     def at(self, layout: Layout) -> Training:
         """One step of the model in the plan's shape."""
@@ -87,8 +87,8 @@ class TrainingRun(AbstractTraining):
         found, model = step.timeline(priced, layout), step.model
         told = {"parameters": model.parameters(), "active_parameters": model.active_parameters()}
         told |= {"run_tokens": self.run_tokens(layout), "run_flops": found.model_flops * self.steps(layout)}
-        if self.quality is not None:
-            told |= self.quality.metrics(self.trained(model, layout))
+        if self.scaling_law is not None:
+            told |= self.scaling_law.metrics(self.trained(model, layout))
         return dataclasses.replace(found, extra=found.extra | told)
 
     def steps(self, layout: Layout) -> Array:
@@ -110,9 +110,9 @@ class TrainingRun(AbstractTraining):
 
     def limits(self, layout: Layout) -> dict[str, Array]:
         """The range of the law's fit."""
-        if self.quality is None:
+        if self.scaling_law is None:
             return {}
-        return self.quality.limits(self.trained(self.at(layout).model, layout))
+        return self.scaling_law.limits(self.trained(self.at(layout).model, layout))
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """The step's, by the shape that was chosen."""

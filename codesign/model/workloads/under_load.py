@@ -13,7 +13,7 @@ from ...core.jax_typed import traced_for_all
 from ...core.smooth import at_least
 from .arriving_load import Demand
 from .continuous import AbstractContinuousServing
-from .goodput import Agreement, Answering, OneEngine, most_kept
+from .goodput import SLO, Answering, OneEngine, most_kept
 from .kinds import table_of
 from .mixed_step import MixedStep
 from .open_loop import OpenLoop
@@ -31,6 +31,10 @@ LEAST_LEFT_S = 1e-9  # of a limit on the first token that the host alone takes u
 LATE_S = 1e9  # of TTFT for each time that sequences exceed their places
 SHOWN = ("mean", "p50", "p90", "p99")
 ENGINE = "engine"  # how used shares of an engine begin in `Metrics.usage`
+SLO_SHARES = {
+    "ttft_s": "ttft_ratio", "tpot_s": "tpot_ratio", "prompts": "prefill_utilisation", "decodes": "slot_utilisation",
+}  # fmt: skip
+"""Used share of a limit -> the end of its metric's name."""
 MET = 1.01  # used share of an agreement above which it is kept at no rate; where it ends is found nearer than that
 
 
@@ -93,9 +97,10 @@ def between(nodes: Array, value: Array) -> Array:
 class AbstractOpenServing(AbstractContinuousServing):
     """As `ContinuousServing`, of requests that come when they come: `plan.micro_batch` is the most that are decoded.
 
-    Gaps between requests have the variation `gap_cv`. Each of dp x attention_dp x pp engines takes its part of them.
-    All metrics are those at a rate: mean and percentiles (`ttft_p99_s`, `tpot_p90_s`, `e2e_p50_s`) from `open_loop`,
-    over seven priced steps; `time_s` is that in which as many requests are answered as are decoded at a time.
+    Gaps between requests have the variation `arrival_cv`. Each of dp x attention_dp x pp engines takes its part of
+    them. All metrics are those at a rate: mean and percentiles (`ttft_p99_s`, `tpot_p90_s`, `e2e_p50_s`) from
+    `open_loop`, over seven priced steps; `time_s` is that in which as many requests are answered as are decoded at a
+    time.
 
     Assumes: what `open_loop` does; engines that step together meet as many prompts of the others as with their
     batches full; the memory of a full batch is kept free; an engine without requests draws as much as with one.
@@ -104,12 +109,12 @@ class AbstractOpenServing(AbstractContinuousServing):
 
     words: ClassVar[Words] = OPEN_SERVING
 
-    gap_cv: Float[Array, "*b"] = quantity(high=10.0, default=1.0, doc="variation of gaps between arrivals")
+    arrival_cv: Float[Array, "*b"] = quantity(high=10.0, default=1.0, doc="variation of gaps between arrivals")
 
     def nodes(self, layout: Layout) -> tuple[Array, Array]:
         """Decodes and prompt tokens of the steps that are priced."""
         most = self.rhythm(layout).decodes
-        one, chunk = jnp.ones_like(most), layout.plan.chunk * jnp.ones_like(most)
+        one, chunk = jnp.ones_like(most), layout.plan.token_budget * jnp.ones_like(most)
         few = at_least(most / FEWER, 1.0)
         return jnp.stack([one, few, most]), jnp.stack([0 * one, at_least(chunk / SHORTER, 1.0), chunk])
 
@@ -176,9 +181,10 @@ class AbstractOpenServing(AbstractContinuousServing):
         """Requests of one engine, at any rate."""
         rhythm, rate = self.rhythm(layout), jnp.ones_like(self.input_tokens)
         return Demand(
-            rate=rate, input_tokens=self.computed_tokens(), output_tokens=1 + rhythm.steps, chunk=layout.plan.chunk,
-            input_cv=self.computed_cv(), output_cv=self.output_cv, gap_cv=self.gap_cv, most=rhythm.decodes,
-            elsewhere=jnp.zeros_like(rate), prompts=table_of(self.prompt_kinds), answers=table_of(self.answer_kinds),
+            rate=rate, input_tokens=self.computed_tokens(), output_tokens=1 + rhythm.steps,
+            chunk=layout.plan.token_budget,
+            input_cv=self.computed_cv(), output_cv=self.output_cv, arrival_cv=self.arrival_cv, most=rhythm.decodes,
+            elsewhere=jnp.zeros_like(rate), prompts=table_of(self.input_lengths), answers=table_of(self.output_lengths),
         )  # fmt: skip
 
     @abc.abstractmethod
@@ -197,9 +203,9 @@ class AbstractOpenServing(AbstractContinuousServing):
         plain = (1 - others) * seconds[:, 0] + others * usual
         times = NodeTimes(decodes, tokens, jnp.concatenate([plain[:, None], seconds[:, 1:]], axis=1))
         count, steps = self.engines(layout), rhythm.steps
-        asked = Engines(times, self.demand(layout), count, self.accepted_tokens, float(self.asynchronous))
+        asked = Engines(times, self.demand(layout), count, self.accepted_tokens, float(self.async_scheduling))
         answered = self.answered(asked, count * rhythm.decodes / (steps * times.seconds[2, 0]))
-        rate, seen, share = answered.rate, answered.seen, answered.seen.mixed_ratio
+        rate, seen, share = answered.rate, answered.seen, answered.seen.hybrid_step_share
         rate = jnp.minimum(rate, count * seen.decodes / (steps * seen.step_s))  # who finds no place is not answered
         carried = jnp.minimum(rate / count * seen.step_s * self.computed_tokens() / share, tokens[2])
         weight = (1 - share) * times.weights(seen.decodes, 0 * share) + share * times.weights(seen.decodes, carried)
@@ -235,9 +241,9 @@ class AbstractOpenServing(AbstractContinuousServing):
         return extra | {
             "requests_per_s": requests, "concurrency": requests * seen.e2e_s.mean,
             "decodes": seen.decodes * self.engines(layout), "tokens_per_s_per_user": 1 / seen.tpot_s.mean,
-            "tokens_per_s_per_device": answered / layout.devices, "mixed_ratio": seen.mixed_ratio,
-            "prompt_load": seen.load, "batch_used": seen.fill, "place_wait_ratio": seen.places.late,
-            "place_wait_s": seen.places.mean,
+            "tokens_per_s_per_device": answered / layout.devices, "hybrid_step_share": seen.hybrid_step_share,
+            "prefill_utilisation": seen.load, "slot_utilisation": seen.fill, "queued_share": seen.places.late,
+            "queue_wait_s": seen.places.mean,
         }  # fmt: skip
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
@@ -270,20 +276,20 @@ class AbstractGoodputServing(AbstractOpenServing):
     as `power_w / tokens_per_s` is. A design that keeps it at no rate is infeasible.
     """
 
-    agreement: Agreement = Agreement(2.0, 0.05)
+    slo: SLO = SLO(2.0, 0.05)
 
     def under(self, first_token: Array) -> "AbstractGoodputServing":
         """By as much earlier must the model's first tokens be to keep the agreement."""
-        earlier = dataclasses.replace(self.agreement, ttft_s=self.agreement.ttft_s / first_token)
-        return dataclasses.replace(self, agreement=earlier)
+        earlier = dataclasses.replace(self.slo, ttft_s=self.slo.ttft_s / first_token)
+        return dataclasses.replace(self, slo=earlier)
 
     def answered(self, asked: Answering, most: Array) -> Answered:
         """At the largest rate."""
         host = self.first_overhead_s()
-        left = dataclasses.replace(self.agreement, ttft_s=at_least(self.agreement.ttft_s - host, LEAST_LEFT_S))
+        left = dataclasses.replace(self.slo, ttft_s=at_least(self.slo.ttft_s - host, LEAST_LEFT_S))
         found = most_kept(asked, left, most)
-        shares = found.used | {"ttft_s": (found.used["ttft_s"] * left.ttft_s + host) / self.agreement.ttft_s}
-        used = {f"agreement_{name}": share for name, share in shares.items()}
+        shares = found.used | {"ttft_s": (found.used["ttft_s"] * left.ttft_s + host) / self.slo.ttft_s}
+        used = {f"slo_{SLO_SHARES[name]}": share for name, share in shares.items()}
         limits = {
             name.removesuffix("_s"): jnp.where(share > MET, share, jnp.minimum(share, 1.0))
             for name, share in shares.items()

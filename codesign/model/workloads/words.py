@@ -54,8 +54,8 @@ OPEN_SERVING = Words(
             for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "Whole request"))
             for share in ("p50", "p90", "p99")
         },
-        "batch_used": ("Places taken", "%"),
-        "place_wait_ratio": ("Requests that wait for a place", "%"),
-        "place_wait_s": ("Wait for a place", "s"),
+        "slot_utilisation": ("Batch slots in use", "%"),
+        "queued_share": ("Requests queued for a slot", "%"),
+        "queue_wait_s": ("Queueing delay", "s"),
     },
 )

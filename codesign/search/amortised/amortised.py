@@ -94,7 +94,7 @@ class Amortised(AbstractSearch):
         """The certified search, started from the answer."""
         proof = self.proof
         assert proof is not None
-        oracle = Oracle(problem, rows_of(problem), proof.block)
+        oracle = Oracle(problem, rows_of(problem), proof.batch_size)
         warm = COLD
         if np.isfinite(answer.upper):
             order = [guesser.shape.fields.index(name) for name in oracle.plans]

@@ -2,10 +2,19 @@
 
 from .blackbox import Blackbox, rows_with
 from .box import Box, Evaluator
-from .peers import AbstractPeer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
+from .peers import BlackboxOptimizer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from .trial import Trial
 
 __all__ = [
-    "AbstractPeer", "Blackbox", "Box", "CmaEs", "DifferentialEvolution", "Evaluator", "Nsga2", "Random", "Tpe",
-    "Trial", "rows_with",
+    "Blackbox",
+    "BlackboxOptimizer",
+    "Box",
+    "CmaEs",
+    "DifferentialEvolution",
+    "Evaluator",
+    "Nsga2",
+    "Random",
+    "Tpe",
+    "Trial",
+    "rows_with",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from ...study.objective import signed_log
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from .box import Box, Evaluator
-from .peers import AbstractPeer, DifferentialEvolution, Random
+from .peers import BlackboxOptimizer, DifferentialEvolution, Random
 from .trial import Exhausted, Trial
 
 
@@ -27,25 +27,27 @@ class Blackbox(AbstractSearch):
     """Any search that asks for prices of points, under a limit of time and evaluations.
 
     Args:
-        peer: the search.
+        optimizer: the search.
         seconds: limit of its time, compilation not counted.
         evaluations: limit of points; it ends with the batch that reaches it.
-        keep: next-best designs (each with another plan) that are kept for the frame.
-        also: further metrics to be minimised beside the objective's goal, for searches that take several goals.
+        top_k: next-best designs (each with another plan) that are kept for the frame.
+        objectives: further metrics to be minimised beside the objective's goal, for searches that take several goals.
     """
 
-    peer: AbstractPeer = field(default_factory=DifferentialEvolution)
+    optimizer: BlackboxOptimizer = field(default_factory=DifferentialEvolution)
     seconds: float = 60.0
     evaluations: float = 10_000_000
-    keep: int = 16
-    also: tuple[str, ...] = ()
+    top_k: int = 16
+    objectives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Positive sizes, one goal for those that take one, the package there."""
-        self.must_be_positive("seconds", "evaluations", "keep")
-        if self.also and not self.peer.many:
-            raise ConfigError(f"search.also = {list(self.also)}: {self.peer.name} takes one goal; search=nsga2 several")
-        self.peer.ready()
+        self.must_be_positive("seconds", "evaluations", "top_k")
+        if self.objectives and not self.optimizer.many:
+            raise ConfigError(
+                f"search.objectives = {list(self.objectives)}: {self.optimizer.name} has one goal; search=nsga2 several"
+            )
+        self.optimizer.ready()
 
     def logged(self, problem: Problem) -> list[tuple[str, str]]:
         """Nothing: designs are only ranked."""
@@ -57,13 +59,13 @@ class Blackbox(AbstractSearch):
         Raises:
             ConfigError: nothing varies, or `also` names no metric.
         """
-        names = tuple(name for name in self.also if name != problem.objective.goal)
+        names = tuple(name for name in self.objectives if name != problem.objective.goal)
         evaluator = Evaluator(Box(problem), rows_with(problem, names), (GOAL, *names))
 
         def told(progress: Progress) -> None:
             report(dataclasses.replace(progress, best=problem.objective.goal_at(progress.best)))
 
-        trial = Trial(evaluator, self.seconds, self.evaluations, told, self.peer.name)
+        trial = Trial(evaluator, self.seconds, self.evaluations, told, self.optimizer.name)
         stopped = self.ask(trial, seed)
         if not stopped:  # whoever interrupted would do so again at the last report
             with contextlib.suppress(KeyboardInterrupt):  # all is found already
@@ -73,7 +75,7 @@ class Blackbox(AbstractSearch):
     def ask(self, trial: Trial, seed: int) -> str:
         """Let the peer ask until the trial ends it; says so where it was interrupted."""
         try:
-            self.peer.minimise(trial, seed)
+            self.optimizer.minimise(trial, seed)
         except Exhausted:
             return ""
         except KeyboardInterrupt:
@@ -83,17 +85,17 @@ class Blackbox(AbstractSearch):
     def traced(self, trial: Trial, stopped: str = "") -> Trace:
         """The best designs with different plans, then the front where there are several goals."""
         box, counts = trial.evaluator.box, {"points": trial.count}
-        seconds = {self.peer.name: trial.elapsed}
+        seconds = {self.optimizer.name: trial.elapsed}
         found = trial.incumbent.feasible
         if not found:
             _, plan, u = trial.least
-            claim = f"no feasible design found by {self.peer.name}, no proof{stopped}"
-            return Trace(box.designs(np.array([plan]), u[None]), [self.peer.name], counts, seconds, claim)
-        best = trial.incumbent.ranked(self.keep)
+            claim = f"no feasible design found by {self.optimizer.name}, no proof{stopped}"
+            return Trace(box.designs(np.array([plan]), u[None]), [self.optimizer.name], counts, seconds, claim)
+        best = trial.incumbent.ranked(self.top_k)
         plans = [*best, *(point[1] for point in trial.front)]
         u = np.array([*(found[p][1] for p in best), *(point[2] for point in trial.front)])
-        claim = f"best found by {self.peer.name}, no proof{stopped}"
-        method = [self.peer.name] * len(best) + ["pareto"] * len(trial.front)
+        claim = f"heuristic solution by {self.optimizer.name}, no certificate{stopped}"
+        method = [self.optimizer.name] * len(best) + ["pareto"] * len(trial.front)
         return Trace(box.designs(np.array(plans), u.reshape(len(plans), -1)), method, counts, seconds, claim)
 
     @classmethod

@@ -28,7 +28,7 @@ def package(name: str, module: str = "") -> Any:
         raise ConfigError(f"this search needs {name}: pip install 'codesign[peers]'") from error
 
 
-class AbstractPeer(abc.ABC):
+class BlackboxOptimizer(abc.ABC):
     """A search over a box.
 
     `batch` is how many points it asks for at once; `many` whether it takes several goals.
@@ -39,7 +39,7 @@ class AbstractPeer(abc.ABC):
     batch: int
 
     @classmethod
-    def example(cls) -> "AbstractPeer":
+    def example(cls) -> "BlackboxOptimizer":
         """A small one, which contracts run."""
         return by_default(cls)
 
@@ -54,11 +54,11 @@ class AbstractPeer(abc.ABC):
             ConfigError: bad settings, or a package that is absent.
         """
         if self.batch < 4:
-            raise ConfigError(f"search.peer.batch = {self.batch} must be at least 4")
+            raise ConfigError(f"search.optimizer.batch = {self.batch} must be at least 4")
 
 
 @dataclass(frozen=True)
-class Random(AbstractPeer):
+class Random(BlackboxOptimizer):
     """Points anywhere in the box."""
 
     batch: int = 4096
@@ -72,7 +72,7 @@ class Random(AbstractPeer):
 
 
 @dataclass(frozen=True)
-class DifferentialEvolution(AbstractPeer):
+class DifferentialEvolution(BlackboxOptimizer):
     """SciPy's differential evolution on log variables with an exact penalty; begins anew where it has converged.
 
     Args:
@@ -109,7 +109,7 @@ class DifferentialEvolution(AbstractPeer):
 
 
 @dataclass(frozen=True)
-class CmaEs(AbstractPeer):
+class CmaEs(BlackboxOptimizer):
     """CMA-ES with margin (`cmaes.CMAwM`), restarted with twice the population where it stops (IPOP).
 
     Plan fields are its integers; hardware coordinates are folded back into the box.
@@ -118,13 +118,13 @@ class CmaEs(AbstractPeer):
         batch: first population.
         penalty: price of a unit of log-violation.
         sigma: first step, in units of the box.
-        most: largest population.
+        max_population: largest population.
     """
 
     batch: int = 32
     penalty: float = 8.0
     sigma: float = 0.3
-    most: int = 1024
+    max_population: int = 1024
     name: ClassVar[str] = "cma-es"
 
     def ready(self) -> None:
@@ -149,7 +149,7 @@ class CmaEs(AbstractPeer):
                 asked, told = zip(*(search.ask() for _ in range(population)), strict=True)
                 loss = trial.losses(self._unit(np.array(asked), sizes), self.penalty)
                 search.tell([(x, float(value)) for x, value in zip(told, loss, strict=True)])
-            population = min(2 * population, self.most)
+            population = min(2 * population, self.max_population)
 
     def _unit(self, x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Integers to the middle of their part of the range, the rest folded into [0, 1]."""
@@ -165,7 +165,7 @@ class CmaEs(AbstractPeer):
 
 
 @dataclass(frozen=True)
-class Nsga2(AbstractPeer):
+class Nsga2(BlackboxOptimizer):
     """pymoo's NSGA-II with its own handling of constraints; one goal or several.
 
     Args:
@@ -203,7 +203,7 @@ class Nsga2(AbstractPeer):
 
 
 @dataclass(frozen=True)
-class Tpe(AbstractPeer):
+class Tpe(BlackboxOptimizer):
     """Optuna's tree-structured Parzen estimator, asked in batches.
 
     Args:

@@ -12,10 +12,28 @@ from .node_relaxation import GroupOracle, oracle_for
 from .oracle import GOAL, AbstractOracle, rows_of
 from .programme import Programme
 from .sensitivity import polish, resources
-from .whole import Whole
+from .whole import Integer
 
 __all__ = [
-    "GOAL", "AbstractIncumbent", "AbstractModelOracle", "AbstractOracle", "Bounding", "BranchAndBound", "Certified",
-    "Effort", "GroupOracle", "Inverse", "Oracle", "Outcome", "Programme", "Verdict", "Whole", "check_convexity",
-    "oracle_for", "polish", "resources", "rows_of", "wanted_rows",
+    "GOAL",
+    "AbstractIncumbent",
+    "AbstractModelOracle",
+    "AbstractOracle",
+    "Bounding",
+    "BranchAndBound",
+    "Certified",
+    "Effort",
+    "GroupOracle",
+    "Integer",
+    "Inverse",
+    "Oracle",
+    "Outcome",
+    "Programme",
+    "Verdict",
+    "check_convexity",
+    "oracle_for",
+    "polish",
+    "resources",
+    "rows_of",
+    "wanted_rows",
 ]  # fmt: skip

@@ -39,31 +39,31 @@ class Certified(AbstractSearch):
     Args:
         gap: relative distance from the optimum at which the search stops.
         seconds: its time limit; what is open by then is the gap of the result.
-        block: points in one call of the model.
-        batch: plans closed side by side.
-        keep: next-best designs (each with another plan) that are kept for the frame.
-        pairs: pairs of points on which rows are tested that are not proven convex.
+        batch_size: points in one call of the model.
+        plans_per_round: plans closed side by side.
+        top_k: next-best designs (each with another plan) that are kept for the frame.
+        convexity_samples: pairs of points on which rows are tested that are not proven convex.
         explain: also say what binds, what more of it would bring, and, where nothing is feasible, why.
         runner: proves parts of the plans apart from each other; none: all of them together, here.
     """
 
     gap: float = 1e-3
     seconds: float = 600.0
-    block: int = 512
-    batch: int = 512
-    keep: int = 16
-    pairs: int = 1024
+    batch_size: int = 512
+    plans_per_round: int = 512
+    top_k: int = 16
+    convexity_samples: int = 1024
     explain: bool = True
     runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
         """Positive sizes."""
-        self.must_be_positive("gap", "seconds", "block", "batch", "keep", "pairs")
+        self.must_be_positive("gap", "seconds", "batch_size", "plans_per_round", "top_k", "convexity_samples")
 
     @property
     def effort(self) -> Effort:
         """How hard the loop tries."""
-        return Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
+        return Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.plans_per_round)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Judge the rows, search, prove, explain.
@@ -72,7 +72,7 @@ class Certified(AbstractSearch):
             ConfigError: see `refuse`.
         """
         self.refuse(problem)
-        maker = RowsOfProblem(self.block, seed)
+        maker = RowsOfProblem(self.batch_size, seed)
         return self.search(maker(problem), problem.wanted, seed, report, maker=maker)
 
     def refuse(self, problem: Problem) -> None:
@@ -103,12 +103,12 @@ class Certified(AbstractSearch):
             warm: what is known before.
             maker: of the oracle; with a runner the plans are proven in parts by it.
         """
-        verdict = check_convexity(oracle, seed, self.pairs)
+        verdict = check_convexity(oracle, seed, self.convexity_samples)
         told, parts = proving(in_values(report, wanted), verdict.convex), None
         if self.runner is None or maker is None:
             outcome = BranchAndBound(Programme(oracle), self.effort, seed, told, Recorder(), warm).run()
         else:
-            work = PartWork(oracle.problem, maker, self.effort, seed, self.keep)
+            work = PartWork(oracle.problem, maker, self.effort, seed, self.top_k)
             parts = proven_in_parts(work, oracle, self.runner, told)
             outcome, verdict = parts.outcome, replace(verdict, broken=verdict.broken or parts.doubt)
         if outcome.stopped != INTERRUPTED:
@@ -146,7 +146,7 @@ class Certified(AbstractSearch):
                 polish(bounding, bounding.plan, 1e-7)
                 explained = held_by(oracle, bounding.plan, bounding.u, resources(bounding, 1e-7), wanted.sign)
         certificate = _certificate(wanted, verdict, outcome, **explained)
-        best = bounding.incumbent.ranked(self.keep)
+        best = bounding.incumbent.ranked(self.top_k)
         points = designs_of(oracle, np.array(best), np.array([bounding.feasible[p][1] for p in best]))
         claim, kept = claim_of_best(certificate, counts["plans"]), _evidence(oracle, outcome, certificate)
         return Trace(points, ["certified"] * len(best), counts, seconds, claim, certificate, evidence=kept)
@@ -161,7 +161,7 @@ class Certified(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Certified":
         """To a thousandth."""
-        return cls(gap=1e-3, pairs=64, block=64)
+        return cls(gap=1e-3, convexity_samples=64, batch_size=64)
 
 
 def in_values(report: Report, wanted: Wanted) -> Report:

@@ -1,4 +1,4 @@
-"""An oracle over some of its coordinates, the others held: what `search=whole` solves for each listed value."""
+"""An oracle over some of its coordinates, the others held: what `search=integer` solves for each listed value."""
 
 from collections.abc import Mapping, Sequence
 

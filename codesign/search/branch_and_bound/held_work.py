@@ -1,4 +1,4 @@
-"""Searches of `search=whole`, each with some coordinates held, by this process or by whatever process a runner asks."""
+"""Searches of `search=integer` with some coordinates fixed, each in this process or wherever a runner puts it."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ def optimum(
 ) -> Real:
     """The optimum over all variables that are not held, with what its bound rests on."""
     free = free_of(oracle, held)
-    verdict = PROVEN if proven else check_convexity(free, seed, proof.pairs)
+    verdict = PROVEN if proven else check_convexity(free, seed, proof.convexity_samples)
     told, recorder = proving(report, verdict.convex), Recorder()
     outcome = BranchAndBound(Programme(free), proof.effort, seed, told, recorder).run()
     bounding, lower = outcome.bounding, outcome.lower
@@ -100,7 +100,7 @@ class HeldWork(AbstractSentWork):
     @functools.cached_property
     def oracle(self) -> Oracle:
         """Rows of every plan."""
-        return Oracle(self.problem, rows_of(self.problem), self.proof.block)
+        return Oracle(self.problem, rows_of(self.problem), self.proof.batch_size)
 
     def __call__(self, part: HeldPart) -> HeldFound:
         """One search from beginning to end: the same wherever it runs."""

@@ -30,13 +30,13 @@ class Inverse(AbstractSearch):
 
     Args:
         variable: name of the hardware variable.
-        most: look for the largest value instead of the smallest.
+        maximise: look for the largest value instead of the smallest.
         proof: how the search for it is run.
     """
 
     variable: str
-    most: bool = False
-    proof: Certified = field(default_factory=lambda: Certified(keep=1))
+    maximise: bool = False
+    proof: Certified = field(default_factory=lambda: Certified(top_k=1))
 
     def refuse(self, problem: Problem) -> None:
         """No such variable, or nothing that it should achieve; any number of plans is bounded, in groups."""
@@ -60,8 +60,8 @@ class Inverse(AbstractSearch):
             ConfigError: see `refuse`.
         """
         self.refuse(problem)
-        wanted = Wanted(self.variable, -1.0 if self.most else 1.0)
-        maker = RowsOfWanted(wanted, self.proof.block, seed)
+        wanted = Wanted(self.variable, -1.0 if self.maximise else 1.0)
+        maker = RowsOfWanted(wanted, self.proof.batch_size, seed)
         return self.proof.search(maker(problem), wanted, seed, report, maker=maker)
 
     def over(self, runner: AbstractRunner) -> "Inverse":
@@ -71,7 +71,9 @@ class Inverse(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Inverse":
         """The least of the last variable."""
-        return cls(problem.space.names[-1], proof=Certified(gap=5e-3, pairs=64, block=64, explain=False))
+        return cls(
+            problem.space.names[-1], proof=Certified(gap=5e-3, convexity_samples=64, batch_size=64, explain=False)
+        )
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,12 @@ class RowsOfWanted:
     """The rows of a problem with a hardware variable in the place of the goal, plans in groups where they are many."""
 
     wanted: Wanted
-    block: int
+    batch_size: int
     seed: int
 
     def __call__(self, problem: Problem) -> AbstractModelOracle:
         """See `oracle_for`."""
-        return oracle_for(problem, wanted_rows(problem, self.wanted), self.block, self.seed)
+        return oracle_for(problem, wanted_rows(problem, self.wanted), self.batch_size, self.seed)
 
 
 def wanted_rows(problem: Problem, wanted: Wanted) -> Rows:

@@ -1,4 +1,4 @@
-"""`search=whole`: stacks, lanes, fibers, ports are whole numbers: solve for real ones, then for those around them.
+"""`search=integer`: stacks, lanes, fibers, ports are whole numbers: solve for real ones, then for those around them.
 
 The real optimum bounds every whole design from below, so the gap that is reported is to all of them, not only to those
 that were tried. Variables in which the model is not convex are held at every value they may have.
@@ -43,59 +43,65 @@ MOST_HELD = 1000  # combinations of values
 
 
 @dataclass(frozen=True)
-class Whole(AbstractSearch):
+class Integer(AbstractSearch):
     """The best design whose named variables are whole multiples of a unit, or take one of some values.
 
-    A variable with `values` is held at each of them in turn, so the model need not be convex in it (endpoints of a
-    switch, radix of a collective, wavelengths that are counted); `units` are for numbers that it is convex in.
+    A variable in `allowed_values` is held at each of them in turn, so the model need not be convex in it (endpoints of
+    a switch, radix of a collective, wavelengths that are counted); `step` is for numbers that it is convex in.
 
     Args:
-        units: hardware variable -> its unit (1 for a count; the bytes of one stack).
+        step: hardware variable -> its unit (1 for a count; the bytes of one stack).
         proof: how each of the searches is run.
-        values: hardware variable -> the values it may have, within its range.
+        allowed_values: hardware variable -> the values it may have, within its range.
         runner: runs the searches apart from each other, one a combination of values, and one a combination of whole
             numbers around its optimum; none: one after the other, here.
     """
 
-    units: dict[str, float] = field(default_factory=dict[str, float])
+    step: dict[str, float] = field(default_factory=dict[str, float])
     proof: Certified = field(default_factory=Certified)
-    values: dict[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    allowed_values: dict[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
     runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
         """Some names, positive units, non-empty lists, and not too many of either."""
-        for name, unit in cast(dict[str, Any], self.units).items():
+        for name, unit in cast(dict[str, Any], self.step).items():
             if not isinstance(unit, int | float) or not unit > 0:
-                raise ConfigError(f"search.units.{name} = {unit!r} must be a positive number")
-        for name, values in self.values.items():
+                raise ConfigError(f"search.step.{name} = {unit!r} must be a positive number")
+        for name, values in self.allowed_values.items():
             if not is_some(values):
-                raise ConfigError(f"search.values.{name} = {values!r} must be a non-empty list of values")
-            if name in self.units:
-                raise ConfigError(f"search.values.{name} is also in search.units: leave one of them out")
-        if not len(self.units) + len(self.values) > 0 or len(self.units) > MOST:
-            raise ConfigError(f"search.units must name 1 to {MOST} variables, not {len(self.units)}, or search.values")
-        listed = math.prod(len(values) for values in self.values.values())
+                raise ConfigError(f"search.allowed_values.{name} = {values!r} must be a non-empty list of values")
+            if name in self.step:
+                raise ConfigError(f"search.allowed_values.{name} is also in search.step: leave one of them out")
+        if not len(self.step) + len(self.allowed_values) > 0 or len(self.step) > MOST:
+            raise ConfigError(
+                f"search.step must name 1 to {MOST} variables, not {len(self.step)}, or search.allowed_values"
+            )
+        listed = math.prod(len(values) for values in self.allowed_values.values())
         if listed > MOST_HELD:
             raise ConfigError(
-                f"search.values lists {listed:,} combinations, each a search of its own: at most {MOST_HELD}"
+                f"search.allowed_values lists {listed:,} combinations, each a search of its own: at most {MOST_HELD}"
             )
 
     def refuse(self, problem: Problem) -> None:
         """A variable that is not in the space, or a value outside its range."""
         super().refuse(problem)
-        for group in ("units", "values"):
+        for group in ("step", "allowed_values"):
             for name in getattr(self, group):
                 if name not in problem.space.hardware:
                     hint = suggestion(name, problem.space.hardware)
                     raise ConfigError(f"search.{group}.{name} is not in space.hardware{hint}")
-        for name, values in self.values.items():
+        for name, values in self.allowed_values.items():
             variable = problem.space.hardware[name]
             for value in values:
                 if not variable.low * (1 - 1e-9) <= value <= variable.high * (1 + 1e-9):
                     low, high = variable.low, variable.high
-                    raise ConfigError(f"search.values.{name}: {value:g} is outside its range [{low:g}, {high:g}]")
+                    raise ConfigError(
+                        f"search.allowed_values.{name}: {value:g} is outside its range [{low:g}, {high:g}]"
+                    )
             if _decides(problem, name, values):
-                raise ConfigError(f"search.values.{name} changes which plans are legal: list it in space.plan instead")
+                raise ConfigError(
+                    f"search.allowed_values.{name} changes which plans are legal: list it in space.plan instead"
+                )
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """For each combination of `values`, solve for real numbers, then with `units` held below or above.
@@ -104,7 +110,7 @@ class Whole(AbstractSearch):
             ConfigError: see `refuse`; a unit with no whole number of it in range.
         """
         self.refuse(problem)
-        return self.search(problem, Oracle(problem, rows_of(problem), self.proof.block), seed, report)
+        return self.search(problem, Oracle(problem, rows_of(problem), self.proof.batch_size), seed, report)
 
     def search(self, problem: Problem, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
         """The same, on rows of the problem that are there already."""
@@ -127,7 +133,7 @@ class Whole(AbstractSearch):
             raise
         except (CodesignError, KeyboardInterrupt) as error:
             ended = str(error) or INTERRUPTED
-            if not self.units:  # what was found at a listed value is an answer already
+            if not self.step:  # what was found at a listed value is an answer already
                 tried = [(one.held, one.outcome) for one in real if one.outcome.bounding.plan >= 0]
             if not any(one.outcome.bounding.plan >= 0 for one in real):
                 raise
@@ -186,20 +192,20 @@ class Whole(AbstractSearch):
         parts = [one.evidence for one in found.real if one.evidence is not None]
         if not found.complete or len(parts) < len(found.real):
             return None
-        columns = zip(*itertools.product(*self.values.values()), strict=True)
-        kept = together(parts, dict(zip(self.values, map(list, columns), strict=True)))
+        columns = zip(*itertools.product(*self.allowed_values.values()), strict=True)
+        kept = together(parts, dict(zip(self.allowed_values, map(list, columns), strict=True)))
         kept.header["claim"] = certificate.claimed(design)
         return kept
 
     def _designs(self, oracle: Oracle, found: Tried) -> dict[str, np.ndarray]:
         """The best design of each combination that was closed, best first, its numbers exactly whole or as listed."""
-        closed = found.tried if self.units else [(one.held, one.outcome) for one in found.real]
+        closed = found.tried if self.step else [(one.held, one.outcome) for one in found.real]
         closed = sorted((pair for pair in closed if pair[1].bounding.plan >= 0), key=lambda pair: pair[1].upper)
         plan = np.array([outcome.bounding.plan for _, outcome in closed])
         u = np.concatenate([self._full(oracle, held, outcome.bounding.u) for held, outcome in closed])
         points = designs_of(oracle, plan, u)
-        points |= {name: np.round(points[name] / unit) * unit for name, unit in self.units.items()}
-        for name, values in self.values.items():
+        points |= {name: np.round(points[name] / unit) * unit for name, unit in self.step.items()}
+        for name, values in self.allowed_values.items():
             known = np.array(sorted(map(float, values)))
             points[name] = known[np.abs(points[name][:, None] - known).argmin(axis=1)]
         return points
@@ -211,7 +217,7 @@ class Whole(AbstractSearch):
         with contextlib.suppress(KeyboardInterrupt):
             polish(bounding, bounding.plan, 1e-7)
             told = held_by(free, bounding.plan, bounding.u, resources(bounding, 1e-7), sign)
-            for name, values in self.values.items():
+            for name, values in self.allowed_values.items():
                 ends = sorted(value for _, value in _coordinates(oracle, name, sorted(values)))
                 at = held[oracle.variables.index(name)]
                 if len(ends) > 1 and at in (ends[0], ends[-1]):
@@ -220,7 +226,7 @@ class Whole(AbstractSearch):
 
     def _listed(self, oracle: Oracle) -> list[dict[int, float]]:
         """Coordinates of the values listed, all combinations; one that holds nothing without any."""
-        options = [_coordinates(oracle, name, list(values)) for name, values in self.values.items()]
+        options = [_coordinates(oracle, name, list(values)) for name, values in self.allowed_values.items()]
         return [dict(choice) for choice in itertools.product(*options)]
 
     def _proven(self, oracle: Oracle, listed: list[dict[int, float]]) -> bool:
@@ -258,15 +264,13 @@ class Whole(AbstractSearch):
         """Coordinates of the whole numbers around a real optimum, all combinations."""
         u = self._full(oracle, real.held, real.outcome.bounding.u)[0]
         options: list[list[tuple[int, float]]] = []
-        for name, unit in self.units.items():
+        for name, unit in self.step.items():
             index, variable = oracle.variables.index(name), oracle.problem.space.hardware[name]
             number = variable.low * (variable.high / variable.low) ** u[index] / unit
             around = {math.floor(number + 1e-9), math.ceil(number - 1e-9)}
             inside = [n for n in sorted(around) if variable.low * (1 - 1e-9) <= n * unit <= variable.high * (1 + 1e-9)]
             if not inside:
-                raise ConfigError(
-                    f"search.units.{name} = {unit:g}: no whole number of it next to {number:.3g} in range"
-                )
+                raise ConfigError(f"search.step.{name} = {unit:g}: no whole number of it next to {number:.3g} in range")
             options.append(_coordinates(oracle, name, [n * unit for n in inside]))
         return [real.held | dict(choice) for choice in itertools.product(*options)]
 
@@ -275,11 +279,11 @@ class Whole(AbstractSearch):
         return Held(oracle, held).whole(u[None])
 
     @classmethod
-    def example(cls, problem: Problem) -> "Whole":
+    def example(cls, problem: Problem) -> "Integer":
         """The levels of the last variable."""
         name = problem.space.names[-1]
         values = [float(f"{value:.12g}") for value in levels(problem.space.hardware[name])]
-        return cls({}, Certified(gap=5e-3, pairs=64, block=64, explain=False), {name: values})
+        return cls({}, Certified(gap=5e-3, convexity_samples=64, batch_size=64, explain=False), {name: values})
 
 
 def _named(report: Report, place: str) -> Report:

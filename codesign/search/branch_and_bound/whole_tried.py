@@ -1,4 +1,4 @@
-"""What `search=whole` knows of each combination that it held: the optimum of real numbers, and the whole ones tried."""
+"""Results of `search=integer` for each fixed combination: the relaxed optimum and the integers tried around it."""
 
 from dataclasses import dataclass
 

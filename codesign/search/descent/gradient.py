@@ -101,28 +101,28 @@ class GridThenGradient(AbstractSearch):
     """An exhaustive grid, then a descent over the hardware variables of its best plans.
 
     Args:
-        block: points in one vectorised call of the grid.
-        keep: plans whose best level is kept for the frame.
+        batch_size: points in one vectorised call of the grid.
+        top_k: plans whose best level is kept for the frame.
         candidates: plans that are refined.
         descent: how they are refined.
         runner: computes the grid in chunks, of which no files are kept; none: here, in one pass.
     """
 
-    block: int = 16384
-    keep: int = 64
+    batch_size: int = 16384
+    top_k: int = 64
     candidates: int = 16
     descent: Descent = Descent()
     runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
         """Positive sizes."""
-        for name in ("block", "keep", "candidates"):
+        for name in ("batch_size", "top_k", "candidates"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"search.{name} = {getattr(self, name)} must be at least 1")
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Screen, then refine; falls back to the grid where there is nothing continuous or nothing feasible."""
-        block, keep = self.block, max(self.keep, self.candidates)
+        block, keep = self.batch_size, max(self.top_k, self.candidates)
         if self.runner is None:
             screened = screen(problem, block, report, keep)
         else:
@@ -141,7 +141,7 @@ class GridThenGradient(AbstractSearch):
         trace.method += ["gradient"] * count
         trace.counts["refined"] = count
         trace.seconds["gradient"] = time.perf_counter() - began
-        trace.claim = "best found by an exhaustive grid and gradients on its best plans; no proof"
+        trace.claim = "heuristic solution by an exhaustive grid and gradients on its best plans; no certificate"
         return trace
 
     def _refine(self, problem: Problem, screened: Screened, seed: int, report: Report) -> dict[str, np.ndarray]:
@@ -166,7 +166,7 @@ class GridThenGradient(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "GridThenGradient":
         """Short descents from two starts."""
-        return cls(64, keep=4, candidates=2, descent=Descent(starts=2, steps=10))
+        return cls(64, top_k=4, candidates=2, descent=Descent(starts=2, steps=10))
 
 
 def _best_on_segments(

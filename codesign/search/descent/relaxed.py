@@ -55,8 +55,8 @@ class Gradient(AbstractSearch):
         candidates: plans solved over the hardware.
         rounds: of the inner solve, at most.
         gap: log-gap at which a plan counts as solved.
-        keep: designs (each with another plan) in the frame.
-        block: points in one call of the exact model.
+        top_k: designs (each with another plan) in the frame.
+        batch_size: points in one call of the exact model.
     """
 
     starts: int = 64
@@ -69,12 +69,12 @@ class Gradient(AbstractSearch):
     candidates: int = 128
     rounds: int = 12
     gap: float = 1e-4
-    keep: int = 16
-    block: int = 256
+    top_k: int = 16
+    batch_size: int = 256
 
     def __post_init__(self) -> None:
         """Positive sizes."""
-        self.must_be_positive("starts", "steps", "near", "candidates", "rounds", "gap", "keep", "block")
+        self.must_be_positive("starts", "steps", "near", "candidates", "rounds", "gap", "top_k", "batch_size")
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Descend from `starts` random points, then settle on legal plans.
@@ -85,7 +85,7 @@ class Gradient(AbstractSearch):
         relaxation = Relaxation.of(problem.space, self.relaxation)
         problem.check_varies()
         began = time.perf_counter()
-        oracle = Oracle(problem, rows_of(problem), self.block)
+        oracle = Oracle(problem, rows_of(problem), self.batch_size)
         bounding, seen = Bounding(Programme(oracle), self.gap), Bounding(Programme(oracle), self.gap)
         x, u, near, done, stopped, middle = np.zeros(0), np.zeros(0), np.zeros(0), 0, "", None
         try:
@@ -201,9 +201,9 @@ class Gradient(AbstractSearch):
     ) -> Trace:
         counts = {"plans": oracle.count, "tried": len(bounding.own), "solved": bounding.solved}
         counts |= {"starts": self.starts, "points": oracle.evaluated}
-        claim = f"best found by {self.starts} relaxed descents, rounding and solving again; no proof"
+        claim = f"heuristic solution by {self.starts} relaxed descents, rounding and solving again; no certificate"
         claim = f"{stopped}: {claim}" if stopped else claim
-        best = bounding.incumbent.ranked(self.keep)
+        best = bounding.incumbent.ranked(self.top_k)
         if not best:  # an infeasible design is worth seeing
             at = min(bounding.own.soft, key=lambda p: bounding.own.soft[p])
             row = int(np.argmax((near == at).any(axis=1)))
@@ -216,7 +216,7 @@ class Gradient(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Gradient":
         """Short descents from two starts."""
-        return cls(starts=2, steps=10, near=2, candidates=2, rounds=3, block=64)
+        return cls(starts=2, steps=10, near=2, candidates=2, rounds=3, batch_size=64)
 
 
 def _finite(slope: Array) -> Array:

@@ -109,8 +109,8 @@ class Grid(AbstractSearch):
     Points are priced in float64; what few variables decide is computed once for all points that share it.
 
     Args:
-        block: points in one vectorised call.
-        keep: plans whose best level is kept for the frame.
+        batch_size: points in one vectorised call.
+        top_k: plans whose best level is kept for the frame.
         resume: run folder (or state file) of an interrupted search of the same study to continue.
         checkpoint: file that holds the state; the run folder's own if empty.
         every_s: seconds between two states.
@@ -118,8 +118,8 @@ class Grid(AbstractSearch):
             pass.
     """
 
-    block: int = BLOCK
-    keep: int = 64
+    batch_size: int = BLOCK
+    top_k: int = 64
     resume: str = ""
     checkpoint: str = ""
     every_s: float = 5.0
@@ -127,8 +127,10 @@ class Grid(AbstractSearch):
 
     def __post_init__(self) -> None:
         """Positive sizes."""
-        if min(self.block, self.keep) < 1:
-            raise ConfigError(f"search.block = {self.block} and search.keep = {self.keep} must be at least 1")
+        if min(self.batch_size, self.top_k) < 1:
+            raise ConfigError(
+                f"search.batch_size = {self.batch_size} and search.top_k = {self.top_k} must be at least 1"
+            )
 
     def refuse(self, problem: Problem) -> None:
         """More plans than can be listed, or no state to continue from."""
@@ -150,14 +152,16 @@ class Grid(AbstractSearch):
         """Exhaustive; the seed is not used."""
         if self.runner is not None:
             folders = self._folders
-            return kept_of(problem, screen_in_chunks(problem, self.runner, self.block, report, self.keep, folders))
+            return kept_of(
+                problem, screen_in_chunks(problem, self.runner, self.batch_size, report, self.top_k, folders)
+            )
         saving = Saving(self.checkpoint, self.resume, self.every_s)
-        return kept_of(problem, screen(problem, self.block, report, self.keep, saving))
+        return kept_of(problem, screen(problem, self.batch_size, report, self.top_k, saving))
 
     @classmethod
     def example(cls, problem: Problem) -> "Grid":
         """In small blocks."""
-        return cls(block=64, keep=4)
+        return cls(batch_size=64, top_k=4)
 
 
 def kept_of(problem: Problem, screened: Screened) -> Trace:

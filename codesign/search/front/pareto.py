@@ -57,7 +57,7 @@ class Pareto(AbstractSearch):
             levels left; between these again `blending` puts some of their own.
         gap: relative distance from the front at which a design counts as proven.
         seconds: limit for the whole front; what is left out by then is told.
-        block, batch, pairs: as in `Certified`.
+        batch_size, plans_per_round, convexity_samples: as in `Certified`.
         runner: solves the programmes at `levels` that are evenly spread, apart from each other, each plan by itself;
             nothing is put between them then. None: all here, each where least is known.
     """
@@ -68,9 +68,9 @@ class Pareto(AbstractSearch):
     between: int = 16
     gap: float = 1e-3
     seconds: float = 600.0
-    block: int = 512
-    batch: int = 512
-    pairs: int = 1024
+    batch_size: int = 512
+    plans_per_round: int = 512
+    convexity_samples: int = 1024
     runner: AbstractRunner | None = None
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Pareto(AbstractSearch):
                 f"search.minimise = {list(self.minimise)} and search.maximise = {list(self.maximise)} must name two or "
                 "three different metrics together"
             )
-        self.must_be_positive("gap", "seconds", "block", "batch", "pairs")
+        self.must_be_positive("gap", "seconds", "batch_size", "plans_per_round", "convexity_samples")
         if self.levels < 2:
             raise ConfigError(f"search.levels = {self.levels} must be at least 2")
         if self.between < 0:
@@ -112,7 +112,9 @@ class Pareto(AbstractSearch):
         self.refuse(problem)
         rows = front_rows(problem, self.wanted)
         oracle = (
-            oracle_for(problem, rows, self.block, seed) if self.runner is None else Oracle(problem, rows, self.block)
+            oracle_for(problem, rows, self.batch_size, seed)
+            if self.runner is None
+            else Oracle(problem, rows, self.batch_size)
         )
         return self.front(oracle, seed, report)
 
@@ -124,17 +126,17 @@ class Pareto(AbstractSearch):
 
     def sequence(self, oracle: AbstractModelOracle, seed: int) -> ParametricSequence:
         """What solves the programmes of an oracle with these rows."""
-        effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.batch)
+        effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.plans_per_round)
         limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
         return ParametricSequence(Remembering(oracle), limits, effort, seed)
 
     def listed(self, seed: int, problem: Problem) -> ParametricSequence:
         """The same of a problem, every plan by itself."""
-        return self.sequence(Oracle(problem, front_rows(problem, self.wanted), self.block), seed)
+        return self.sequence(Oracle(problem, front_rows(problem, self.wanted), self.batch_size), seed)
 
     def front(self, oracle: AbstractModelOracle, seed: int, report: Report = silent) -> Trace:
         """The same over an oracle with these rows."""
-        verdict = check_convexity(oracle, seed, self.pairs)
+        verdict = check_convexity(oracle, seed, self.convexity_samples)
         sweep = self.sequence(oracle, seed)
         told = proving(report, verdict.convex)
         walk = FrontWalk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
@@ -157,7 +159,7 @@ class Pareto(AbstractSearch):
             outcome = BranchAndBound(
                 Programme(oracle, GOAL, sweep.limits), sweep.effort, seed, recorder=Recorder()
             ).run()
-        return Certified(gap=self.gap, keep=1).traced(oracle, self.wanted[0], verdict, outcome, seed)
+        return Certified(gap=self.gap, top_k=1).traced(oracle, self.wanted[0], verdict, outcome, seed)
 
     def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "FrontWalk", stopped: str) -> Trace:
         statements, backed = settle(walk, oracle)
@@ -205,7 +207,7 @@ class Pareto(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Pareto":
         """Few levels."""
-        return cls(levels=2, between=1, gap=5e-3, pairs=64, block=64)
+        return cls(levels=2, between=1, gap=5e-3, convexity_samples=64, batch_size=64)
 
 
 def reference_of(logs: Float[np.ndarray, "designs metrics"]) -> Float[np.ndarray, " metrics"]:

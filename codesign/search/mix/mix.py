@@ -45,8 +45,8 @@ class Mix(AbstractSearch):
     """One hardware for several workloads.
 
     Args:
-        workloads: name -> `MixEntry`, or its fields as a mapping; none takes an entry of the defaults away.
-        how: `log_sum` (weighted geometric mean of the goals, which may be in different units), `sum` (weighted mean),
+        workloads: name -> `MixEntry`, or its fields as a mapping; none takes an entry of the defaults away. aggregate:
+        `log_sum` (weighted geometric mean of the goals, which may be in different units), `sum` (weighted mean),
             `worst` or `cvar`.
         tail: share of the weight that cvar takes the mean of.
         relative: goals relative to each workload's own best on hardware of its own.
@@ -55,15 +55,15 @@ class Mix(AbstractSearch):
         alone: also find each workload's best on hardware of its own (needed for `relative`).
         gap: relative distance from the optimum at which the search stops.
         seconds: limit of its time.
-        block: points in one call of the model.
-        pairs: pairs of points of the test of convexity, for each workload.
+        batch_size: points in one call of the model.
+        convexity_samples: pairs of points of the test of convexity, for each workload.
         problems: name -> its problem; the configuration fills this in from the overrides.
         runner: runs each workload's own searches apart from each other (what exchanges plans and chooses duals stays
             here); none: one after the other, here.
     """
 
     workloads: dict[str, MixEntry | dict[str, object] | None]
-    how: str = "log_sum"
+    aggregate: str = "log_sum"
     tail: float = 0.5
     relative: bool = False
     cases: Cases | None = None
@@ -71,8 +71,8 @@ class Mix(AbstractSearch):
     alone: bool = True
     gap: float = 5e-3
     seconds: float = 300.0
-    block: int = 128
-    pairs: int = 512
+    batch_size: int = 128
+    convexity_samples: int = 512
     problems: dict[str, Problem] = field(default_factory=dict[str, Problem])
     runner: AbstractRunner | None = None
 
@@ -82,9 +82,9 @@ class Mix(AbstractSearch):
         if not made:
             raise ConfigError("search.workloads is empty: name the workloads of the mix")
         object.__setattr__(self, "workloads", made)
-        Blend(self.how, np.ones(1), self.tail)
+        Blend(self.aggregate, np.ones(1), self.tail)
         Blend(self.over_cases, np.ones(1), self.tail)
-        self.must_be_positive("gap", "seconds", "block", "pairs")
+        self.must_be_positive("gap", "seconds", "batch_size", "convexity_samples")
 
     @property
     def entries(self) -> dict[str, MixEntry]:
@@ -105,7 +105,7 @@ class Mix(AbstractSearch):
     def members(self, oracles: Oracles | None = None, seed: int = 0) -> list[Member]:
         """The workloads as programmes, in all cases where constants are uncertain; `seed` draws the cases."""
         found: list[Member] = []
-        for name, (oracle, allowed) in (oracles or oracles_of(self.problems, self.block)).items():
+        for name, (oracle, allowed) in (oracles or oracles_of(self.problems, self.batch_size)).items():
             rows = judged(oracle, self.cases, self.over_cases, self.tail, seed)
             found.append(Member(name, Programme(rows, allowed=allowed)))
         return found
@@ -118,7 +118,7 @@ class Mix(AbstractSearch):
     @classmethod
     def example(cls, problem: Problem) -> "Mix":
         """Of one workload."""
-        return cls({"one": {}}, gap=1e-2, pairs=64, block=64)
+        return cls({"one": {}}, gap=1e-2, convexity_samples=64, batch_size=64)
 
 
 class _MixRun:
@@ -126,9 +126,9 @@ class _MixRun:
 
     def __init__(self, mix: Mix, problems: dict[str, Problem], seed: int, report: Report):
         self.mix, self.problems, self.seed, self.report = mix, problems, seed, report
-        self.oracles = oracles_of(problems, mix.block)
+        self.oracles = oracles_of(problems, mix.batch_size)
         self.members = mix.members(self.oracles, seed)
-        work = WorkloadWork(problems, mix.block, mix.cases, mix.over_cases, mix.tail, seed)
+        work = WorkloadWork(problems, mix.batch_size, mix.cases, mix.over_cases, mix.tail, seed)
         self.searches = Searches(self.members, seed, self.oracles, work, mix.runner)
         self.wanted = {name: p.wanted for name, p in problems.items()}
         self.history: list[tuple[float, float | None, float | None]] = []
@@ -170,12 +170,12 @@ class _MixRun:
         self.began = time.perf_counter()
         self.total = sum(member.count for member in self.members)
         weights, gap = np.array([mix.entries[name].weight for name in self.problems]), math.log1p(mix.gap)
-        self.search = Alternating(self.members, Blend(mix.how, weights, mix.tail), 0.2 * gap, self.seed)
+        self.search = Alternating(self.members, Blend(mix.aggregate, weights, mix.tail), 0.2 * gap, self.seed)
         try:
             if mix.relative:
                 self._alone()
                 offset = np.array([self.own[m.name].upper for m in self.members])
-                self.search.blend = Blend(mix.how, weights, mix.tail, np.where(np.isfinite(offset), offset, 0.0))
+                self.search.blend = Blend(mix.aggregate, weights, mix.tail, np.where(np.isfinite(offset), offset, 0.0))
                 self.offset = True
             self.search.run()
             self.note("exchange")
@@ -200,7 +200,7 @@ class _MixRun:
         """Compile, and test convexity of every workload: the first that fails, or the last."""
         verdict = Verdict()
         for member in self.members:
-            verdict = check_convexity(member.programme.oracle, self.seed, self.mix.pairs)
+            verdict = check_convexity(member.programme.oracle, self.seed, self.mix.convexity_samples)
             if not verdict.convex:
                 return dataclasses.replace(verdict, broken=f"{member.name}: {verdict.reason}")
         return verdict
@@ -264,7 +264,7 @@ class _MixRun:
         hopeless = self._hopeless() if verdict.convex and not found else []
         relative = " relative to its own best" if self.mix.relative else ""
         return certify(
-            Wanted(f"{self.mix.how} of {len(self.members)} goals{relative}"), search.upper, self.lower,
+            Wanted(f"{self.mix.aggregate} of {len(self.members)} goals{relative}"), search.upper, self.lower,
             convex=verdict.convex, closed=closed or bool(hopeless),
             reason=verdict.reason or ("" if closed else self.stopped),
             convexity=Convexity(verdict.pairs, {**verdict.worst}, verdict.unproven), history=tuple(self.history),

@@ -45,7 +45,7 @@ class AbstractReplica(abc.ABC):
         self.engine, self.requests, self.times = engine, requests, engine.times
         self.now = 0.0
         self.queue: deque[Waiting] = deque()
-        self.arriving: deque[Waiting] = deque()  # seen by an asynchronous scheduler one step later
+        self.arriving: deque[Waiting] = deque()  # seen by an async_scheduling scheduler one step later
         self.prompts: deque[Prompt] = deque()
         self.decoding: dict[int, Any] = {}  # what is kept of a sequence is the subclass's to say
         self.admitted: list[int] = []  # in that order, those that left included
@@ -63,7 +63,7 @@ class AbstractReplica(abc.ABC):
         prompt, outputs = int(self.requests.prompts[request]), int(self.requests.outputs[request])
         waiting = Waiting(request, prompt, outputs - 1 if cached else outputs, cached)
         busy = bool(self.decoding or self.prompts)
-        (self.arriving if self.engine.asynchronous and busy else self.queue).append(waiting)
+        (self.arriving if self.engine.async_scheduling and busy else self.queue).append(waiting)
 
     def step(self, until: float, done: Callable[[int], None]) -> bool:
         """Run a step, or equal steps until somebody may arrive (`until`) or leaves; False where there is nothing to do.
@@ -234,7 +234,7 @@ class AbstractReplica(abc.ABC):
 
     def _with_host(self, device_s: float, decodes: int) -> float:
         host = self._host(decodes)
-        return max(device_s, host) if self.engine.asynchronous else device_s + host
+        return max(device_s, host) if self.engine.async_scheduling else device_s + host
 
     def _pass(self, seconds: float, count: int, decodes: int, tokens: int) -> None:
         """Time goes on by so many steps, in which decodes grow."""

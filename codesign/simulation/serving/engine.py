@@ -20,7 +20,7 @@ class Engine:
     that none is ever taken back.
 
     The host needs `host_s` a step and `host_sequence_s` for each decoding sequence: before each step, or beside the
-    step before it (`asynchronous`), which then decides one step ahead what the next one does.
+    step before it (`async_scheduling`), which then decides one step ahead what the next one does.
 
     With speculation a step verifies `verified` tokens of each sequence and keeps `accepted` of them on average (drawn
     from `seed`); multi-token prediction is the same with its own heads in place of a draft.
@@ -38,7 +38,7 @@ class Engine:
     watermark: float = 0.01
     prefix_cache: bool = False
     promised: bool = False
-    asynchronous: bool = False
+    async_scheduling: bool = False
     host_s: float = 0.0
     host_sequence_s: float = 0.0
     accepted: float = 1.0

@@ -25,8 +25,8 @@ class Handed:
 class Served:
     """Times of the measured requests, those after the warm-up, and counts of the whole simulation.
 
-    `decodes` is the mean number of sequences that a step decodes and `mixed_ratio` the share of steps that carry prompt
-    tokens, while measured requests come; `rate` the requests a second that were finished in the measured time.
+    `decodes` is the mean number of sequences that a step decodes and `hybrid_step_share` the share of steps that carry
+    prompt tokens, while measured requests come; `rate` the requests a second that were finished in the measured time.
     """
 
     ttft_s: np.ndarray
@@ -34,14 +34,14 @@ class Served:
     e2e_s: np.ndarray
     rate: float
     decodes: float = 0.0
-    mixed_ratio: float = 0.0
+    hybrid_step_share: float = 0.0
     counts: dict[str, int] = field(default_factory=dict[str, int])
     timeline: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]])
     handed: Handed | None = None
 
     def summary(self) -> dict[str, float]:
         """Means and quantiles by the names that metrics have."""
-        found = {"rate": self.rate, "decodes": self.decodes, "mixed_ratio": self.mixed_ratio}
+        found = {"rate": self.rate, "decodes": self.decodes, "hybrid_step_share": self.hybrid_step_share}
         for name in ("ttft_s", "tpot_s", "e2e_s"):
             values = getattr(self, name)
             found[name] = float(values.mean()) if len(values) else float("nan")
@@ -85,5 +85,5 @@ def shares(before: dict[str, int], after: dict[str, int]) -> dict[str, float]:
     steps = max(after["steps"] - before["steps"], 1)
     return {
         "decodes": (after["sequence_steps"] - before["sequence_steps"]) / steps,
-        "mixed_ratio": (after["mixed"] - before["mixed"]) / steps,
+        "hybrid_step_share": (after["mixed"] - before["mixed"]) / steps,
     }

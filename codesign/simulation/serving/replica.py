@@ -77,11 +77,11 @@ class Replica(AbstractReplica):
         most = self.ends[0][0] - self.decoded
         if self.arriving:
             most = 1
-        if engine.asynchronous and start < host:
+        if engine.async_scheduling and start < host:
             if slope:
                 most = min(most, max(math.ceil((host - start) / slope), 1))
             start, slope = host, 0.0
-        elif not engine.asynchronous:
+        elif not engine.async_scheduling:
             start += host
         count = min(most, _steps_until(until - self.now, start, slope))
         if count > 1 and self._opened(count) > self.pool.available:

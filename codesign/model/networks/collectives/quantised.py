@@ -48,7 +48,7 @@ def log_perplexity_penalty(bits: Array, block_elements: Array, error_ratio: Arra
     quantisation in the network (`requantisation`). Outlier channels make the error grow with the block.
 
     Assumes: 4 to 8 bits, blocks of 32 to 512, a 7B decoder with outlier channels; within a factor `PERPLEXITY_FACTOR`.
-    Not log-convex in the bits: list them (`search=whole`).
+    Not log-convex in the bits: list them (`search=integer`).
     Source: [scin] table 1, fitted: R^2 0.98 in the logarithm of the increase.
     """
     steps = 7 / (2 ** (bits - 1) - 1)

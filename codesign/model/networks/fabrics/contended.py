@@ -38,11 +38,11 @@ class Contended(AbstractFabric):
     t = nbytes / (B - background). The plan's own traffic under way at the same time (`Group.beside`) moves in
     proportion to the group's bytes that meet it, so that both are done together:
 
-        beta = max((1 + others' bytes per own byte) / (B - background), one_queue_ratio * others' time elsewhere)
+        beta = max((1 + others' bytes per own byte) / (B - background), head_of_line_share * others' time elsewhere)
 
     for these, and 1 / (B - background) for the rest. The second term is head-of-line blocking: messages for a full
-    network card stand in front of messages for the neighbour. `one_queue_ratio` is 1 where all destinations share one
-    queue, 0 where each has its own (virtual channels).
+    network card stand in front of messages for the neighbour. `head_of_line_share` is 1 where all destinations share
+    one queue, 0 where each has its own (virtual channels).
 
     Assumes: a fluid; traffic of a phase spread evenly over it; strangers served first; waits neglected beside a
     collective's time (`interference` has them). A prediction where background < 0.95 B; beyond that a finite, rising,
@@ -57,14 +57,14 @@ class Contended(AbstractFabric):
     background_bytes_per_s: Float[Array, "*b"] = quantity(
         high=1e13, default=0.0, doc="per direction per endpoint", usual=(1e10, 1e10)
     )
-    one_queue_ratio: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="0: a virtual channel per destination")
+    head_of_line_share: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="0: a virtual channel per destination")
 
     def link(self, group: Group) -> Link:
         """The inner link at what the others leave of its rate."""
         link, beside = self.inner.link(group), group.beside
         background = self.background_bytes_per_s + group.background_bytes_per_s
         alone = link.beta_s_per_byte * slowdown(background * link.beta_s_per_byte)
-        meeting = maximum(alone * (1 + beside.here_ratio), self.one_queue_ratio * beside.elsewhere_s_per_byte)
+        meeting = maximum(alone * (1 + beside.here_ratio), self.head_of_line_share * beside.elsewhere_s_per_byte)
         shared = alone * (1 - beside.met_ratio) + meeting * beside.met_ratio
         return dataclasses.replace(link, beta_s_per_byte=shared)
 

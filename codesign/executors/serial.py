@@ -1,4 +1,4 @@
-"""`runner=alone`: one task after the other, here: chunks and their files without processes."""
+"""`runner=serial`: one task after the other, here: chunks and their files without processes."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from .base import AbstractRunner, Result, Task
 
 
 @dataclass(frozen=True)
-class Alone(AbstractRunner):
+class Serial(AbstractRunner):
     """In this process.
 
     Args:
