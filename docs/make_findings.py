@@ -69,7 +69,7 @@ def finding_of(name: str) -> tuple[str, str]:
             raise ValueError(f"{page}: no paragraph begins with **Finding.**")
         return " ".join(found[1].split()), f"../experiments/{name}/README.md"
     report = ROOT / "reports" / name / "README.md"
-    found = re.search(r"^\*\*Found\.\*\* (.*)$", report.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(r"^\*\*Best design\.\*\* (.*)$", report.read_text(encoding="utf-8"), re.MULTILINE)
     if not found:
         raise ValueError(f"{report}: no line begins with **Best design.**")
     numbers = [one for one in re.split(r", (?!\d)| and ", found[1]) if not one.endswith(" $0")]

@@ -152,6 +152,6 @@ def write_run(folder: Path, serving: bool = False) -> Path:
     example_ops(serving).to_parquet(folder / "ops.parquet")
     example_elasticities().to_parquet(folder / "elasticities.parquet")
     summary = {"experiment": config["name"], "counts": {"legal plans": 1873, "points": 119872}, "seconds": 21.4}
-    summary["claim"] = "Best of every legal plan on a grid, refined by gradients; no proof"
+    summary["claim"] = "Best of every legal plan on a grid, refined by gradients; no certificate"
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     return folder

@@ -112,7 +112,7 @@ def test_front_holds_no_dominated_design_and_prices_are_those_of_the_frame(probl
     trial = Trial(evaluator, 60.0, 2000)
     search.ask(trial, 0)
     trace = search.traced(trial)
-    assert trace.claim == "best found by nsga-ii, no proof"
+    assert trace.claim == "heuristic solution by nsga-ii, no certificate"
     assert trace.method.count("pareto") == len(trial.front) > 3
     front = np.array(sorted(point[0].tolist() for point in trial.front))
     assert (np.diff(front[:, 0]) > 0).all()
@@ -139,7 +139,7 @@ def test_interrupt_and_time_limit_return_the_incumbent(problem, single, monkeypa
 
     monkeypatch.setattr(blackbox, "Evaluator", lambda *_: single)
     trace = Blackbox(Random(BATCH)).run(problem, 0, impatient)
-    assert trace.claim == "best found by random, no proof, interrupted"
+    assert trace.claim == "heuristic solution by random, no certificate, interrupted"
     assert len(trace.points["tp"]) > 0
     late = Trial(single, 0.3, 1e9)
     assert Blackbox(Random(BATCH)).ask(late, 0) == ""

@@ -36,7 +36,7 @@ def test_every_design_has_a_row_with_its_price_within_the_terminal(width, servin
 def test_what_has_no_room_is_named():
     narrow, wide = " ".join(printed(80)), " ".join(printed(300))
     assert "no room here for" in narrow
-    assert "what binds" in narrow
+    assert "active constraints" in narrow
     assert "no room" not in wide
 
 

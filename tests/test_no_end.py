@@ -126,7 +126,7 @@ def test_designs_that_pile_up_lose_to_those_that_do_not(at_rate):
     assert found is not None
     assert (found.designs[0].unsustained or 0.0) > 0.1
     assert found.regret.high == math.inf
-    assert "has no end in more than" in found.regret.text()
+    assert "is unbounded in more than" in found.regret.text()
     full = moved(at_rate, 40.0)
     none = of_designs(Objective(minimise="ttft_s"), [full, full])
     assert none is not None
@@ -160,8 +160,8 @@ def test_words():
     assert unsustained_text({}) == unsustained_text({RATIO: 0.0}) == unsustained_text({RATIO: math.nan}) == ""
     seldom = unsustained_text({RATIO: 0.03})
     assert seldom.startswith("In 3.0% of the draws")
-    assert "all intervals have ends" in seldom
-    assert "no rate keeps the agreement" in unsustained_text({RATIO: 0.3, AGREED: 1.0})
+    assert "all intervals are bounded" in seldom
+    assert "no rate meets the SLO" in unsustained_text({RATIO: 0.3, AGREED: 1.0})
     often = unsustained_text({RATIO: 0.3, AGREED: math.nan})
     assert "do not sustain the load" in often
     assert f'"{UNBOUNDED}"' in often
@@ -177,7 +177,7 @@ def test_a_frame_keeps_infinity_and_json_has_null(tmp_path):
 def test_a_design_is_told_with_its_draws():
     row = {"ttft_s": 0.3, "tpot_s": 0.1, "ttft_s_low": 0.2, "ttft_s_high": math.inf, RATIO: 0.62}
     told = intervals_text(row)
-    assert "TTFT 200 ms to no end. In 62.0% of the draws" in told
+    assert "TTFT 200 ms to unbounded. In 62.0% of the draws" in told
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_evaluate_says_it(capsys):
     arguments = ["evaluate", "workload=at_rate", *SERVED, "workload.arrivals_per_s=7.5", KERNELS]
     assert main(arguments) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "no end]" in out
+    assert "unbounded]" in out
     assert "the engines do not sustain the load" in out
     assert main([*arguments, "--json"]) == 0
     numbers = json.loads(capsys.readouterr().out)
@@ -201,7 +201,7 @@ def test_a_comparison_draws_and_says_it():
     found = Comparison(table, "usd_per_million_tokens")
     assert any(line.startswith("a: In 30.0% of the draws") for line in sentences(found))
     assert not any(line.startswith("b: In") for line in sentences(found))
-    assert found.interval(table.iloc[0], "ttft_s") == "100 ms to no end"
+    assert found.interval(table.iloc[0], "ttft_s") == "100 ms to unbounded"
     assert pictures(found)["comparison"].startswith(b"\x89PNG")
 
 
@@ -213,7 +213,7 @@ def test_a_run_keeps_it_in_frames_page_and_figures(tmp_path, monkeypatch, capsys
     asked += [*fixed, "space.plan.micro_batch=[512]", "space.plan.token_budget=[1024,4096]", "search=grid"]
     assert main(["optimize", *asked, "workload.arrivals_per_s=8"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "to no end" in out
+    assert "to unbounded" in out
     assert "the engines do not sustain the load" in out
     (run,) = (tmp_path / "runs").iterdir()
     designs = pd.read_parquet(run / "designs.parquet")

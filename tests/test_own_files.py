@@ -144,6 +144,7 @@ def test_a_run_keeps_the_files_it_was_composed_with(mine: Path, tmp_path: Path, 
     again = study_from_resolved(OmegaConf.create(found.config), found.overrides, found.conf)
     assert again.provenance["cluster.accelerator.hbm.capacity_bytes"]["kind"] == "assumed"
     assert main(["export", str(run), "--to", "megatron"]) == 0
+    assert main(["verify", str(run), "--attack", "64"]) == 0  # wherever the files lay
     explored = given([str(run)])
     assert explored.study.conf == ((run / "conf").resolve(),)
     assert own_words(explored.study) == ["--conf", str((run / "conf").resolve())]

@@ -87,7 +87,7 @@ def test_what_cannot_be_proven_is_told_in_one_line(name):
     trace = searched(goal)
     assert not trace.certificate.certified
     assert trace.certificate.bound is None
-    assert "no proof: " in trace.claim
+    assert "no certificate: " in trace.claim
     assert words in trace.claim
     assert "\n" not in trace.claim
 

@@ -115,7 +115,7 @@ def test_finds_the_certified_optimum_of_a_small_space():
     trace = Gradient(starts=4, steps=10, near=2, candidates=4, batch_size=16, gap=1e-5).run(problem, seed=1)
     frame = designs(problem, trace, 1)
     assert frame.iloc[0]["feasible"]
-    assert "no proof" in trace.claim
+    assert "no certificate" in trace.claim
     proven = Certified(gap=1e-5, convexity_samples=8, batch_size=16, explain=False).run(problem, 0).certificate
     assert frame.iloc[0]["objective"] == pytest.approx(proven.best, rel=1e-4)
 
@@ -128,6 +128,6 @@ def test_an_interrupted_descent_shows_the_plans_next_to_its_starts():
         raise KeyboardInterrupt
 
     trace = Gradient(starts=4, batch_size=16).run(problem, 0, impatient)
-    assert trace.claim.startswith("interrupted: best found")
+    assert trace.claim.startswith("interrupted: heuristic solution")
     assert trace.counts["solved"] == 0
     assert len(trace.method) == len(trace.points["tp"]) > 0

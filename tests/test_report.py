@@ -136,7 +136,7 @@ def test_headline_says_what_was_asked_found_and_proved(folder):
     assert f"${best['usd_per_million_tokens']:.3f}" in wording.found(run)
     assert f"MFU {100 * best['mfu']:.1f}" in wording.found(run)
     assert wording.binds(best) == ("HBM 98.4%", "backward 47% of time", "tensor-parallel comm. 13% of time")
-    assert "no proof" in wording.certainty(run)
+    assert "no certificate" in wording.certainty(run)
     assert "119,872 points" in wording.certainty(run)
     assert "scale-up bandwidth 900\u202fGB/s" in wording.design(run)
 
@@ -144,7 +144,7 @@ def test_headline_says_what_was_asked_found_and_proved(folder):
 def test_certainty_promises_nothing_that_the_search_did_not_claim(folder):
     (folder / "summary.json").unlink()
     assert wording.certainty(read_run(folder)) == (
-        "Best found by an exhaustive grid and gradient descent, no proof that nothing is better."
+        "Heuristic solution by an exhaustive grid and gradient descent, no certificate."
     )
 
 
@@ -413,7 +413,7 @@ def test_what_is_no_run_is_refused(folder, spoil, message):
 def test_words_of_a_config_cannot_become_markup(folder):
     (folder / "overrides.txt").write_text("name=<script>alert(1)</script>\n", encoding="utf-8")
     frame = pd.read_parquet(folder / "designs.parquet")
-    frame.assign(binds="<script>alert(1)</script> 99%").to_parquet(folder / "designs.parquet")
+    frame.assign(active_constraints="<script>alert(1)</script> 99%").to_parquet(folder / "designs.parquet")
     assert "<script>alert" not in build_report(folder).read_text(encoding="utf-8")
     assert "<script>alert" not in compare_runs(folder, folder).read_text(encoding="utf-8")
 

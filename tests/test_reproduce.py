@@ -9,6 +9,7 @@ import pytest
 from example_run import write_run
 
 from codesign.commands.cli import main
+from codesign.core.earlier_names import CLAIM_COLUMNS
 from codesign.core.errors import ConfigError
 from codesign.evidence import reproduction as module
 from codesign.evidence.reproduction import (
@@ -134,7 +135,7 @@ def test_a_missed_bar_is_the_exit_code(toy, capsys, bar, code):
     assert "toy: 3 claims, " in printed.err
     assert found["summary"]["all"]["predicted"] == {"claims": 2, "with_bar": 1, "met": int(code == 0)}
     assert found["summary"]["all"]["note"] == {"claims": 1}
-    assert all(set(row) == ROWS for row in rows)
+    assert all(set(row) == ROWS | {*CLAIM_COLUMNS} for row in rows)
     assert rows[0]["error"] == pytest.approx(0.05)
 
 
@@ -173,7 +174,7 @@ def test_figure_says_how_far_the_model_is_and_shows_the_farthest():
     axes = agreement(alone).axes[0]
     assert axes.get_xscale() == "symlog"  # or the others would be a column of dots
     assert "logarithmic beyond 1 %" in axes.get_xlabel()
-    assert agreement(few.assign(kind="transcription")) is None
+    assert agreement(few.assign(evidence="transcription")) is None
 
 
 def test_long_tables_are_linked_and_verdicts_fall_back_to_the_bar(tmp_path):

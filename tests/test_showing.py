@@ -150,7 +150,7 @@ def test_that_nothing_is_feasible_or_proven_is_shown():
     none = solve(problem, Certified())
     assert checked(none)[0].startswith("Solution(no feasible design)\n")
     assert "infeasible  capex_usd" in checked(none.certificate)[0]
-    assert "no proof" in checked(solve(Problem(training(), SPACE, Objective("time_s")), Grid()))[0]
+    assert "no certificate" in checked(solve(Problem(training(), SPACE, Objective("time_s")), Grid()))[0]
 
 
 def test_a_certificate_shows_claim_bound_gap_and_active_constraints(answer):

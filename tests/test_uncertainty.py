@@ -157,7 +157,7 @@ def test_regret_of_the_best_of_two(scenario):
     found = of_designs(Objective(minimise="time_s"), [scenario, slower])
     assert found is not None
     assert (found.regret.stays, found.regret.high, found.regret.designs) == (1, 0, 2)
-    assert "best of 2 in 100%" in found.regret.text()
+    assert "optimal among 2 in 100%" in found.regret.text()
     turned = of_designs(Objective(minimise="time_s"), [slower, scenario])
     assert turned is not None
     assert turned.regret.stays == 0 < turned.regret.typical

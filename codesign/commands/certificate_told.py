@@ -264,7 +264,7 @@ def _check_edges(search: AbstractSearch, own: Certificate, asked: Asked, folder:
     near = {name for name, at in u.items() if min(abs(at - EDGE), abs(1 - EDGE - at)) < 1e-9}
     for name in (*known, *told):
         if told.get(name) != known.get(name) and name not in near:
-            raise Refuted(f"summary.json: {name} is at {told.get(name) or 'no end'}, derived is {known.get(name)}")
+            raise Refuted(f"summary.json: {name} is at {told.get(name) or 'no bound'}, derived is {known.get(name)}")
 
 
 def _check_front(front: ProvenFront) -> None:

@@ -264,7 +264,7 @@ def _new(options: argparse.Namespace) -> int:
 
     if options.into is not None:
         if options.package is not None:
-            raise ConfigError("new: --package and --conf exclude each other: a package, or a folder of own files")
+            raise ConfigError("scaffold: --package and --conf exclude each other: a package, or a folder of own files")
         path = new_file(options.kind, options.name, options.into)
         print(told_of_file(options.kind, options.name, path, options.into))
         return 0

@@ -41,7 +41,7 @@ def day_of_design(what: list[str], load: str, *, design: int, busiest: float, as
         ConfigError: no such run or load, or a design without an agreement.
     """
     if not 0 <= busiest <= MOST_PER_S:
-        raise ConfigError(f"day: --busiest {busiest:g} must be requests/s above 0, at most {MOST_PER_S:g}")
+        raise ConfigError(f"autoscale: --busiest {busiest:g} must be requests/s above 0, at most {MOST_PER_S:g}")
     rates = read_load(load)
     rates = rates * busiest / rates.max() if busiest else rates
     prepare_jax()

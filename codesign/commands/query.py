@@ -36,7 +36,7 @@ def query_run(run: str, sql: str | None, csv_file: str | None = None) -> int:
     """
     folder = Path(run)
     if not folder.is_dir():
-        raise ConfigError(f"query: {run!r} is no folder of a run")
+        raise ConfigError(f"sql: {run!r} is no folder of a run")
     database = Frames(folder)
     if not sql:
         _show(["table", "rows", "columns"], database.told(), "frames of the run")
@@ -82,7 +82,7 @@ class Frames:
         self._tables = [str(row[0]) for row in database.execute("show tables").fetchall()]
         self._tables = [name for name in self._tables if name != "chunk_files"]
         if not self._tables:
-            raise ConfigError(f"query: {str(folder)!r} holds no frames; name the folder of a run")
+            raise ConfigError(f"sql: {str(folder)!r} holds no frames; name the folder of a run")
         database.execute("set enable_external_access=false; set lock_configuration=true")
 
     def _add_chunks(self, paths: list[Path]) -> None:
@@ -105,7 +105,7 @@ class Frames:
                 f"(select unnest(kind) as kind, first, {listed} from chunk_files)"
             )
         except (*UNREADABLE, self._errors) as error:
-            raise ConfigError(f"query: a chunk of {str(paths[0].parent)!r} is damaged: {_first_line(error)}") from error
+            raise ConfigError(f"sql: a chunk of {str(paths[0].parent)!r} is damaged: {_first_line(error)}") from error
 
     def told(self) -> list[tuple[str, int, str]]:
         """(table, rows, columns) of each."""
@@ -125,18 +125,18 @@ class Frames:
         import duckdb
 
         if not is_text(sql):
-            raise ConfigError(f"query: {sql!r} is no text of UTF-8")
+            raise ConfigError(f"sql: {sql!r} is no text of UTF-8")
         try:
             statements = duckdb.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise ConfigError(f"query: {sql!r} must be one SELECT; tables: {', '.join(self._tables)}")
+                raise ConfigError(f"sql: {sql!r} must be one SELECT; tables: {', '.join(self._tables)}")
             tree = self._database.cursor().execute("select json_serialize_sql(?::varchar)", [sql]).fetchone()
             refuse_others(str(tree[0]) if tree else "{}", self._tables)
             cursor = self._database.execute(statements[0])
         except self._errors as error:
             said = _first_line(error)
             hint = DOTS if "Binder" in said else ""
-            raise ConfigError(f"query: {said}{hint}; tables: {', '.join(self._tables)}") from error
+            raise ConfigError(f"sql: {said}{hint}; tables: {', '.join(self._tables)}") from error
         return [str(column[0]) for column in cursor.description or []], self._rows(cursor)
 
     def _rows(self, cursor: Any) -> Iterator[tuple[Any, ...]]:
@@ -144,7 +144,7 @@ class Frames:
             while part := cursor.fetchmany(10_000):
                 yield from part
         except (*UNREADABLE, self._errors) as error:
-            raise ConfigError(f"query: {_first_line(error)}") from error
+            raise ConfigError(f"sql: {_first_line(error)}") from error
 
 
 def _of_jobs(folder: Path) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def refuse_others(serialised: str, tables: Iterable[str]) -> None:
     """
     tree: Any = json.loads(serialised)
     if tree.get("error"):
-        raise ConfigError("query: must be one SELECT over the frames of the run")
+        raise ConfigError("sql: must be one SELECT over the frames of the run")
     known = {name.lower() for name in tables}
     nodes = list(_nodes(tree))
     defined = {str(name).lower() for node in nodes for name in _defined(node)}
@@ -49,17 +49,17 @@ def refuse_others(serialised: str, tables: Iterable[str]) -> None:
             name, schema = str(node.get("table_name", "")), str(node.get("schema_name") or "")
             if schema or node.get("catalog_name") or name.lower() not in known | defined:
                 whole = ".".join(part for part in (str(node.get("catalog_name") or ""), schema, name) if part)
-                raise ConfigError(f"query: no table {whole!r}{suggestion(name, sorted(known))}")
+                raise ConfigError(f"sql: no table {whole!r}{suggestion(name, sorted(known))}")
         elif kind == "TABLE_FUNCTION":
             function = str((node.get("function") or {}).get("function_name", "")).lower()
             if function not in MAKE_ROWS:
-                raise ConfigError(f"query: {function}() is closed here; rows come from {', '.join(sorted(MAKE_ROWS))}")
+                raise ConfigError(f"sql: {function}() is closed here; rows come from {', '.join(sorted(MAKE_ROWS))}")
         elif kind == "SHOW_REF" and not node.get("query"):
-            raise ConfigError("query: must be one SELECT; without SQL the frames are listed")
+            raise ConfigError("sql: must be one SELECT; without SQL the frames are listed")
         elif "function_name" in node:
             function = str(node["function_name"]).lower()
             if function in CLOSED or function.startswith(CLOSED_BEGIN):
-                raise ConfigError(f"query: {function}() is closed here: it tells of more than the frames of the run")
+                raise ConfigError(f"sql: {function}() is closed here: it tells of more than the frames of the run")
 
 
 def _defined(node: dict[str, Any]) -> Iterator[str]:

@@ -16,7 +16,8 @@ SCENARIO = ("cluster.", "workload.", "plan.")
 class Setting(NamedTuple):
     """A value that an own file sets: which file, the value, and whether the file says where it comes from."""
 
-    file: str
+    file: str  # from here
+    place: str  # below its folder, wherever that lies: runs keep copies
     value: Any
     documented: bool
 
@@ -29,7 +30,7 @@ class Setting(NamedTuple):
 def origins(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
     """An origin for every number that an own file sets without one, so that what it inherits from is not credited."""
     return {
-        key: {"source": one.file, "kind": "assumed", "note": "own file that does not say where the number comes from"}
+        key: {"source": one.place, "kind": "assumed", "note": "own file that does not say where the number comes from"}
         for key, one in _chosen(overrides).items()
         if one.is_number and not one.documented and key.startswith(SCENARIO)
     }
@@ -74,7 +75,7 @@ def settings(options: Mapping[str, str]) -> dict[str, Setting]:
             _flatten({key: value for key, value in node.items() if key != "defaults"}, place, values, told)
             for key, value in values.items():
                 documented = any(key == one or key.startswith(f"{one}.") for one in told)
-                found[key] = Setting(shown(path), value, documented)
+                found[key] = Setting(shown(path), f"{group}/{path.name}", value, documented)
     return found
 
 

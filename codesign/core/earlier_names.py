@@ -99,12 +99,12 @@ KEYS: dict[str, dict[str, str]] = {
     "study.design_space.": {"along": "tied"},
     "search.Uncertain": {"along": "tied"},
     "search.Certified": SEARCHES | {"batch": "plans_per_round"},
-    "search.Pareto": SEARCHES | {"batch": "plans_per_round"},
+    "search.Pareto": {"block": "batch_size", "pairs": "convexity_samples", "batch": "plans_per_round"},
     "search.Inverse": {"most": "maximise"},
     "search.Integer": {"units": "step", "values": "allowed_values"},
-    "search.Mix": SEARCHES | {"how": "aggregate"},
+    "search.Mix": {"block": "batch_size", "pairs": "convexity_samples", "how": "aggregate"},
     "search.Robust": {"how": "aggregate"},
-    "search.Blackbox": SEARCHES | {"peer": "optimizer", "also": "objectives"},
+    "search.Blackbox": {"keep": "top_k", "peer": "optimizer", "also": "objectives"},
     "search.CmaEs": {"most": "max_population"},
     "search.": SEARCHES | {"optimiser": "optimizer"},
 }
@@ -303,15 +303,22 @@ def migrated_config(tree: Any, schema: int, path: str = "", *, warn: bool = Fals
         return current_metrics(tree, warn=warn) if isinstance(tree, str) and path.startswith("objective.") else tree
     named: Any = tree.get("_target_")
     target = current_target(named, warn=warn) if isinstance(named, str) else ""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
+    renamed: dict[str, Any] = {}
+    for key, value in tree.items():  # what is merged over a file stands behind what it has
         new = current_key(str(key), target, path, warn=warn)
+        renamed[new] = _merged(renamed.get(new), value)
+    found: dict[str, Any] = {}
+    for key, value in renamed.items():
         if key == "provenance" and is_mapping(value):
-            found[new] = {current_key(str(name), target, path, warn=False): entry for name, entry in value.items()}
+            found[key] = {current_key(str(name), target, path, warn=False): entry for name, entry in value.items()}
+        elif key == "_target_":
+            found[key] = target or value
         else:
-            found[new] = (
-                target
-                if key == "_target_"
-                else migrated_config(value, schema, f"{path}.{new}" if path else new, warn=warn)
-            )
+            found[key] = migrated_config(value, schema, f"{path}.{key}" if path else key, warn=warn)
     return found
+
+
+def _merged(below: Any, above: Any) -> Any:
+    if not (is_mapping(below) and is_mapping(above)):
+        return above
+    return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}

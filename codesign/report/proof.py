@@ -45,7 +45,7 @@ def text(run: RunFolder) -> str:
     """How far the best design may be from the optimum, and what lies at the edge of its range."""
     found, known = certificate(run), goal(run)
     if not found.convex:
-        return f"Best found, no proof: {found.reason}."
+        return f"Heuristic solution, no certificate: {found.reason}."
     if found.best is None and not found.certified:
         return f"No feasible design found, nothing proven: {found.reason or 'it was stopped early'}."
     if found.best is None:

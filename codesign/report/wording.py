@@ -196,7 +196,7 @@ def claim(run: RunFolder) -> str:
         {"grid": "an exhaustive grid", "gradient": "gradient descent"}.get(str(name), str(name))
         for name in sorted(methods, key=lambda name: name != "grid")
     )
-    text = told or f"Best found by {how or 'the search'}, no proof that nothing is better"
+    text = told or f"Heuristic solution by {how or 'the search'}, no certificate"
     seconds = _total(run.summary.get("seconds"))
     if done:
         took = f"; {number(seconds, 's')}" if seconds else ""

@@ -37,7 +37,7 @@ def claim_of_none(found: Certificate, plans: int) -> str:
     """The same where no design is feasible."""
     if found.certified:
         return f"{CERTIFIED}no design of {plans:,} plans keeps all constraints, whatever the hardware"
-    return f"no feasible design found, no proof: {found.reason}"
+    return f"no feasible design found, no certificate: {found.reason}"
 
 
 def claim_of_whole(found: Certificate) -> str:

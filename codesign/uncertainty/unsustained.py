@@ -1,4 +1,4 @@
-"""Draws in which the engines do not sustain the load: what has no end there, and ends of intervals all the same.
+"""Draws in which the engines do not sustain the load: unbounded quantities there, and interval ends all the same.
 
 Where requests come at a rate, or must keep an agreement, a draw of the model's errors may make engines so slow that
 prompts or decodes pile up, or that no rate keeps the agreement. There is no steady state then, and what a closed form
@@ -6,7 +6,7 @@ says is no number: times, joules and dollars grow as long as one waits, and coun
 kept, so throughput is 0; at a rate it is what the engines still answer.
 
 An interval of 90 % ends at the 95th percentile. Where more than one draw in twenty is not sustained that is infinite:
-"no end" for readers, infinity in frames, null in JSON (`codesign.core.interval_text`). Where more than 19 in twenty are
+"unbounded" for readers, infinity in frames, null in JSON (`interval_text`). Where more than 19 in twenty are
 not, neither end is a number.
 """
 

@@ -89,7 +89,7 @@ class Blackbox(AbstractSearch):
         found = trial.incumbent.feasible
         if not found:
             _, plan, u = trial.least
-            claim = f"no feasible design found by {self.optimizer.name}, no proof{stopped}"
+            claim = f"no feasible design found by {self.optimizer.name}, no certificate{stopped}"
             return Trace(box.designs(np.array([plan]), u[None]), [self.optimizer.name], counts, seconds, claim)
         best = trial.incumbent.ranked(self.top_k)
         plans = [*best, *(point[1] for point in trial.front)]

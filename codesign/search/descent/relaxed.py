@@ -208,7 +208,7 @@ class Gradient(AbstractSearch):
             at = min(bounding.own.soft, key=lambda p: bounding.own.soft[p])
             row = int(np.argmax((near == at).any(axis=1)))
             points = designs_of(oracle, np.array([at]), u[row : row + 1])
-            claim = ", ".join(filter(None, (stopped, "no feasible design found, no proof")))
+            claim = ", ".join(filter(None, (stopped, "no feasible design found, no certificate")))
             return Trace(points, ["gradient"], counts, seconds, claim)
         points = designs_of(oracle, np.array(best), np.array([bounding.feasible[p][1] for p in best]))
         return Trace(points, ["gradient"] * len(best), counts, seconds, claim)

@@ -178,7 +178,7 @@ def kept_of(problem: Problem, screened: Screened) -> Trace:
     axes = screened.axes
     counts = {"plans": axes.plan_count, "points": screened.evaluated, "feasible": int(kept.feasible)}
     counts |= screened.counts
-    claim = "best of an exhaustive grid over all legal plans; no proof between the grid's levels"
+    claim = "best of an exhaustive grid over all legal plans; no certificate between the grid's levels"
     if screened.stopped:
         claim = f"{screened.stopped}: best so far{screened.onward}"
     found = Trace(axes.points(pairs), method, counts, {"grid": screened.seconds}, claim)
