@@ -1,5 +1,6 @@
 """Run folders, configurations and command lines of release 0.1 are read as they are; a line says each new name."""
 
+import importlib.util
 import json
 import re
 import shlex
@@ -137,6 +138,16 @@ def test_an_earlier_name_means_what_the_new_one_means(old, new, capsys: pytest.C
     told = capsys.readouterr().err.splitlines()
     assert told
     assert all(line.startswith("codesign: ") and "since release 0.2" in line for line in told)
+
+
+def test_the_page_of_renamed_things_is_what_the_aliases_are():
+    path = Path(__file__).parents[1] / "docs" / "make_renamed.py"
+    spec = importlib.util.spec_from_file_location("make_renamed", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run python docs/make_renamed.py"
 
 
 def test_new_names_are_there_and_earlier_ones_are_not():

@@ -35,7 +35,7 @@ def test_every_stage_of_every_search_is_said_in_words():
 
 
 def test_a_stage_says_which_of_several_searches_it_is_of():
-    assert stage_of("whole, 2 of 3, close").words == "integers, 2 of 3, tightening the open bounds"
+    assert stage_of("integer, 2 of 3, close").words == "integers, 2 of 3, tightening the open bounds"
     assert stage_of("cma-es").words == "cma-es"
 
 

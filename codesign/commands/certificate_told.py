@@ -24,7 +24,7 @@ from .told_anew import closeness, counted, same
 EDGE = 1e-3  # of the unit cube: what is nearer to a side than this lies at the end of its range
 SLACK = 2e-8  # relative; what is taken off a bound before it is told
 REFERENCE = 0.1  # of each metric's range on a front: so far beyond its worst value lies the hypervolume's reference
-METHODS = ("certified", "robust", "whole", "real", "pareto", "mix", "grid")
+METHODS = ("certified", "robust", "integer", "real", "pareto", "mix", "grid")
 
 
 def gap_asked(search: AbstractSearch) -> float | None:
@@ -125,7 +125,7 @@ def _check_methods(study: Study, folder: RunFolder) -> None:
     if isinstance(study.search, Pareto):
         known = ("pareto", "certified")
     if isinstance(study.search, Integer):
-        known = ("whole", "real", "certified")
+        known = ("integer", "real", "certified")
     for name in dict.fromkeys(folder.designs["method"]):
         if name not in known and not isinstance(study.search, GridThenProof | Amortised):
             raise Refuted(f"designs.parquet: method {str(name)!r}, the search has {', '.join(known)}")

@@ -104,7 +104,7 @@ def check_study(study: Study) -> None:
     def named(metrics: Any) -> None:
         study.objective.check(metrics)
         known = metrics.flat()
-        for key in ("minimise", "maximise", "also"):
+        for key in ("minimise", "maximise", "objectives"):
             for name in getattr(study.search, key, ()):
                 if name not in known:
                     raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")

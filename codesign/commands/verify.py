@@ -41,7 +41,7 @@ from .verify_front import answer_of_front, is_bounded
 from .verify_mix import answer_of_mix, asked_of_mix
 
 KEEPERS = (
-    "certified", "grid_then_proof", "inverse", "whole", "pareto", "mix", "robust", "amortised with a proof",
+    "certified", "grid_then_proof", "inverse", "integer", "pareto", "mix", "robust", "amortised with a proof",
 )  # fmt: skip
 TIMES = 2.0  # the time of the search that a check may take, if nobody says how many designs an attack has
 Stored = tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]

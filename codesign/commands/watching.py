@@ -31,7 +31,7 @@ STAGES = {
     "close": Told("tightening the open bounds", "plans settled"),
     "parts": Told("proving partitions of the plans", "partitions"),
     "values": Told("proving each fixed value", "values"),
-    "whole": Told("proving integer designs", "combinations"),
+    "integer": Told("proving integer designs", "combinations"),
     "what must give": Told("infeasible: looking for a minimal relaxation of the constraints", "limits relaxed"),
     "gradient": Told("descending along gradients", "steps"),
     "solve": Told("solving the plans nearest to the descent's end", "rounds"),
@@ -52,7 +52,7 @@ def stage_of(name: str) -> Told:
     """A stage in words: `whole, 2 of 3, close` is the closing of the second of three searches over whole numbers."""
     *where, last = name.split(", ")
     found = STAGES.get(last, Told(last, ""))
-    places = ["integers" if place == "whole" else place for place in where]
+    places = ["integers" if place == "integer" else place for place in where]
     return found._replace(words=", ".join([*places, found.words]))
 
 

@@ -110,7 +110,7 @@ KEYS: dict[str, dict[str, str]] = {
 }
 """Beginning of a class's name after `codesign.` -> argument and its name now; the first that fits counts."""
 
-PARTS = {"quality": "scaling_law", "handover": "kv_transfer", "binds": "active_constraints"}
+PARTS = {"quality": "scaling_law", "handover": "kv_transfer", "binds": "active_constraints", "whole": "integer"}
 """Part of a group of metrics (`usage.quality.parameters`, `capex.handover`), or a column, -> its name now."""
 CLAIM_COLUMNS = {"bar": "tolerance", "standing": "provenance", "kind": "evidence"}
 """Column of claims of `codesign reproduce` -> its name now; JSON has both."""
@@ -228,8 +228,9 @@ def current_frame(frame: "pd.DataFrame", schema: int) -> "pd.DataFrame":
     if schema >= SCHEMA:
         return frame
     found = frame.rename(columns=lambda name: current_name(str(name)))
-    for column in {"path"} & {*found.columns}:
-        found[column] = [current_path(entry) if isinstance(entry, str) else entry for entry in found[column]]
+    for column, renamed in (("path", current_path), ("method", current_name)):
+        if column in found:
+            found[column] = [renamed(entry) if isinstance(entry, str) else entry for entry in found[column]]
     return found
 
 

@@ -222,6 +222,14 @@ def _apart(row: Mapping[str, Any]) -> float | None:
     return abs(model / paper - 1)
 
 
+def finding(name: str) -> list[str]:
+    """The sentence `**Finding.** ...` of an experiment's page, where it has one."""
+    page = experiments_folder() / name / "README.md"
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    found = re.search(r"^\*\*Finding\.\*\* .*?(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    return [found[0]] if found else []
+
+
 def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
     """The committed outcome of each experiment in `rows`: `folder/<experiment>/` with page, table and figure."""
     import pandas as pd
@@ -232,7 +240,8 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
     frame, pages, known = pd.DataFrame(rows), [], available()
     for name, part in frame.groupby("experiment", sort=True):
         module = load(known[str(name)]) if name in known else None
-        text = f"Question, command and what was expected: [experiments/{name}](../../experiments/{name}/README.md)."
+        page = f"[experiments/{name}](../../experiments/{name}/README.md)"
+        text = "\n\n".join([*finding(str(name)), f"Question, command and what was expected: {page}."])
         tables = {"Claims": part.reset_index(drop=True)} | getattr(module, "tables", dict)()
         both = (part["paper"].notna() & part["model"].notna()).any()
         drawn = agreement(part) if both else None

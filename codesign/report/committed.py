@@ -31,9 +31,10 @@ def write_run_report(run_folder: Path | str, folder: Path | str) -> Path:
     names = [name for name in (*SHOWN[:2], *varied, *SHOWN[2:]) if name in best]
     table = pd.DataFrame(best[names]).rename(columns=lambda name: name.removeprefix("var."))
     figures = {path.stem.replace("_", " "): path.read_bytes() for path in sorted((run.path / "figures").glob("*.png"))}
+    units = {name: run.unit(name) for name in table if run.setting(f"space.hardware.{name}")}
     lines = [
-        f"**Objective.** {wording.asked(run)}",
         f"**Best design.** {wording.found(run)}",
+        f"**Objective.** {wording.asked(run)}",
         f"**Design.** {wording.design(run)}",
     ]
     lines += [f"**Confidence.** {wording.certainty(run)}"]
@@ -43,4 +44,4 @@ def write_run_report(run_folder: Path | str, folder: Path | str) -> Path:
     ]
     taken = (Path(folder) / name / "claims.csv").is_file()
     place, text = Path(folder) / (f"{name}_search" if taken else name), "\n\n".join(lines)
-    return write_experiment_report(place, wording.title(run), {"Best designs": table}, figures, text)
+    return write_experiment_report(place, wording.title(run), {"Best designs": table}, figures, text, units)

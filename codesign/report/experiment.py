@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ..core.atomic_files import write_files
 from . import drawing
-from .labels import is_number, number
+from .labels import DASH, MINUS, is_number, metric, number
 
 CLAIMS = ("claim", "paper", "model", "error", "tolerance", "provenance")
 KINDS = (
@@ -20,6 +20,7 @@ KINDS = (
     "fitted",
     "predicted",
 )  # `codesign.evidence.reproduction.KINDS` says what they are
+NUMBER = re.compile(rf"[$]?[-{MINUS}]?[0-9]|{DASH}$")  # a text that is a number with its unit
 LONGEST_TABLE = 40  # rows a page carries; longer ones are linked
 
 
@@ -29,6 +30,7 @@ def write_experiment_report(
     tables: Mapping[str, pd.DataFrame],
     figures: Mapping[str, Figure | bytes] | None = None,
     text: str = "",
+    units: Mapping[str, str] | None = None,
 ) -> Path:
     """Write `README.md`, one CSV per table and one PNG per figure; the same input leaves the same bytes.
 
@@ -40,7 +42,8 @@ def write_experiment_report(
         title: heading of the page.
         tables: name -> frame, in the order of the page; the name becomes heading and file name.
         figures: name -> figure or PNG bytes.
-        text: Markdown under the heading (question, command, what was seen).
+        text: Markdown under the heading (what was found, question, command).
+        units: column -> unit of its numbers, where its name does not tell.
 
     Returns:
         The page.
@@ -54,7 +57,7 @@ def write_experiment_report(
         file = f"{_file_name(name)}.csv"
         files[folder / file] = frame.to_csv(index=False, float_format="%.10g", lineterminator="\n")
         is_claims = set(CLAIMS) <= set(frame.columns)
-        shown = _claims(frame) if is_claims else frame
+        shown = _claims(frame) if is_claims else with_units(frame, units or {})
         lines += [f"## {name}", ""]
         if is_claims:
             verdicts = [verdict for verdict in _verdicts(frame) if verdict != "no bar"]
@@ -76,9 +79,27 @@ def write_experiment_report(
     return page
 
 
+def with_units(frame: pd.DataFrame, units: Mapping[str, str]) -> pd.DataFrame:
+    """Numbers as text with the units that `units` or the columns' names tell; other columns as they are."""
+    found = frame.copy()
+    for name in found.columns:
+        unit = units.get(str(name)) or metric(str(name)).unit
+        if _is_numeric(frame[name]) and unit:
+            found[name] = [number(value, unit, 4) for value in frame[name]]
+    return found
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(column) and column.dtype != bool
+
+
 def markdown_table(frame: pd.DataFrame) -> list[str]:
-    """A frame as lines of a Markdown table, numbers to four digits and to the right."""
-    numeric = [pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool for name in frame.columns]
+    """A frame as lines of a Markdown table, numbers to four digits and to the right, those with units too."""
+    numeric = [
+        _is_numeric(frame[name])
+        or (len(frame) > 0 and all(isinstance(value, str) and NUMBER.match(value) for value in frame[name]))
+        for name in frame.columns
+    ]
     lines = [_row(frame.columns), _row("---:" if right else "---" for right in numeric)]
     return lines + [_row(_cell(value) for value in row) for row in frame.itertuples(index=False, name=None)]
 

@@ -162,7 +162,7 @@ class RunFolder:
         paths = {"cluster.device_count"}
         for entry in (self.setting("space.hardware") or {}).values():
             paths |= {str(entry[key]) for key in ("path", "numerator") if key in entry}
-            paths |= {str(path) for path in entry.get("along") or ()}
+            paths |= {str(path) for path in entry.get("tied") or ()}
         return paths
 
     def setting(self, path: str) -> Any:

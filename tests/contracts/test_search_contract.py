@@ -168,7 +168,7 @@ def designs_are_of_the_space(search, name):
     if trace.method != ["single"]:
         assert set(trace.points) >= {*problem.space.plan, *problem.space.hardware}
     chosen = search_of(search)
-    if isinstance(chosen, Integer) and set(trace.method) == {"whole"}:
+    if isinstance(chosen, Integer) and set(trace.method) == {"integer"}:
         whole = trace.points["up"] / chosen.step.get("up", 1.0)
         assert set(whole) <= (set(VALUES) if chosen.allowed_values else set(np.round(whole)))
 
@@ -277,7 +277,7 @@ def progress_is_within_its_total(search, name):
         assert progress.stage
         assert 0 <= progress.done <= progress.total
         assert not progress.gap < -1e-9
-        if progress.proven and search != "whole":  # which may prove what it says of one value and not of the next
+        if progress.proven and search != "integer":  # which may prove what it says of one value and not of the next
             assert proven(trace_of(search, name)).convex
 
 

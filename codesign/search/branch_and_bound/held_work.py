@@ -131,7 +131,7 @@ def held_by_runner(
             for one in arriving:
                 found |= {} if one is None else {one.part.number: one}
                 best = min((each.outcome.state["incumbent"].upper for each in found.values()), default=float("inf"))
-                report(Progress("values" if bounded else "whole", len(found), len(parts), best))
+                report(Progress("values" if bounded else "integer", len(found), len(parts), best))
     except (CodesignError, KeyboardInterrupt) as error:
         why = error
     for number in sorted(found):

@@ -122,7 +122,7 @@ class Integer(AbstractSearch):
             for one in self._reals(oracle, listed, work, told):
                 real.append(one)
                 one.outcome.unless_interrupted()
-            close = self._wholes(oracle, real, work, _named(told, "whole, "))
+            close = self._wholes(oracle, real, work, _named(told, "integer, "))
             for one in sorted(real, key=lambda one: one.outcome.upper):
                 least = min((outcome.upper for _, outcome in tried), default=math.inf)
                 if one.outcome.bounding.plan >= 0 and one.outcome.lower < least:
@@ -146,8 +146,8 @@ class Integer(AbstractSearch):
         stopped = found.ended or found.stopped
         verdict = next((one.verdict for one in found.real if not one.verdict.convex), found.real[0].verdict)
         first = min(found.real, key=lambda one: one.outcome.upper)
-        counts = first.outcome.counts | {"whole": len(found.tried), "points": oracle.evaluated}
-        seconds = {"whole": sum(outcome.seconds for outcome in found.outcomes)}
+        counts = first.outcome.counts | {"integer": len(found.tried), "points": oracle.evaluated}
+        seconds = {"integer": sum(outcome.seconds for outcome in found.outcomes)}
         wanted, complete = oracle.problem.wanted, found.complete
 
         def told(upper: float, **more: Any) -> Certificate:
@@ -173,7 +173,7 @@ class Integer(AbstractSearch):
         designs = self._designs(oracle, found)
         claim = claim_of_whole(certificate)
         kept = self._evidence(found, certificate, {name: float(column[0]) for name, column in designs.items()})
-        method = ["whole"] * len(designs[next(iter(designs))])
+        method = ["integer"] * len(designs[next(iter(designs))])
         return Trace(designs, method, counts, seconds, claim, certificate, evidence=kept)
 
     def _none(self, problem: Problem, seed: int, report: Report) -> Trace:
