@@ -1,4 +1,4 @@
-"""`codesign autoscale` of two pools: the fewest engines of each that keep an agreement, hour by hour."""
+"""`codesign autoscale` of two pools: the fewest engines of each that meet an SLO, hour by hour."""
 
 import json
 
@@ -81,4 +81,4 @@ def test_the_command_tells_both_pools(tmp_path, monkeypatch, capsys):
     assert [row["hour"] for row in told["hours"]] == [0, 1]
     assert all(row["prompt_engines"] >= 1 for row in told["hours"])
     assert main(["autoscale", *DESIGN, "--load", "load.yaml"]) == 0
-    assert "for prompts" in capsys.readouterr().out
+    assert "prefill" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Goodput under an agreement and what no scheduler beats: derivatives, refusals, the simulation beside them."""
+"""Goodput under an SLO and what no scheduler beats: derivatives, refusals, the simulation beside them."""
 
 import sys
 from pathlib import Path

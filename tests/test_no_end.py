@@ -76,7 +76,7 @@ def test_only_what_grows_without_end_is_infinite():
     assert at_a_rate["ttft_s"].tolist() == [1.0, math.inf]
     assert at_a_rate["tokens_per_s"].tolist() == [1.0, 2.0]  # what is still answered
     agreed, _ = without_ends(values | {LOAD: np.array([0.9, 1.1]), AGREED: np.array([0.9, 1.1])})
-    assert agreed["tokens_per_s"].tolist() == agreed["mfu"].tolist() == [1.0, 0.0]  # nothing keeps the agreement
+    assert agreed["tokens_per_s"].tolist() == agreed["mfu"].tolist() == [1.0, 0.0]  # nothing meets the SLO
     assert agreed["power_w"].tolist() == [1.0, 2.0]
 
 

@@ -1,4 +1,4 @@
-"""Two pools at a rate and under an agreement: one pool as before, by hand, slopes, refusals, the simulation beside."""
+"""Two pools at a rate and under an SLO: one pool as before, by hand, slopes, refusals, the simulation beside."""
 
 import dataclasses
 import sys
@@ -135,7 +135,7 @@ def test_a_slow_link_ends_goodput(agreed):
         ),
         (
             (*RATE, "workload.arrivals_per_s=20", "plan.prefill_devices=8", "plan.micro_batch=1024"),
-            ["engines for prompts", "a larger plan.prefill_devices"],
+            ["prefill engines", "a larger plan.prefill_devices"],
         ),
         ((*AGREED, "workload.slo.ttft_s=0.01"), ["workload.slo.ttft_s = 0.01", "below the"]),
     ],

@@ -73,7 +73,7 @@ def test_goodput_ends_at_a_limit_and_prices_good_tokens(agreed):
 
 @pytest.mark.slow
 def test_what_the_host_takes_is_added_and_left_less_of_an_agreement(quiet):
-    """A second at the host: requests wait it out; two seconds of an agreement with one of them are one without."""
+    """A second at the host: requests wait it out; two seconds of an SLO with one of them are one without."""
     later = numbers(lambda **known: ServingAtRate(**known, arrivals_per_s=1e-6, request_overhead_s=1.0))
     for name in ("ttft_s", "ttft_p99_s", "e2e_s", "e2e_p50_s"):
         assert later[name] == pytest.approx(quiet[name] + 1, rel=1e-12), name
@@ -152,5 +152,5 @@ def test_following_a_day_of_load_switches_replicas_off(agreed):
     assert told["hourly"]["usd_accelerators"] == pytest.approx(0.75 * told["peak"]["usd_accelerators"], rel=0.05)
     assert told["owned"]["usd_accelerators"] == told["peak"]["usd_accelerators"]
     assert told["owned"]["kwh"] == pytest.approx(table["power_w"].sum() / 1e3)
-    with pytest.raises(ConfigError, match="no agreement"):
+    with pytest.raises(ConfigError, match="no SLO"):
         hours(Scenario(cluster(16.0), ContinuousServing(gpt3(), **LENGTHS), PLAN), np.ones(2))

@@ -38,7 +38,7 @@ def day_of_design(what: list[str], load: str, *, design: int, busiest: float, as
     """Print replicas, times and watts of each hour, and money and energy of the day.
 
     Raises:
-        ConfigError: no such run or load, or a design without an agreement.
+        ConfigError: no such run or load, or a design without an SLO.
     """
     if not 0 <= busiest <= MOST_PER_S:
         raise ConfigError(f"autoscale: --busiest {busiest:g} must be requests/s above 0, at most {MOST_PER_S:g}")
@@ -65,20 +65,20 @@ def day_of_design(what: list[str], load: str, *, design: int, busiest: float, as
 
 
 def hours(scenario: Scenario, rates: np.ndarray, out: Console | None = None) -> pd.DataFrame:
-    """One row an hour: replicas that keep the agreement, what requests see, watts; and watts with all replicas on.
+    """One row an hour: replicas that meet the SLO, what requests see, watts; and watts with all replicas on.
 
     Args:
-        scenario: a design that serves under an agreement, from one pool or from two.
+        scenario: a design that serves under an SLO, from one pool or from two.
         rates: requests/s of each hour.
         out: where progress is shown.
 
     Raises:
-        ConfigError: it serves without an agreement.
+        ConfigError: it serves without an SLO.
     """
     work = scenario.workload
     if not isinstance(work, AbstractGoodputServing):
         raise ConfigError(
-            f"{type(work).__name__} has no agreement that says how much a replica is good for: day needs"
+            f"{type(work).__name__} has no SLO that says how much a replica is good for: day needs"
             " workload=goodput, goodput_fp8, disaggregated_goodput or disaggregated_goodput_fp8"
         )
     one, kept = replica_devices(scenario), sizes(scenario, rates)
@@ -140,10 +140,10 @@ def _held_usd_per_s(scenario: Scenario, size: Size) -> float:
 def _show(out: Console, scenario: Scenario, table: pd.DataFrame, told: dict[str, Any]) -> None:
     """Both tables."""
     one = replica_devices(scenario)
-    apart = f", engines for prompts of {one.prefill:g}" if one.prefill else ""
+    apart = f", prefill engines of {one.prefill:g}" if one.prefill else ""
     title = f"{job_text(scenario)}: replicas of {one.decode:g}{apart} by the hour"
     by_hour = Table(title=title, title_justify="left", header_style="bold")
-    prompts = ("for prompts",) if one.prefill else ()
+    prompts = ("prefill",) if one.prefill else ()
     for name in ("hour", "requests/s", "replicas", *prompts, "TTFT p99", "TPOT p99", "power", "power, all on"):
         by_hour.add_column(name, justify="right")
     for _, row in table.iterrows():

@@ -1,6 +1,6 @@
-"""How many replicas keep an agreement in an hour: of one pool, or of each of two.
+"""How many replicas meet an SLO in an hour: of one pool, or of each of two.
 
-With two pools the times to a first token follow from the engines for prompts alone and those between tokens from the
+With two pools the times to a first token follow from the prefill engines alone and those between tokens from the
 decoding ones (`workloads.pools_apart`: a queue, the way of a cache that is the same for any number, a decode engine's
 share of the rate), and neither grows with more of its pool. So the fewest of each, found by halving, are the fewest
 accelerators of both together.
@@ -40,7 +40,7 @@ class Size(NamedTuple):
 
 
 def replica_devices(scenario: Scenario) -> Size:
-    """Accelerators that serve on their own: of replicas that share experts all; and of an engine for prompts."""
+    """Accelerators that serve on their own: of replicas that share experts all; and of an prefill engine."""
     plan = scenario.plan
     engine = float(plan.prefill_tp * plan.prefill_pp * plan.prefill_ep) if float(plan.prefill_devices) > 0 else 0.0
     return Size(float(plan.tp * plan.cp * plan.pp * plan.ep), engine)
@@ -55,17 +55,17 @@ def sized(scenario: Scenario, size: Size) -> Scenario:
 
 
 def served(scenario: Scenario, rate: float, size: Size) -> dict[str, float]:
-    """Metrics at a rate on so many accelerators, of a design under an agreement."""
+    """Metrics at a rate on so many accelerators, of a design under an SLO."""
     work = scenario.workload
     assert isinstance(work, AbstractGoodputServing)
     return numbers_of(sized(dataclasses.replace(scenario, workload=at_rate(work, max(rate, QUIET))), size))
 
 
 def sizes(scenario: Scenario, rates: np.ndarray) -> list[Size]:
-    """The fewest accelerators that keep the agreement, hour by hour.
+    """The fewest accelerators that meet the SLO, hour by hour.
 
     Raises:
-        ConfigError: an agreement that no number of replicas keeps.
+        ConfigError: an SLO that no number of replicas keeps.
     """
     one = replica_devices(scenario)
     if not one.prefill:

@@ -8,7 +8,7 @@ from ..search.results import Results
 
 
 def all_devices(scenario: Scenario) -> float:
-    """Accelerators, those of a pool for prompts among them."""
+    """Accelerators, those of a prefill pool among them."""
     layout = scenario.layout
     return float(layout.devices) + float(getattr(layout.plan, "prefill_devices", 0.0))
 

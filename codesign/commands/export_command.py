@@ -80,7 +80,7 @@ def opening(found: Deployment, target: str) -> list[str]:
     model = str(found.model.get("name", "a model without a name"))
     lines = [f"{found.title}: {model} on {found.devices:,} x {found.accelerator or 'accelerator'}"]
     if found.of("prefill_devices"):
-        lines[0] += f" for decodes, and {found.of('prefill_devices'):,} accelerators more for prompts"
+        lines[0] += f" for decodes, and {found.of('prefill_devices'):,} accelerators more for prefill"
     lines.append(f"taken: nodes of {found.domain} accelerators, as many as the fastest network joins; set yours")
     lines.insert(0, checked_text(target))
     if not found.hub and found.work in SERVED:

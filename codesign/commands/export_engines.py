@@ -55,7 +55,7 @@ class EngineGroup:
 
 
 def engines(found: Deployment) -> list[EngineGroup]:
-    """Of one kind, or the pools for prompts and for decodes.
+    """Of one kind, or the prefill pools and for decodes.
 
     Raises:
         ConfigError: tensor ranks that attention groups do not divide.

@@ -51,7 +51,7 @@ class Deployment:
 
     @property
     def devices(self) -> int:
-        """Accelerators, without those of a pool for prompts."""
+        """Accelerators, without those of a prefill pool."""
         return round(self.plan["device_count"])
 
     @property

@@ -176,7 +176,7 @@ def _checked(scenario: Scenario) -> dict[str, float]:
         )
     if has_two_pools(scenario) and float(work.cached_ratio) > 0:
         raise ConfigError(
-            f"workload.cached_ratio = {float(work.cached_ratio):g}: a prefix cache before a pool for prompts is not"
+            f"workload.cached_ratio = {float(work.cached_ratio):g}: a prefix cache before a prefill pool is not"
             " simulated: take 0"
         )
     check_plan(scenario)

@@ -26,7 +26,7 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
     "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "token_budget": ("token_budget", None),
     "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
-    "prefill_devices": ("prompts apart on ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
+    "prefill_devices": ("prefill pool ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
     "prefill_ep": ("ep", 1.0), "prefill_attention_dp": ("attention dp", 1.0), "prefill_token_budget": ("chunk ", 0.0),
     "prefill_max_utilisation": ("load ", None),
 }  # fmt: skip
@@ -51,7 +51,7 @@ def job_text(scenario: Scenario, device: str = "") -> str:
     cluster, job = scenario.cluster, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(scenario.workload).__name__).lower()
     name = device or cluster.accelerator.name
     pool = float(getattr(scenario.layout.plan, "prefill_devices", 0.0))
-    apart = f" and {pool:g} for prompts" if pool else ""
+    apart = f" and {pool:g} for prefill" if pool else ""
     return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {name}{apart}"
 
 

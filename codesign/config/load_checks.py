@@ -1,4 +1,4 @@
-"""What engines under load must keep, said in the words of the configuration: rates and agreements."""
+"""What engines under load must keep, said in the words of the configuration: rates and SLOs."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ QUIET = 1e-6  # requests/s at which nobody meets anybody
 
 
 def check_load(scenario: Scenario, numbers: Mapping[str, float]) -> None:
-    """Refuse a rate that the engines of a design do not sustain, and an agreement that they keep at no rate.
+    """Refuse a rate that the engines of a design do not sustain, and an SLO that they keep at no rate.
 
     Args:
         scenario: of any workload.
@@ -56,7 +56,7 @@ def _too_many(scenario: Scenario, work: AbstractServingAtRate, over: Mapping[str
     rate, plan = float(work.arrivals_per_s), scenario.plan
     apart = work.two_pools and float(plan.prefill_devices) > 0
     if apart and max(over, key=lambda name: over[name]) == "prompts":
-        why = f"engines for prompts, or their links, would be {over['prompts']:.4g} times as busy as they can"
+        why = f"prefill engines, or their links, would be {over['prompts']:.4g} times as busy as they can"
         helps = "a larger plan.prefill_devices or plan.prefill_token_budget"
     elif "prompts" in over and not apart:
         size = float(plan.token_budget)
@@ -69,7 +69,7 @@ def _too_many(scenario: Scenario, work: AbstractServingAtRate, over: Mapping[str
 
 
 def _too_tight(scenario: Scenario, work: AbstractGoodputServing) -> str:
-    """An agreement beside what a request sees that is alone."""
+    """An SLO beside what a request sees that is alone."""
     quiet = at_rate(work, QUIET)
     alone, agreed = numbers_of(dataclasses.replace(scenario, workload=quiet)), work.slo
     floors = {name: alone[f"{name.removesuffix('_s')}_p{100 * agreed.attainment:.0f}_s"] for name in HELPS}
@@ -79,7 +79,7 @@ def _too_tight(scenario: Scenario, work: AbstractGoodputServing) -> str:
 
 
 def keeping(work: AbstractOpenServing, slo: SLO) -> AbstractOpenServing:
-    """The same requests and engines, at the most that keeps an agreement."""
+    """The same requests and engines, at the most that meets an SLO."""
     two = isinstance(work, AbstractPoolsUnderLoad)
     return (DisaggregatedGoodput if two else GoodputServing)(**_common(work), slo=slo)
 

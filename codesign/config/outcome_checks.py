@@ -1,4 +1,4 @@
-"""What a priced design must keep before it is shown: room in the pool for prompts, used shares, finite numbers.
+"""What a priced design must keep before it is shown: room in the prefill pool, used shares, finite numbers.
 
 The decision is `objective.feasible`, as in every search.
 """
@@ -29,7 +29,7 @@ OWNERS = {"hbm": POOL.replace("prefill.cluster.", ""), "ddr": "cluster.host.memo
 
 
 def check_prefill_room(scenario: Scenario) -> None:
-    """What the pool for prompts keeps must fit.
+    """What the prefill pool keeps must fit.
 
     Raises:
         ConfigError: bytes missing, and the smallest degrees of the pool that would fit.
@@ -47,7 +47,7 @@ def check_prefill_room(scenario: Scenario) -> None:
 
 @functools.partial(interpreted, always=True)
 def _pool(scenario: Scenario) -> tuple[Array, Array]:
-    """(bytes that a device of the pool for prompts keeps, bytes that it may), none of none where there is no pool."""
+    """(bytes that a device of the prefill pool keeps, bytes that it may), none of none where there is no pool."""
     pool = prefill_pool(scenario.cluster, scenario.layout)
     nothing = 0.0 * scenario.layout.devices
     if pool is None:

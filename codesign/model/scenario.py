@@ -344,7 +344,7 @@ class Scenario(eqx.Module):
     _repr_html_ = as_html
 
     def __check_init__(self) -> None:
-        """A pool for prompts and a workload that uses it come together."""
+        """A prefill pool and a workload that uses it come together."""
         name, pool = type(self.workload).__name__, self.cluster.prefill
         if pool is None and self.workload.two_pools:
             raise ConfigError(f"{name} needs cluster.prefill, a pool that computes prompts: choose prefill=same")

@@ -50,7 +50,7 @@ PARTS = {  # of the time: name -> (label, colour), in the order of a bar
     "dp": ("data-parallel comm.", "#5e2f00"),
     "offload": ("offload", "#cc79a7"),
     "bubble": ("pipeline bubble", "#c4c4c4"),
-    "unmatched": ("waiting for prompts", "#999999"),
+    "unmatched": ("waiting for the prefill pool", "#999999"),
     "overhead": ("framework overhead", "#7d7d7d"),
 }
 MEMORY_CLASSES = {

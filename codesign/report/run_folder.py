@@ -141,7 +141,7 @@ class RunFolder:
 
     @property
     def device_count(self) -> float | None:
-        """Accelerators of the best design, those of a pool for prompts among them."""
+        """Accelerators of the best design, those of a prefill pool among them."""
         found = self.devices_of(self.best)
         return None if found is None else float(found)
 

@@ -111,7 +111,7 @@ def job(run: RunFolder) -> str:
     device = run.best.get("device") or run.setting("cluster.accelerator.name")
     count, pool = run.device_count, run.pool_count
     where = f" on {count - pool:,.0f} {TIMES} {device}" if device and count else ""
-    where += f" and {pool:,.0f} for prompts" if where and pool else ""
+    where += f" and {pool:,.0f} for prefill" if where and pool else ""
     return f"{model} {run.words.job}{where}"
 
 

@@ -1,7 +1,7 @@
 """Draws in which the engines do not sustain the load: unbounded quantities there, and interval ends all the same.
 
-Where requests come at a rate, or must keep an agreement, a draw of the model's errors may make engines so slow that
-prompts or decodes pile up, or that no rate keeps the agreement. There is no steady state then, and what a closed form
+Where requests come at a rate, or must meet an SLO, a draw of the model's errors may make engines so slow that
+prompts or decodes pile up, or that no rate meets the SLO. There is no steady state then, and what a closed form
 says is no number: times, joules and dollars grow as long as one waits, and count as infinite. Of goodput nothing is
 kept, so throughput is 0; at a rate it is what the engines still answer.
 

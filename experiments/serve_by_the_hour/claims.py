@@ -1,4 +1,4 @@
-"""A day of load on the design that keeps an agreement: what following it saves, and of what."""
+"""A day of load on the design that meets an SLO: what following it saves, and of what."""
 
 from functools import cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The found design served request by request: what its agreement and its dollars are by the simulation."""
+"""The found design served request by request: what its SLO and its dollars are by the simulation."""
 
 from functools import cache
 
@@ -43,7 +43,7 @@ def design() -> Scenario:
 
 @cache
 def closed() -> dict[str, float]:
-    """Its metrics in closed form, at the largest rate that keeps the agreement."""
+    """Its metrics in closed form, at the largest rate that meets the SLO."""
     return numbers_of(design())
 
 
@@ -79,7 +79,7 @@ def simulated(rate: float) -> tuple[float, float]:
 
 @cache
 def simulated_goodput() -> float:
-    """Requests/s of all engines at which the simulation just keeps the agreement, by bisection."""
+    """Requests/s of all engines at which the simulation just meets the SLO, by bisection."""
     low, high = 0.7 * closed()["requests_per_s"], 1.4 * closed()["requests_per_s"]
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
@@ -103,7 +103,7 @@ def claims() -> list[Claim]:
               beside),
         Claim(NAME, "TTFT p99 there, simulated, keeps the 2 s agreed", 1.0, float(kept), 0.0, beside,
               error=float(not kept)),
-        Claim(NAME, "requests/s that keep the agreement: simulated (paper: closed form)", rate, goodput, BAR_RATE,
+        Claim(NAME, "requests/s that meet the SLO: simulated (paper: closed form)", rate, goodput, BAR_RATE,
               beside),
         Claim(NAME, "USD a million output tokens: at the simulated goodput (paper: closed form)", usd,
               usd * rate / goodput, BAR_RATE, beside),
@@ -127,7 +127,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 def figures() -> dict[str, Figure]:
-    """The same beside the agreement; bars over seeds."""
+    """The same beside the SLO; bars over seeds."""
     table = next(iter(tables().values()))
     figure, (row,) = panels(3.1, 1, 2)
     shown = (
@@ -149,8 +149,8 @@ def figures() -> dict[str, Figure]:
     beside(row[0], "simulated (band: seeds)", rates[0], float(1e3 * table["tpot_p99_s"].iloc[0]), BLUE, (4, -8))
     found, goodput = closed()["requests_per_s"], simulated_goodput()
     if goodput >= found:
-        kept = f"keep the agreement when each is simulated; the simulation allows {goodput / found - 1:.1%} more"
+        kept = f"meet the SLO when each is simulated; the simulation allows {goodput / found - 1:.1%} more"
     else:
         kept = f"are {goodput:.1f} where each is simulated, {1 - goodput / found:.1%} fewer"
     headline(figure, f"The closed form's {found:.1f} requests a second {kept}, and tokens, not prompts, end it")
-    return {"What the simulation says of the agreement": figure}
+    return {"What the simulation says of the SLO": figure}

@@ -8,7 +8,7 @@ an answer,
     C / rate = S + W + L f0(B),  B = rate L f0(B) / y
     TTFT = request_overhead_s + client_overhead_s (H - 1) + max(S + W, expert_overhead_s),    TPOT = f0(B)
 
-with H requests at an engine for prompts at a time.
+with H requests at an prefill engine at a time.
 
 Assumes: caches cross behind the layers that write them; every engine takes its share; no wait for room at the decodes.
 Attention groups whose experts are spread over ranks, or would be cut in more parts than a node has devices, send each

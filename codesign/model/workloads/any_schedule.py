@@ -14,7 +14,7 @@ With weights 1, w, u >= 0 of the last three, each over its right side, some kind
     f (lambda / E + w b / ((O - 1) T) + u q / (pp I F)) (L + v I)  <=  (b' + v q') (1 + w + u)
 
 or the sum over all would break. So a study whose plans are kinds of steps and whose limit is this row has all designs
-in it on which any schedule keeps the agreement: its least price is a bound for all of them, whatever v, w and u are.
+in it on which any schedule meets the SLO: its least price is a bound for all of them, whatever v, w and u are.
 No step need be convex in what it carries. For a kind the row is a power of lambda and sums of it times a step's time:
 log-convex in hardware and rate, where step times are. The best v, w, u at one design are the dual solution of the
 linear programme of `simulation.serving.no_scheduler`, of which this is the bound over a box.

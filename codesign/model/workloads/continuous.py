@@ -43,7 +43,7 @@ class AbstractContinuousServing(AbstractServing):
     prompt again. With speculation a step verifies `verified_tokens` of each sequence, of which `accepted_tokens` are
     right, and drafting adds `draft_ratio` of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own
     time a step and a sequence in it, `request_overhead_s` that of a request before its first step. `sampling_s` is what
-    choosing a token takes for each word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores),
+    sampling a token takes for each word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores),
     `expert_layer_s` what a layer of experts adds to a step. An `async_scheduling` engine prepares a step beside the one
     before it: the longer of its own time and the kernels' counts, and who comes is seen a step later.
 
@@ -163,7 +163,7 @@ class AbstractContinuousServing(AbstractServing):
         return self.with_host_s(self.device_s(done, decodes, layout), decodes)
 
     def device_s(self, done: Pass, decodes: Array, layout: Layout) -> Array:
-        """What the accelerator works in a step of so many sequences: kernels, drafting, choosing tokens."""
+        """What the accelerator works in a step of so many sequences: kernels, drafting, sampling tokens."""
         return (done.busy_s + done.edge_s) * (1 + self.draft_ratio) + self.unlisted_s(decodes, layout)
 
     def host_s(self, decodes: Array) -> Array:

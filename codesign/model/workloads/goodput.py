@@ -31,7 +31,7 @@ FEW_HALVINGS = 18  # of it, where the most is known
 FEWEST = 1e-4  # of that
 BEYOND = 1e6  # used shares of a limit that are told apart
 LEAST, SPAN = 1e-6, 1e12  # requests/s at which nobody meets anybody, and how many times that is the most there is
-FOREVER_S = 1e15  # an agreement that everything keeps that does not pile up
+FOREVER_S = 1e15  # an SLO that everything keeps that does not pile up
 HELPS = {
     "ttft_s": "more tokens a step, shorter prompts or faster arithmetic",
     "tpot_s": "faster memory, more tensor ranks or a smaller model",
@@ -103,7 +103,7 @@ def _beyond(asked: Answering, agreed: SLO, log_rate: Array) -> Array:
 
 
 def goodput(times: Times, demand: Demand, agreed: SLO) -> Goodput:
-    """The largest rate that keeps an agreement; next to nothing where no rate does (see `check_kept`).
+    """The largest rate that meets an SLO; next to nothing where no rate does (see `check_kept`).
 
     Args:
         times: of one engine's steps.

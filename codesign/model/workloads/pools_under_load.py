@@ -1,4 +1,4 @@
-"""Two pools at a rate: percentiles of what requests see as metrics, and goodput under an agreement, for studies."""
+"""Two pools at a rate: percentiles of what requests see as metrics, and goodput under an SLO, for studies."""
 
 import dataclasses
 from typing import NamedTuple
@@ -69,7 +69,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
 
     With two pools all metrics are those of `pools_apart`: a queue of prompts before x engines, the way of the cache,
     and y engines that decode, at the same rate. `plan.prefill_max_utilisation` is no limit here: the rate or the
-    agreement says how busy the pool is (`prefill_pool_utilisation`).
+    SLO says how busy the pool is (`prefill_pool_utilisation`).
 
     Assumes: what `pools_apart` and `DisaggregatedServing` do; of attention groups of the pool that step together all
     have prompts, so that TTFT is too long where they are mostly idle. Percentiles are no log-convex functions of
@@ -133,7 +133,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         return whole * each[3] + rests * (between(tokens[:4], cut.rest_tokens) @ each)
 
     def _beside(self, told: Timeline, rate: Array, asked: TwoQueues, layout: Layout, joules: Array) -> Timeline:
-        """With what the pool for prompts adds."""
+        """With what the prefill pool adds."""
         each = rate / asked.engines[0]
         extra = dict(told.extra)
         extra["tokens_per_s_per_device"] *= layout.devices / (layout.devices + layout.plan.prefill_devices)
@@ -166,4 +166,4 @@ class DisaggregatedAtRate(AbstractPoolsUnderLoad, AbstractServingAtRate):
 
 
 class DisaggregatedGoodput(AbstractPoolsUnderLoad, AbstractGoodputServing):
-    """Both ways to serve in one space, at the most that keeps an agreement: see `AbstractGoodputServing`."""
+    """Both ways to serve in one space, at the most that meets an SLO: see `AbstractGoodputServing`."""

@@ -20,7 +20,7 @@ class Timeline(eqx.Module):
     kinds of tokens that have prices of their own (input, output) which share of the cost is theirs, and how many;
     `beside_j` is the operations of one device of a pool that works beside (`Cluster.prefill`), whose cost is that of
     input tokens. `usage` are used shares of what bounds the job beside memory and networks, feasible up to 1.
-    In `working_s` one device works on what no operation stands for (choosing tokens, sorting them by expert).
+    In `working_s` one device works on what no operation stands for (sampling tokens, sorting them by expert).
     """
 
     time_s: Float[Array, "*b"]

@@ -1,4 +1,4 @@
-"""Serving at a rate: percentiles of what requests see as metrics, and goodput under an agreement, for studies."""
+"""Serving at a rate: percentiles of what requests see as metrics, and goodput under an SLO, for studies."""
 
 import abc
 import dataclasses
@@ -35,7 +35,7 @@ SLO_SHARES = {
     "ttft_s": "ttft_ratio", "tpot_s": "tpot_ratio", "prompts": "prefill_utilisation", "decodes": "slot_utilisation",
 }  # fmt: skip
 """Used share of a limit -> the end of its metric's name."""
-MET = 1.01  # used share of an agreement above which it is kept at no rate; where it ends is found nearer than that
+MET = 1.01  # used share of an SLO above which it is kept at no rate; where it ends is found nearer than that
 
 
 class Engines(NamedTuple):
@@ -270,7 +270,7 @@ class AbstractServingAtRate(AbstractOpenServing):
 
 
 class AbstractGoodputServing(AbstractOpenServing):
-    """`AbstractOpenServing` at the largest rate that keeps an agreement on the times of requests.
+    """`AbstractOpenServing` at the largest rate that meets an SLO on the times of requests.
 
     So `tokens_per_s` is the goodput and `usd_per_million_tokens` the price of a token that keeps it: to be minimised,
     as `power_w / tokens_per_s` is. A design that keeps it at no rate is infeasible.
@@ -279,7 +279,7 @@ class AbstractGoodputServing(AbstractOpenServing):
     slo: SLO = SLO(2.0, 0.05)
 
     def under(self, first_token: Array) -> "AbstractGoodputServing":
-        """By as much earlier must the model's first tokens be to keep the agreement."""
+        """By as much earlier must the model's first tokens be to meet the SLO."""
         earlier = dataclasses.replace(self.slo, ttft_s=self.slo.ttft_s / first_token)
         return dataclasses.replace(self, slo=earlier)
 
