@@ -3,7 +3,7 @@
 What is usual stands with the declaration of a leaf (`quantity(..., usual=...)`) and of what follows from several leaves
 (a method `derived` of their class). Two numbers are about what parts and search ranges of `conf/` have, and a value is
 told when it lies `SLACK` beyond them; a third entry names another origin, whose numbers are taken as they are. Zero is
-never told: it says that something is not counted. Nor is a number whose provenance says `unusual: true`: a file that
+never told: it says that something is not counted. Nor is a number whose provenance says `outlier: true`: a file that
 means what nobody builds says so.
 """
 
@@ -66,7 +66,7 @@ def _meant_so(path: str, provenance: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether the origin of a number, or of what it is a part of, says that it is meant."""
     while path and path not in provenance:
         path = path.rpartition(".")[0]
-    return bool(path and provenance[path].get("unusual"))
+    return bool(path and provenance[path].get("outlier", provenance[path].get("unusual")))
 
 
 def _leaves(scenario: Scenario) -> Iterator[tuple[str, Usual, Any]]:
