@@ -98,7 +98,7 @@ def test_the_best_one_along_a_limit_is_told(products):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (("accelerator=h200",), "list what is to be compared"),
+        (("accelerator=h200",), "name at least two options"),
         (("accelerator=h200,h2000",), "h2000 does not exist"),
         (("accelerator=h200,b200", "sweep=tpot_s"), "one key and its values"),
         (("accelerator=h200,b200", "plan.tpp=8"), "no key 'tpp'"),

@@ -150,7 +150,7 @@ def test_replicas_that_share_experts_step_together():
     [
         (
             Plan(tp=16.0, micro_batch=64.0, token_budget=128.0),
-            ["prompts fill more", "256 prompt tokens", "2 times as many", "plan.token_budget of"],
+            ["prefill is overloaded", "256 prompt tokens", "2 times as many", "plan.token_budget of"],
         ),
         (Plan(tp=8.0, pp=2.0, micro_batch=1.0), ["plan.micro_batch = 1", "pp 2", "at least 2"]),
         (Plan(tp=8.0, attention_dp=3.0, micro_batch=16.0), ["plan.attention_dp = 3", "plan.tp = 8"]),

@@ -105,7 +105,7 @@ def test_a_table_of_steps_answers_alike():
 
 @pytest.mark.slow
 def test_more_than_can_be_served_is_refused():
-    for changes, words in (({"rate": 60.0}, "prompts would fill"), ({"most": 8.0}, "sequences together")):
+    for changes, words in (({"rate": 60.0}, "prefill would fill"), ({"most": 8.0}, "sequences together")):
         demand = Demand(**(ASK | changes))
         with pytest.raises(ConfigError, match=words) as error:
             check_stable(asked(**changes), demand, lambda: jnp.asarray(2.5))

@@ -36,15 +36,15 @@ TYPED = {
 ASKED = {
     "load beyond stability": (
         ("workload=at_rate", "workload.arrivals_per_s=1e4"),
-        ("times the 4.281 that the engines sustain", "ask for 4.2 or fewer", "or more accelerators"),
+        ("times the 4.281 that the engines sustain", "lower it to 4.2", "or more accelerators"),
     ),
     "tokens faster than a step": (
         ("workload=goodput", "workload.slo.tpot_s=0.0001"),
-        ("99.8% below the", "alone on the engine: allow", "faster memory, more tensor ranks"),
+        ("99.8% below ", "are alone on the engine: allow", "faster memory, more tensor ranks"),
     ),
     "first token before a step": (
         ("workload=goodput", "workload.slo.ttft_s=0.1"),
-        ("below the", "alone on the engine: allow", "more tokens a step, shorter prompts"),
+        ("% below ", "are alone on the engine: allow", "more tokens a step, shorter prompts"),
     ),
 }
 

@@ -68,7 +68,7 @@ def listed(arguments: Sequence[str]) -> list[Candidate]:
     jobs = combinations(admitted)
     varied = [at for at in range(len(admitted)) if len({job[at] for job in jobs}) > 1]
     if not varied:
-        raise ConfigError("compare: list what is to be compared, as in accelerator=h100_sxm,h200,b200")
+        raise ConfigError("compare: name at least two options, as in accelerator=h100_sxm,h200,b200")
     return [_candidate(job, varied) for job in jobs]
 
 

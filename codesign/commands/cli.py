@@ -90,7 +90,7 @@ def _dispatch(words: list[str]) -> int:
     commands: dict[str, argparse.ArgumentParser] = dict(actions[0].choices or {})
     words = [current_command(words[0]), *words[1:]]
     if not words[0].startswith("-") and words[0] not in commands:
-        raise ConfigError(f"{words[0]!r} is no command{suggestion(words[0], commands)}")
+        raise ConfigError(f"{words[0]!r} is not a command{suggestion(words[0], commands)}")
     known, unknown = top.parse_known_args(words)
     for taken in ("overrides", "words", "what"):  # those that stand after an option
         if hasattr(known, taken):

@@ -36,7 +36,7 @@ def query_run(run: str, sql: str | None, csv_file: str | None = None) -> int:
     """
     folder = Path(run)
     if not folder.is_dir():
-        raise ConfigError(f"sql: {run!r} is no folder of a run")
+        raise ConfigError(f"sql: {run!r} is not a run folder")
     database = Frames(folder)
     if not sql:
         _show(["table", "rows", "columns"], database.told(), "frames of the run")

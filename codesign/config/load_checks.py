@@ -56,11 +56,11 @@ def _too_many(scenario: Scenario, work: AbstractServingAtRate, over: Mapping[str
     rate, plan = float(work.arrivals_per_s), scenario.plan
     apart = work.two_pools and float(plan.prefill_devices) > 0
     if apart and max(over, key=lambda name: over[name]) == "prompts":
-        why = f"prefill engines, or their links, would be {over['prompts']:.4g} times as busy as they can"
+        why = f"since the prefill engines, or their links, would be {over['prompts']:.4g} times as busy as they can"
         helps = "a larger plan.prefill_devices or plan.prefill_token_budget"
     elif "prompts" in over and not apart:
         size = float(plan.token_budget)
-        why = f"prompts would fill {over['prompts']:.4g} of every step of plan.token_budget = {size:g} tokens"
+        why = f"since prefill would fill {over['prompts']:.4g} of every step of plan.token_budget = {size:g} tokens"
         helps = "a larger plan.token_budget"
     else:
         why = f"decodes would take {over['decodes']:.4g} of the slots of plan.micro_batch = {float(plan.micro_batch):g}"

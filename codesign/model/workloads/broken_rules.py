@@ -74,8 +74,8 @@ def broken_batching(workload: Any, rule: str, layout: Layout) -> str | None:
     by = f"{load - 1:+.1%}" if load < 2 else f"{load:.4g} times as many"
     most = f", or plan.micro_batch of {fewer} or fewer" if fewer >= stages * groups else ""
     return (
-        f"prompts fill more than every step: {comes:.4g} prompt tokens come in a step that takes plan.token_budget ="
-        f" {chunk:g} ({by}); take plan.token_budget of {comes * 1.02 + 1:.0f} or more{most}, or longer answers"
+        f"prefill is overloaded: {comes:,.0f} prompt tokens arrive in a step that takes plan.token_budget = {chunk:g}"
+        f" ({by}); take plan.token_budget of {comes * 1.02 + 1:.0f} or more{most}, or longer answers"
     )
 
 

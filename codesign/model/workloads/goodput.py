@@ -161,8 +161,8 @@ def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:
 def below_the_floor(name: str, limit: float, floor: float, share: float) -> str:
     """One line on a limit that a request does not keep that is alone: by how much, and what would help."""
     return (
-        f"{name} = {limit:.4g} s is {1 - limit / floor:.1%} below the {floor:.4g} s that {share:.0%} of requests see"
-        f" alone on the engine: allow {floor * 1.01:.4g} or take {HELPS[name.rpartition('.')[2]]}"
+        f"{name} = {limit:.4g} s is {1 - limit / floor:.1%} below {floor:.4g} s, the p{100 * share:.0f} of requests that"
+        f" are alone on the engine: allow {floor * 1.01:.4g} s, or take {HELPS[name.rpartition('.')[2]]}"
     )
 
 
@@ -188,7 +188,7 @@ def check_stable(found: OpenLoop, demand: Demand, most: Callable[[], Array], eng
     if load < FULLEST and fill < 1:
         return
     if load >= FULLEST:
-        why = f"prompts would fill {load:.4g} of every step of plan.token_budget = {float(demand.chunk):g} tokens"
+        why = f"since prefill would fill {load:.4g} of every step of plan.token_budget = {float(demand.chunk):g} tokens"
         helps = "more prompt tokens a step"
     else:
         together = f"{float(found.decodes) * max(fill, 1):.4g} sequences together"
@@ -202,5 +202,5 @@ def over_the_rate(asked: str, rate: float, kept: float, why: str, helps: str) ->
     """One line on a rate that the engines do not sustain: by how much, and what would help."""
     return (
         f"{asked} is {rate / kept:.4g} times the {kept:.4g} that the engines sustain, {why}:"
-        f" ask for {0.98 * kept:.3g} or fewer, or take {helps}, or more accelerators"
+        f" lower it to {0.98 * kept:.3g}, or take {helps}, or more accelerators"
     )
