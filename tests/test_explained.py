@@ -88,7 +88,7 @@ def test_a_comparison_explains_its_columns(tmp_path, monkeypatch, capsys):
     _, _, below = printed.partition("What this means")
     (found,) = seen
     heads = [comparing._head(found, name).replace("\n", " ") for name in columns(found)]
-    for head in ("candidate", *heads, "best in draws", "plan, what binds", "tp", "mb"):
+    for head in ("candidate", *heads, "best in draws", "plan, active constraints", "tp", "mb"):
         assert [line for line in below.splitlines() if line.startswith(f"{head} ")], head
     assert COLUMNS["wins"] in below
     assert below.index(COLUMNS["wins"]) < below.index("page: ")

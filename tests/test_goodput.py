@@ -58,7 +58,7 @@ def test_an_agreement_below_a_step_is_refused_in_a_line():
         assert "\n" not in str(error.value)
     check_kept(RooflineTimes(**STEP), Demand(**ASK), SLO(**LIMITS))
     with pytest.raises(ConfigError, match=r"0\.5, 0\.9, 0\.99"):
-        SLO(1.0, 1.0, share=0.98)
+        SLO(1.0, 1.0, attainment=0.98)
 
 
 def test_the_simulation_beats_no_bound():

@@ -5,7 +5,9 @@ use included. It is measured in seconds of a reference machine, which runs `yard
 machine fails no test.
 """
 
+import csv
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 SLOW_S = 1.5
 """CPU seconds above which a test is `slow`."""
-TOLERANCE = 10.0
+TOLERANCE = 5.0
 """How many times over `SLOW_S` an unmarked test fails the run. What several tests share (a trace, a compilation, a run
 that a fixture makes) is charged to the first of them in its worker, and who is first depends on the order."""
 REFERENCE_S = 0.022
@@ -119,3 +121,21 @@ class CpuTimes:
         for name, s in self.unmarked().items():
             verdict = "needs the mark `slow`" if s > TOLERANCE * SLOW_S else "may need the mark `slow`"
             terminalreporter.write_line(f"{s:.1f} CPU s: {name} {verdict}")
+
+
+def by_folder(rows: Iterable[tuple[float, str, str]]) -> list[str]:
+    """Lines of a Markdown table: tests and CPU seconds of each folder and tier, of (CPU s, mark, test)."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for seconds, mark, test in rows:
+        folder = f"{Path(test.partition('::')[0]).parent.as_posix()}/"
+        found.setdefault(folder, {"": [], MARK: []})[mark].append(seconds)
+    lines = ["| folder | quick: tests, CPU s | slow: tests, CPU s |", "|---|---|---|"]
+    for folder, tiers in sorted(found.items()):
+        cells = [f"{len(each):,}, {sum(each):,.0f}" if each else "none" for each in tiers.values()]
+        lines.append(f"| `{folder}` | {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    read = [line for name in sys.argv[1:] for line in csv.DictReader(Path(name).read_text("utf-8").splitlines())]
+    print("\n".join(by_folder((float(row["cpu_s"]), row["mark"], row["test"]) for row in read)))

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from ..core.fields import get_path, replace
+from ..core.fields import get_path, range_of, replace
 from ..model.metrics import Account
 from ..model.ownership import Cloud
 from ..model.scenario import Scenario
@@ -23,6 +23,7 @@ SHARED = (
 )  # fmt: skip
 """What all candidates have in common, in words, and its leaf."""
 
+HIGHEST_PUE = 4.0
 FACTORS = (0.5, 2.0)  # prices of energy and years of use differ by about so much between sites
 
 
@@ -76,7 +77,7 @@ def _goals(candidate: Candidate, cases: Sequence[Mapping[str, float]]) -> list[f
     program = base_of(scenario).asked(told)
     changed = []
     for case in cases:
-        changes = {path: _legal(path, float(get_path(scenario, path)) * factor) for path, factor in case.items()}
+        changes = {path: _legal(scenario, path, float(get_path(scenario, path)) * f) for path, f in case.items()}
         changed.append(jax.tree.leaves(with_room(replace(scenario, changes)) if changes else scenario))
     kinds = [program.kinds[slot] for slot in program.inputs]
     columns = zip(*changed, strict=True)
@@ -85,8 +86,8 @@ def _goals(candidate: Candidate, cases: Sequence[Mapping[str, float]]) -> list[f
     return [float(value) for value in np.broadcast_to(np.asarray(values, dtype=float), (len(cases),))]
 
 
-def _legal(path: str, value: float) -> float:
-    """A PUE of at least 1, a share of at most 1."""
-    if path.endswith(".pue"):
-        return min(max(value, 1.0), 4.0)
-    return min(value, 1.0) if path.endswith("_ratio") else value
+def _legal(scenario: Scenario, path: str, value: float) -> float:
+    """The value, or the end of the leaf's legal range that it lies beyond; a PUE of at most 4."""
+    known = range_of(scenario, path) or {}
+    high = HIGHEST_PUE if path.endswith(".pue") else known.get("high", np.inf)
+    return min(max(value, known.get("low", -np.inf)), high)

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from ..core.atomic_files import write_files
 from ..core.earlier_names import GROUPS, current_text
 from ..core.errors import ConfigError, suggestion
 from ..core.resources import conf_dir
@@ -79,9 +80,7 @@ def _by_current_names(folder: Path) -> Generator[Path, None, None]:
     with tempfile.TemporaryDirectory() as name:
         copied = Path(name) / folder.name
         shutil.copytree(folder, copied, ignore=lambda _, names: [*{*GROUPS} & {*names}])
-        for place, text in current.items():
-            (copied / place).parent.mkdir(exist_ok=True)
-            (copied / place).write_text(text, encoding="utf-8")
+        write_files({copied / place: text for place, text in current.items()})
         yield copied
 
 

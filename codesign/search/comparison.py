@@ -9,7 +9,7 @@ import numpy as np
 from .base import Problem
 from .blackbox.blackbox import Blackbox
 from .blackbox.box import Box, Evaluator
-from .blackbox.peers import BlackboxOptimizer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
+from .blackbox.peers import AbstractBlackboxOptimizer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from .blackbox.trial import Trial
 from .branch_and_bound.branch_and_bound import BranchAndBound
 from .branch_and_bound.effort import Effort, Outcome
@@ -61,7 +61,7 @@ def compare(
     problem: Problem,
     seconds: float,
     seeds: Sequence[int] = (0,),
-    peers: Sequence[BlackboxOptimizer] = PEERS,
+    peers: Sequence[AbstractBlackboxOptimizer] = PEERS,
     told: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> list[dict[str, Any]]:
     """The certified search once for each seed, then every peer with `seconds` of wall time for each seed.

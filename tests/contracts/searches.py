@@ -13,7 +13,7 @@ from contracts.problems import problem_of
 from codesign.search import AbstractSearch, Amortised, Blackbox, Certified, Integer
 from codesign.search.amortised.guesser import Guesser, NetworkShape
 from codesign.search.amortised.network import Network
-from codesign.search.blackbox.peers import BlackboxOptimizer
+from codesign.search.blackbox.peers import AbstractBlackboxOptimizer
 from codesign.testing import members
 
 VALUES = (100e9, 300e9, 900e9)  # of `up`; levels of the fine grid
@@ -32,9 +32,9 @@ def amortised() -> Amortised:
     return Amortised(str(Path(FOLDER.name) / "untrained.npz"))
 
 
-def peers() -> dict[str, type[BlackboxOptimizer]]:
+def peers() -> dict[str, type[AbstractBlackboxOptimizer]]:
     """The searches of others, each run by `Blackbox`."""
-    return {cls.__name__: cls for cls in BlackboxOptimizer.__subclasses__()}
+    return {cls.__name__: cls for cls in AbstractBlackboxOptimizer.__subclasses__()}
 
 
 def snake(name: str) -> str:
@@ -42,7 +42,7 @@ def snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
-def of_peer(cls: type[BlackboxOptimizer]) -> Blackbox:
+def of_peer(cls: type[AbstractBlackboxOptimizer]) -> Blackbox:
     """Few designs, of the slow one very few."""
     return Blackbox(cls.example(), evaluations={"Tpe": 12, "Random": 128}.get(cls.__name__, 64))
 

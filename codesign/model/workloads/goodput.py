@@ -161,8 +161,8 @@ def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:
 def below_the_floor(name: str, limit: float, floor: float, share: float) -> str:
     """One line on a limit that a request does not keep that is alone: by how much, and what would help."""
     return (
-        f"{name} = {limit:.4g} s is {1 - limit / floor:.1%} below {floor:.4g} s, the p{100 * share:.0f} of requests that"
-        f" are alone on the engine: allow {floor * 1.01:.4g} s, or take {HELPS[name.rpartition('.')[2]]}"
+        f"{name} = {limit:.4g} s is {1 - limit / floor:.1%} below {floor:.4g} s, the p{100 * share:.0f} of requests"
+        f" that are alone on the engine: allow {floor * 1.01:.4g} s, or take {HELPS[name.rpartition('.')[2]]}"
     )
 
 

@@ -2,12 +2,12 @@
 
 from .blackbox import Blackbox, rows_with
 from .box import Box, Evaluator
-from .peers import BlackboxOptimizer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
+from .peers import AbstractBlackboxOptimizer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from .trial import Trial
 
 __all__ = [
+    "AbstractBlackboxOptimizer",
     "Blackbox",
-    "BlackboxOptimizer",
     "Box",
     "CmaEs",
     "DifferentialEvolution",

@@ -18,7 +18,7 @@ from ...study.objective import signed_log
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
 from .box import Box, Evaluator
-from .peers import BlackboxOptimizer, DifferentialEvolution, Random
+from .peers import AbstractBlackboxOptimizer, DifferentialEvolution, Random
 from .trial import Exhausted, Trial
 
 
@@ -34,7 +34,7 @@ class Blackbox(AbstractSearch):
         objectives: further metrics to be minimised beside the objective's goal, for searches that take several goals.
     """
 
-    optimizer: BlackboxOptimizer = field(default_factory=DifferentialEvolution)
+    optimizer: AbstractBlackboxOptimizer = field(default_factory=DifferentialEvolution)
     seconds: float = 60.0
     evaluations: float = 10_000_000
     top_k: int = 16

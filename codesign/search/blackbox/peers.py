@@ -28,7 +28,7 @@ def package(name: str, module: str = "") -> Any:
         raise ConfigError(f"this search needs {name}: pip install 'codesign[peers]'") from error
 
 
-class BlackboxOptimizer(abc.ABC):
+class AbstractBlackboxOptimizer(abc.ABC):
     """A search over a box.
 
     `batch` is how many points it asks for at once; `many` whether it takes several goals.
@@ -39,7 +39,7 @@ class BlackboxOptimizer(abc.ABC):
     batch: int
 
     @classmethod
-    def example(cls) -> "BlackboxOptimizer":
+    def example(cls) -> "AbstractBlackboxOptimizer":
         """A small one, which contracts run."""
         return by_default(cls)
 
@@ -58,7 +58,7 @@ class BlackboxOptimizer(abc.ABC):
 
 
 @dataclass(frozen=True)
-class Random(BlackboxOptimizer):
+class Random(AbstractBlackboxOptimizer):
     """Points anywhere in the box."""
 
     batch: int = 4096
@@ -72,7 +72,7 @@ class Random(BlackboxOptimizer):
 
 
 @dataclass(frozen=True)
-class DifferentialEvolution(BlackboxOptimizer):
+class DifferentialEvolution(AbstractBlackboxOptimizer):
     """SciPy's differential evolution on log variables with an exact penalty; begins anew where it has converged.
 
     Args:
@@ -109,7 +109,7 @@ class DifferentialEvolution(BlackboxOptimizer):
 
 
 @dataclass(frozen=True)
-class CmaEs(BlackboxOptimizer):
+class CmaEs(AbstractBlackboxOptimizer):
     """CMA-ES with margin (`cmaes.CMAwM`), restarted with twice the population where it stops (IPOP).
 
     Plan fields are its integers; hardware coordinates are folded back into the box.
@@ -165,7 +165,7 @@ class CmaEs(BlackboxOptimizer):
 
 
 @dataclass(frozen=True)
-class Nsga2(BlackboxOptimizer):
+class Nsga2(AbstractBlackboxOptimizer):
     """pymoo's NSGA-II with its own handling of constraints; one goal or several.
 
     Args:
@@ -203,7 +203,7 @@ class Nsga2(BlackboxOptimizer):
 
 
 @dataclass(frozen=True)
-class Tpe(BlackboxOptimizer):
+class Tpe(AbstractBlackboxOptimizer):
     """Optuna's tree-structured Parzen estimator, asked in batches.
 
     Args:
