@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from _lib.lifetime_demand import least_flops, tokens_for
 from codesign import solve, study_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.model.scaling_laws import DenseLaw, least_flops, tokens_for
+from codesign.model.scaling_laws import DenseLaw
 from codesign.model.workloads import TrainingRun
 from codesign.report.findings import (
     BLUE,
