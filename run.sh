@@ -175,7 +175,7 @@ slow() {
     beside site
     passed=true
     step pytest -n 2 --dist worksteal -m slow || passed=false
-    (cd tests && step pytest -n 2 -m 'not slow' --jaxtyping-packages=codesign,checked_types.check $typed) || passed=false
+    (cd tests && step pytest -n 2 -m 'not slow' --jaxtyping-packages=codesign,_lib,checked_types.check $typed) || passed=false
     both
 }
 

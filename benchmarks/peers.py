@@ -16,7 +16,9 @@ compilation is not counted, except for the grids.
 import argparse
 import math
 import os
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -41,8 +43,10 @@ from codesign import (
 from codesign.search import Nsga2
 from codesign.search.blackbox import Box, Evaluator, Trial, rows_with
 from codesign.search.branch_and_bound import GOAL, oracle_for
-from codesign.search.comparison import NEAR, compare
 from codesign.search.front import front_rows, hypervolume
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
+from _lib.comparison import NEAR, compare
 
 FURTHER = ("joules_per_token", "capex_usd")  # metrics of a front beside an instance's own
 GRID_LEVELS = 2  # of each of six variables: 64 points a plan

@@ -1,6 +1,6 @@
 """Bounds against the simulation: `python benchmarks/serving_bounds.py [CONDITIONS] [SEED]`.
 
-`workloads.least_step` at the lengths and the rate that a whole simulated closed loop had, over what it reached: of
+`least_step` at the lengths and the rate that a whole simulated closed loop had, over what it reached: of
 times the bound over the simulated one (step, and token by token), of the rate the simulated one over the bound. None
 may be above 1. Then open loops at loads up to 0.95 on engines whose steps are tabulated, with tiles (not convex), by
 `simulation.serving.no_scheduler`: the least mean time of a token, and the rate served over the most.
@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import serving
+from least_step import least_times, most_requests_s
 from rich.console import Console
 from rich.progress import track
 
-from codesign.model.workloads.least_step import least_times, most_requests_s
 from codesign.model.workloads.open_loop import Demand, RooflineTimes
 from codesign.simulation.serving import (
     TIMELINE,

@@ -1,6 +1,6 @@
 """The checker of types at run time: beartype, which takes an int where a float is asked for (PEP 484).
 
-pytest --jaxtyping-packages=codesign,checked_types.check
+pytest --jaxtyping-packages=codesign,_lib,checked_types.check
 """
 
 from beartype import BeartypeConf, beartype

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from builders import training
 
+from _lib.comparison import line
 from codesign.config import study_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
@@ -16,7 +17,6 @@ from codesign.search.blackbox.blackbox import rows_with
 from codesign.search.blackbox.box import Box, Evaluator
 from codesign.search.blackbox.trial import Exhausted, Trial
 from codesign.search.branch_and_bound.oracle import GOAL
-from codesign.search.comparison import line
 from codesign.search.results import designs
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective

@@ -7,6 +7,7 @@ import pytest
 import tree_schedules as executed
 from builders import rings
 
+from _lib.quantised_sums import in_network_sum, normalised_error, quantised, ring_sum
 from codesign.core.errors import ConfigError
 from codesign.model.hardware import Link
 from codesign.model.networks.collectives import (
@@ -30,7 +31,6 @@ from codesign.model.networks.collectives import (
     stages,
 )
 from codesign.model.networks.collectives.quantised import log_perplexity_penalty, requantisation
-from codesign.model.networks.collectives.quantised_sums import in_network_sum, normalised_error, quantised, ring_sum
 from codesign.model.networks.fabrics import Group, SwitchDomain
 
 ALPHA, BETA, JOULES = 3e-6, 1 / 50e9, 2e-11

@@ -10,17 +10,23 @@ import pytest
 
 from codesign.search.branch_and_bound.bounds_table import BoundsTable
 
-PACKAGE = Path(__file__).resolve().parent.parent / "codesign"
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE, SHARED = ROOT / "codesign", ROOT / "experiments" / "_lib"
 ROLES = {"__init__.py", "base.py"}  # the menu of a package, and what each member of its family is: one thing in each
 ALLOWED = {"CodesignError"}  # errors are caught by their family
 
 
+def files() -> list[Path]:
+    """Modules of the package, and those that experiments share."""
+    return sorted([*PACKAGE.rglob("*.py"), *SHARED.rglob("*.py")])
+
+
 def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
-    """Every class of the package."""
-    for path in sorted(PACKAGE.rglob("*.py")):
+    """Every class of them."""
+    for path in files():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                yield path.relative_to(PACKAGE), node
+                yield path.relative_to(ROOT), node
 
 
 def bases_of(node: ast.ClassDef) -> list[str]:
@@ -54,8 +60,8 @@ def test_one_name_is_one_class():
 def test_one_name_is_one_file():
     """Whoever is told the name of a file finds it, and what it is of stands in its name."""
     places = defaultdict(list)
-    for path in sorted(PACKAGE.rglob("*.py")):
-        places[path.name].append(str(path.relative_to(PACKAGE)))
+    for path in files():
+        places[path.name].append(str(path.relative_to(ROOT)))
     wrong = {name: found for name, found in places.items() if len(found) > 1 and name not in ROLES}
     assert not wrong, "\n".join(f"{name}: {', '.join(found)}" for name, found in wrong.items())
 

@@ -74,7 +74,7 @@ def test_the_architecture_is_one_page_and_names_every_room():
 
 def test_sources_of_docstrings_are_in_the_bibliography():
     cited = set()
-    for path in (ROOT / "codesign").rglob("*.py"):
+    for path in [*(ROOT / "codesign").rglob("*.py"), *(ROOT / "experiments" / "_lib").rglob("*.py")]:
         for line in re.findall(r"Sources?: (.*)", path.read_text(encoding="utf-8")):
             cited |= set(re.findall(r"\[([a-z]+[a-z_]*\d{4}\w*)\]", line))
     assert len(cited) > 5

@@ -13,13 +13,13 @@ from codesign.core.errors import ConfigError
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.workloads.daily_load import read_load, replicas_by_hour
 from codesign.model.workloads.goodput import SLO, check_kept, goodput, shares_at
-from codesign.model.workloads.least_step import least_times, most_requests_s
 from codesign.model.workloads.open_loop import Demand, RooflineTimes
 from codesign.simulation.serving import TabulatedSteps, least_token_s, most_rate
 from codesign.simulation.serving.no_scheduler import MeanRequest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import serving_bounds
+from least_step import least_times, most_requests_s
 
 LIMITS = {"ttft_s": 1.0, "tpot_s": 0.05}
 

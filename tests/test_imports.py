@@ -50,7 +50,7 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
         {"logarithms", "single", "branch_and_bound", "exhaustive"},
         {"robust", "grid_then_proof", "front", "descent"},
         {"mix", "blackbox"},
-        {"amortised", "comparison"},
+        {"amortised"},
         {"results", "amortised.training"},
         {"solve"},
         {"__init__"},
@@ -145,6 +145,12 @@ def test_hydra_stays_at_the_edge():
     assert not wrong, "only config and commands may know Hydra:\n" + "\n".join(wrong)
 
 
+def test_the_package_knows_no_experiment():
+    beside = {"_lib", "experiments"}
+    wrong = [f"{place}: {name}" for place, _, name in package_imports() if name.split(".")[0] in beside]
+    assert not wrong, "what the package needs is in the package:\n" + "\n".join(wrong)
+
+
 def test_command_line_starts_without_jax():
     code = "import sys, codesign.commands.cli; sys.exit('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -163,12 +169,13 @@ def test_a_default_run_waits_for_no_graphs_and_no_programmes():
 
 @pytest.mark.parametrize("folder", ["benchmarks", "experiments", "qa", "tests"])
 def test_names_that_scripts_import_from_the_package_exist(folder: str):
-    """Scripts that no test runs would break unseen when a name moves."""
+    """Scripts that no test runs would break unseen when a name moves; what experiments share is `_lib`."""
     wrong = []
     for path in sorted((ROOT / folder).rglob("*.py")):
         for line, name in imported_names(path):
+            name = name.removeprefix("experiments.")
             module, _, leaf = name.rpartition(".")
-            if name.split(".")[0] != "codesign":
+            if name.split(".")[0] not in ("codesign", "_lib"):
                 continue
             try:
                 found = importlib.import_module(module) if module else None

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tree_schedules as executed
 
-from codesign.evidence.validation.in_switch import SwitchedAccelerator, simulate
+from _lib.in_switch import SwitchedAccelerator, simulate
 from codesign.model.hardware import Link
 from codesign.model.networks.collectives import InNetworkAllReduce, MulticastAllReduce, Quantised, RingAllReduce, Tuned
 from codesign.model.networks.fabrics import Group, SwitchDomain

@@ -6,9 +6,8 @@ import pytest
 from builders import serving
 from slopes import values_and_slopes
 
+from _lib.intensity import arithmetic_intensity, streamed_again_bytes
 from codesign.core.fields import replace
-from codesign.model.metrics import arithmetic_intensity
-from codesign.model.metrics.intensity import streamed_again_bytes
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ComputeOp, Plan
 

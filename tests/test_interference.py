@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from contracts.probing import all_finite, midpoint_excess
 
+from _lib.events import simulate_events
+from _lib.node_network import NodeNetwork
+from _lib.queues import simulate_queues
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
@@ -26,7 +29,6 @@ from codesign.model.networks.fabrics.interference import (
     wait_s,
 )
 from codesign.model.scenario import Scenario
-from codesign.simulation import NodeNetwork, simulate_events, simulate_queues
 
 GB = 1e9
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from _lib.lifetime_demand import least_flops, lifetime_of
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
@@ -19,8 +20,6 @@ from codesign.model.scaling_laws import (
     PrecisionLaw,
     ShapeCorrection,
     Trained,
-    least_flops,
-    lifetime_of,
 )
 
 LAWS = [DenseLaw, JointLaw, FineGrainedLaw, PrecisionLaw]

@@ -5,6 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from _lib.circuit_schedule import (
+    Rack,
+    all_reduce,
+    factorisations,
+    ring_all_reduce,
+    rotations,
+)
 from codesign.core.errors import ConfigError
 from codesign.model.hardware import Link
 from codesign.model.networks.collectives import (
@@ -22,13 +29,6 @@ from codesign.model.networks.collectives import (
     SipacAllReduce,
     Stage,
     hierarchical,
-)
-from codesign.model.networks.collectives.circuit_schedule import (
-    Rack,
-    all_reduce,
-    factorisations,
-    ring_all_reduce,
-    rotations,
 )
 from codesign.model.networks.collectives.radix import divide
 from codesign.model.networks.fabrics import Group, OpticalCircuit

@@ -71,14 +71,16 @@ from pathlib import Path
 from codesign.commands.cli import main
 from codesign.config import conf_dir, own_files
 from codesign.config.composition import compose
-from codesign.evidence.reproduction import available, experiments_folder
+from codesign.evidence.reproduction import available, experiments_folder, load
 said = []
 for command in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()) as out:
         said.append([main(command), out.getvalue()])
 with own_files("mine"):
     assert compose(["accelerator=my_chip"]).cluster.accelerator.name == "my_chip"
-print(json.dumps([said, str(conf_dir()), str(experiments_folder()), len(available())]))
+load(available()["scin_waves"])
+shared = sys.modules["_lib.in_switch"].__file__
+print(json.dumps([said, str(conf_dir()), str(experiments_folder()), shared, len(available())]))
 """
 
 
@@ -100,9 +102,10 @@ def test_what_is_installed_works_from_an_empty_folder(tmp_path: Path):
     asked = [sys.executable, "-c", FLOW, json.dumps(commands)]
     done = subprocess.run(asked, cwd=here, env=known, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    said, conf, experiments, count = json.loads(done.stdout.splitlines()[-1])
+    said, conf, experiments, shared, count = json.loads(done.stdout.splitlines()[-1])
     assert [code for code, _ in said] == [0] * len(commands)
     assert (conf, experiments) == (str(site / "codesign" / "conf"), str(site / "codesign" / "experiments"))
+    assert shared == str(site / "codesign" / "experiments" / "_lib" / "in_switch.py")
     assert count > 30
     assert "own file mine/accelerator/my_chip.yaml" in said[2][1]
     assert "next: pip install -e codesign_my_ring" in said[3][1]

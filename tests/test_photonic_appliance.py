@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import codesign
+from _lib.celestisim_figures import gains_by_compute
+from _lib.celestisim_inference import LENGTHS, appliance_pool, at, compare, reference
 from codesign.evidence.reproduction import available, load
-from codesign.evidence.validation.celestisim_figures import gains_by_compute
-from codesign.evidence.validation.celestisim_inference import LENGTHS, appliance_pool, at, compare, reference
 
 
 @pytest.mark.slow
@@ -47,7 +47,8 @@ def test_the_figures_headline_is_one_sentence_of_whole_words():
 @pytest.mark.slow
 def test_no_text_of_the_package_was_cut_into_empty_pieces():
     """No string that is written in pieces has one that says nothing."""
-    for path in sorted(Path(codesign.__file__).parent.rglob("*.py")):
+    package = Path(codesign.__file__).parent
+    for path in sorted([*package.rglob("*.py"), *(package.parent / "experiments" / "_lib").rglob("*.py")]):
         pieces = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
         words = [piece for piece in pieces if piece.type not in (tokenize.NL, tokenize.COMMENT)]
         for before, one in itertools.pairwise(words):

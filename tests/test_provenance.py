@@ -131,7 +131,8 @@ def test_docstrings_cite_what_exists():
     cited = re.compile(r"\[([a-z][a-z0-9_]*(?:19|20)\d\d[a-z0-9]*)\]")
     missing = [
         f"{path.relative_to(ROOT)}: {key}"
-        for path in sorted((ROOT / "codesign").rglob("*.py"))
+        for folder in ("codesign", "experiments/_lib")
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for key in cited.findall(path.read_text(encoding="utf-8"))
         if key not in BIBLIOGRAPHY
     ]

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracts.probing import all_finite
+from simulators.ring_beside import RingBeside, send_times, simulate_ring
 
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
@@ -14,7 +15,6 @@ from codesign.model.network_traffic import kind
 from codesign.model.networks.collectives import RingAllReduce
 from codesign.model.networks.fabrics import Beside, Group, QueuedNode, SwitchDomain
 from codesign.model.networks.fabrics.queued import LATER_OF_TWO
-from codesign.simulation.ring_beside import RingBeside, send_times, simulate_ring
 
 RATE, ALPHA, BURST = 450e9, 1e-6, 1e6
 DOMAIN = SwitchDomain(8.0, RATE, ALPHA)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from builders import training
 
+from _lib.failing_jobs import Kind, simulate_job
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.hardware import CachedPool, SharedPool, TieredMemory
 from codesign.model.metrics import evaluate
 from codesign.model.reliability import Failure, Reliability, best_interval_s, growth, least_growth, young_interval_s
-from codesign.simulation.failing_jobs import Kind, simulate_job
 
 DEVICES, WRITTEN = 1e4, 120.0
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -111,6 +112,24 @@ def test_every_experiment_has_its_page():
         assert folder.parent == experiments_folder()
         finished = (experiments_folder().parent / "reports" / name).is_dir()
         assert not finished or (folder / "README.md").is_file(), name
+
+
+def test_experiments_import_what_they_share(toy, monkeypatch):
+    """From `_lib` beside them, which is no experiment."""
+    folder = toy(0.1) / "experiments"
+    (folder / "_lib").mkdir()
+    (folder / "_lib" / "__init__.py").touch()
+    (folder / "_lib" / "numbers_of_toys.py").write_text("BAR = 0.2\n")
+    claims = folder / "toy" / "claims.py"
+    claims.write_text("from _lib.numbers_of_toys import BAR\n" + claims.read_text().replace(", 0.1,", ", BAR,"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in [name for name in sys.modules if name.split(".")[0] == "_lib"]:
+        monkeypatch.delitem(sys.modules, name)
+    module.load.cache_clear()
+    assert list(available()) == ["toy"]
+    assert [row["tolerance"] for row in reproduce(["all"])] == [0.2, None, None]
+    for name in ("_lib", "_lib.numbers_of_toys"):
+        monkeypatch.delitem(sys.modules, name)
 
 
 def test_experiments_run_by_name(toy):

@@ -2,7 +2,8 @@
 
 An experiment is a folder of `experiments/` with a `claims.py` that defines `claims() -> list[Claim]`, and where the
 committed page shows more than model against paper, `tables() -> {name: DataFrame}` and `figures() -> {name: Figure}`;
-its README says what is asked, what was expected and what was seen. Standing is how much the number proves: `published`
+its README says what is asked, what was expected and what was seen. Experiments share the code of `experiments/_lib/`.
+Standing is how much the number proves: `published`
 (every constant printed by its source), `derived` (follows from constants fitted elsewhere), `fitted k on n`
 (calibration), `not determined: <reason>`. Of which kind a claim is (`KINDS`) follows from its standing, where the
 module's own `KINDS`, kind -> pattern of the claim's words, does not say otherwise.
@@ -13,6 +14,7 @@ import importlib.util
 import math
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -126,7 +128,12 @@ def available() -> dict[str, Path]:
 
 @functools.cache
 def load(folder: Path) -> ModuleType:
-    """The `claims.py` of an experiment, run once a process: experiments may build on each other."""
+    """The `claims.py` of an experiment, run once a process: experiments may build on each other.
+
+    What they share lies beside them in `_lib` and is imported by that name.
+    """
+    if str(folder.parent) not in sys.path:
+        sys.path.insert(0, str(folder.parent))
     specification = importlib.util.spec_from_file_location(f"codesign_experiment_{folder.name}", folder / "claims.py")
     assert specification is not None
     assert specification.loader is not None

@@ -31,7 +31,7 @@ def write_run_report(run_folder: Path | str, folder: Path | str) -> Path:
     names = [name for name in (*SHOWN[:2], *varied, *SHOWN[2:]) if name in best]
     table = pd.DataFrame(best[names]).rename(columns=lambda name: name.removeprefix("var."))
     figures = {path.stem.replace("_", " "): path.read_bytes() for path in sorted((run.path / "figures").glob("*.png"))}
-    units = {name: run.unit(name) for name in table if run.setting(f"space.hardware.{name}")}
+    units = {str(name): run.unit(str(name)) for name in table if run.setting(f"space.hardware.{name}")}
     lines = [
         f"**Best design.** {wording.found(run)}",
         f"**Objective.** {wording.asked(run)}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..core.lazy import lazily
 from ..uncertainty import Cases, Uncertain
-from . import comparison, settings
+from . import settings
 from .amortised.amortised import Amortised
 from .base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, silent, under_assumption
 from .blackbox.blackbox import Blackbox
@@ -66,7 +66,6 @@ __all__ = [
     "Transformation",
     "Uncertain",
     "Wanted",
-    "comparison",
     "designs",
     "elasticities",
     "numbers_of",

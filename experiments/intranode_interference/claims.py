@@ -15,6 +15,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from _lib.events import Links, simulate_events
+from _lib.node_network import NodeNetwork
+from _lib.queues import simulate_queues
 from codesign.evidence.reproduction import Claim
 from codesign.model.networks.fabrics.interference import (
     CoupledNode,
@@ -27,7 +30,6 @@ from codesign.model.networks.fabrics.interference import (
     throughput,
 )
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, YELLOW, Named, headline, name_ends, panels, plain_ticks
-from codesign.simulation import Links, NodeNetwork, simulate_events, simulate_queues
 
 KINDS = {  # of claims whose standing alone does not say it
     "input": r"U0(3[2-6]|4[3-9]|50|53)\b|^table 3 row \d: accelerators",

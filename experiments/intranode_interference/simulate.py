@@ -4,6 +4,7 @@
 same rows come back.
 """
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from codesign.simulation import NodeNetwork, simulate_events, simulate_queues
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what experiments share
+from _lib.events import simulate_events
+from _lib.node_network import NodeNetwork
+from _lib.queues import simulate_queues
 
 HERE = Path(__file__).parent
 PATTERNS = {"C1": 0.20, "C2": 0.15, "C3": 0.10, "C4": 0.05, "C5": 0.0}

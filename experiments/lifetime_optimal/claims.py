@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from _lib.lifetime_demand import least_flops, tokens_for
 from codesign import solve, study_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.model.scaling_laws import DenseLaw, least_flops, tokens_for
+from codesign.model.scaling_laws import DenseLaw
 from codesign.model.workloads import TrainingRun
 from codesign.report.findings import (
     BLUE,
@@ -97,7 +98,7 @@ def trained(hidden: int, layers: int, machine: str = USUAL) -> tuple[float, floa
     study = study_from_config(
         *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=training_run", "scaling_law=besiroglu_shaped",
         "reliability=llama3", "search=certified",
-        "workload.global_batch=512", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1", "plan.device_count=128",
+        "workload.global_batch=512", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1",
         "space.plan={tp: [1, 2, 4, 8], pp: [1, 2], micro_batch: [1, 2, 4], recompute: [none, selective],"
         " zero: [0, 1, 2], device_count: [64, 128, 256, 512]}",
         "+space.hardware.trained_tokens={_target_: codesign.study.design_space.Continuous, path: workload.tokens,"

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from _lib.circuit_schedule import Rack, all_reduce, ring_all_reduce, rotations
 from codesign.evidence.reproduction import Claim
 from codesign.model.hardware import Link
 from codesign.model.networks.collectives import (
@@ -19,7 +20,6 @@ from codesign.model.networks.collectives import (
     SipacAllReduce,
     TreeAllReduce,
 )
-from codesign.model.networks.collectives.circuit_schedule import Rack, all_reduce, ring_all_reduce, rotations
 from codesign.model.networks.fabrics import Group, OpticalCircuit
 from codesign.report.findings import (
     BLUE,

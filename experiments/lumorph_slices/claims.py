@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from _lib.circuit_schedule import factorisations
 from codesign.evidence.reproduction import Claim
-from codesign.model.networks.collectives.circuit_schedule import factorisations
 from codesign.model.slices import (
     MIXES,
     AbstractAllocator,

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from _lib.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
 from codesign import Scenario, replace
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
 from codesign.jaxprs import interpreted
 from codesign.model.hardware import Link
 from codesign.model.metrics import priced_ops

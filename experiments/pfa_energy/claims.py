@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from _lib.celestisim_training import fastest_plans, moved_kj, timed_plans
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.celestisim_training import fastest_plans, moved_kj, timed_plans
 from codesign.model.networks.fabrics import PathEnergy
 from codesign.model.workloads.celestisim import Family
 from codesign.report.findings import BLUE, GREEN, ORANGE, beside, headline, panels

@@ -4,8 +4,7 @@ import functools
 
 import pandas as pd
 
-from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.celestisim_inference import (
+from _lib.celestisim_inference import (
     HOP_BYTES_PER_S,
     TWO_DGX,
     compare,
@@ -13,6 +12,7 @@ from codesign.evidence.validation.celestisim_inference import (
     reference,
     untuned,
 )
+from codesign.evidence.reproduction import Claim
 
 NAME = "pfa_inference_1t"
 KINDS = {  # of claims whose standing alone does not say it
@@ -62,6 +62,6 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict:
     """Gains against the share of the compute (figure 10)."""
-    from codesign.evidence.validation.celestisim_figures import gains_by_compute
+    from _lib.celestisim_figures import gains_by_compute
 
     return {"Gains by compute": gains_by_compute({scale: measured(compute=scale) for scale in SCALES}, "1T")}

@@ -5,8 +5,7 @@ import itertools
 
 import pandas as pd
 
-from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.celestisim_inference import (
+from _lib.celestisim_inference import (
     DGX,
     H100_BYTES_PER_S,
     appliance_pool,
@@ -17,6 +16,7 @@ from codesign.evidence.validation.celestisim_inference import (
     reference,
     untuned,
 )
+from codesign.evidence.reproduction import Claim
 from codesign.model.networks.fabrics import Group
 
 NAME = "pfa_inference_405b"
@@ -156,7 +156,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict:
     """Throughput against batch, and gains against the share of the compute (figures 8 and 9)."""
-    from codesign.evidence.validation.celestisim_figures import gains_by_compute, throughput_by_batch
+    from _lib.celestisim_figures import gains_by_compute, throughput_by_batch
 
     return {
         "Throughput by batch": throughput_by_batch(reference(), "405B"),

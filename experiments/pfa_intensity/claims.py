@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from _lib.intensity import arithmetic_intensity
 from codesign import Scenario, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.model.metrics import arithmetic_intensity
 from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 
 NAME = "pfa_intensity"

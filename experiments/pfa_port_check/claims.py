@@ -4,8 +4,8 @@ import functools
 
 import pandas as pd
 
+from _lib.celestisim_inference import PORTS, appliance_pool, compare, reference
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.celestisim_inference import PORTS, appliance_pool, compare, reference
 from codesign.report.findings import BLUE, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 
 NAME = "pfa_port_check"

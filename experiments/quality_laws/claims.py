@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import least_squares
 
+from _lib.lifetime_demand import least_flops, lifetime_of
 from codesign import scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.scaling_laws import (
@@ -19,8 +20,6 @@ from codesign.model.scaling_laws import (
     JointLaw,
     ShapeCorrection,
     Trained,
-    least_flops,
-    lifetime_of,
 )
 from codesign.model.workloads import TrainingRun
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks

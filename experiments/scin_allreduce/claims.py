@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from _lib.in_switch import SwitchedAccelerator, simulate
 from codesign import replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.in_switch import SwitchedAccelerator, simulate
 from codesign.model.networks.collectives import AbstractCollective, InNetworkAllReduce, NetworkLevel, Quantised
 from codesign.model.networks.fabrics import Group
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, headline, name_ends, panels, plain_ticks

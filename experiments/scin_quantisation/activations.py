@@ -31,7 +31,8 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from codesign.model.networks.collectives.quantised_sums import in_network_sum, normalised_error, ring_sum
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what experiments share
+from _lib.quantised_sums import in_network_sum, normalised_error, ring_sum
 
 MEMBERS, BITS, BLOCKS = (2, 4, 8, 16), (8, 4), (32, 64, 128)
 SUMS = {"ring": ring_sum, "in-network": in_network_sum}

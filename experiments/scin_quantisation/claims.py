@@ -10,9 +10,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import least_squares
 
+from _lib import quantised_sums
 from codesign import scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.model.networks.collectives import InNetworkAllReduce, Quantised, RingAllReduce, quantised, quantised_sums
+from codesign.model.networks.collectives import InNetworkAllReduce, Quantised, RingAllReduce, quantised
 from codesign.model.networks.fabrics import Group
 from codesign.report.findings import BLUE, ORANGE, SKY, YELLOW, Named, headline, name_ends, panels, plain_ticks
 

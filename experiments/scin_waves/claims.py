@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
+from _lib.in_switch import SwitchedAccelerator, simulate
 from codesign import scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.in_switch import SwitchedAccelerator, simulate
 from codesign.model.networks.collectives import InNetworkAllReduce, NetworkLevel, Quantised
 from codesign.model.networks.fabrics import Group
 from codesign.report.findings import (

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from _lib.comparison import CERTIFIED, compare, proven
 from codesign import Blackbox, Objective, Pareto, Problem, prepare_jax, study_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, GREY, ORANGE, headline, panels, plain_ticks
 from codesign.search import Nsga2
 from codesign.search.blackbox import Box, Evaluator, Trial, rows_with
 from codesign.search.branch_and_bound import GOAL
-from codesign.search.comparison import CERTIFIED, compare, proven
 from codesign.search.front import hypervolume
 
 NAME = "search_comparison"

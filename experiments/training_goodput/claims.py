@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from _lib.failing_jobs import FinishedJob, Kind, simulate_job
 from codesign import Metrics, Scenario, evaluate, scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.reliability import Failure, Reliability, young_interval_s
 from codesign.report.findings import BLUE, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
-from codesign.simulation.failing_jobs import FinishedJob, Kind, simulate_job
 
 NAME = "training_goodput"
 DEVICES = 16384

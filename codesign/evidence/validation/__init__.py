@@ -25,10 +25,6 @@ from .unfitted import UNFITTED
 
 if TYPE_CHECKING:  # peers, papers and what few ask for
     from . import calculon as calculon
-    from . import celestisim_figures as celestisim_figures
-    from . import celestisim_inference as celestisim_inference
-    from . import celestisim_training as celestisim_training
-    from . import in_switch as in_switch
     from . import published_training as published_training
     from .framework import adjustment as adjustment
     from .hardware import measured_cluster as measured_cluster
@@ -37,16 +33,12 @@ else:
     __getattr__, _ = lazily(
         __name__,
         {"framework": ("adjustment",), "hardware": ("measured_cluster",), "many": ("at_many",)},
-        modules=(
-            "calculon", "celestisim_figures", "celestisim_inference", "celestisim_training", "in_switch",
-            "published_training",
-        ),
-    )  # fmt: skip
+        modules=("calculon", "published_training"),
+    )
 
 __all__ = [
-    "SUITES", "Suite", "adjustment", "at_many", "calculon", "calibrate_frameworks", "celestisim_figures",
-    "celestisim_inference", "celestisim_training", "in_switch", "measured_cluster", "published_training",
-    "validate",
+    "SUITES", "Suite", "adjustment", "at_many", "calculon", "calibrate_frameworks", "measured_cluster",
+    "published_training", "validate",
 ]  # fmt: skip
 
 READ_BY_SUITES = ("peaks", "manifest")  # or describing the folder

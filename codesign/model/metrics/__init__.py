@@ -9,7 +9,6 @@ from .evaluation import evaluate as evaluate
 from .evaluation import parts_of as parts_of
 from .evaluation import priced_ops as priced_ops
 from .footprint import memory_by_class as memory_by_class
-from .intensity import arithmetic_intensity as arithmetic_intensity
 from .ledger import Entry as Entry
 from .ledger import ledger as ledger
 from .money import device_capex_usd as device_capex_usd
@@ -21,7 +20,6 @@ __all__ = [
     "Entry",
     "Metrics",
     "account",
-    "arithmetic_intensity",
     "computed_by",
     "device_capex_usd",
     "device_provisioned_w",

@@ -9,10 +9,6 @@ from .dense import DenseLaw as DenseLaw
 from .dense import FitErrors as FitErrors
 from .experts import FineGrainedLaw as FineGrainedLaw
 from .experts import JointLaw as JointLaw
-from .lifetime_demand import Lifetime as Lifetime
-from .lifetime_demand import least_flops as least_flops
-from .lifetime_demand import lifetime_of as lifetime_of
-from .lifetime_demand import tokens_for as tokens_for
 from .precision import PrecisionLaw as PrecisionLaw
 from .shape import ShapeCorrection as ShapeCorrection
 from .shape import Shapes as Shapes
@@ -24,14 +20,10 @@ __all__ = [
     "FineGrainedLaw",
     "FitErrors",
     "JointLaw",
-    "Lifetime",
     "PrecisionLaw",
     "Ranges",
     "ShapeCorrection",
     "Shapes",
     "Span",
     "Trained",
-    "least_flops",
-    "lifetime_of",
-    "tokens_for",
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from . import celestisim as celestisim
 from . import goodput as goodput
 from . import kinds as kinds
-from . import least_step as least_step
 from . import open_loop as open_loop
 from . import pools_apart as pools_apart
 from . import steady_state as steady_state
@@ -112,7 +111,6 @@ __all__ = [
     "goodput",
     "indivisible",
     "kinds",
-    "least_step",
     "named",
     "open_loop",
     "pools_apart",

@@ -1,8 +1,6 @@
 """Algorithms for collective operations."""
 
-from . import circuit_schedule as circuit_schedule
 from . import quantised as quantised
-from . import quantised_sums as quantised_sums
 from .base import OPERATIONS as OPERATIONS
 from .base import AbstractCollective as AbstractCollective
 from .base import ScaledVolume as ScaledVolume
@@ -90,10 +88,8 @@ __all__ = [
     "Tuned",
     "TwoShotAllReduce",
     "among_many",
-    "circuit_schedule",
     "hierarchical",
     "log_perplexity_penalty",
     "quantised",
-    "quantised_sums",
     "stages",
 ]

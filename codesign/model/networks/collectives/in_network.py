@@ -43,7 +43,7 @@ class InNetworkAllReduce(AbstractCollective):
     Each switch holds a buffer for every endpoint and one for the sums, whose area is bounded and paid by `memory`.
 
     Assumes: buffers spread evenly over the switches; arithmetic at line rate; members in step. Within 4 % of a packet
-    by packet simulation (`codesign.evidence.validation.in_switch`), but for acknowledgements several times larger than
+    by packet simulation (`experiments/_lib/in_switch.py`), but for acknowledgements several times larger than
     requests (5 % around 1 MiB) and a single wave that does not divide the message (up to one trip more than this says).
     Source: [scin] sections 3 and 4, constants of its simulator as defaults.
     """

@@ -37,7 +37,7 @@ class QueuedNode(AbstractFabric):
     Both levels read the rates of one another (`Group.beside`); a fabric that is asked alone knows its own only.
 
     Assumes: others offer the same whatever becomes of it (Poisson bursts, destinations uniform); buffers hold them;
-    queues between nodes as in the cards. Against rings of eight carried out burst by burst (`simulation.ring_beside`):
+    queues between nodes as in the cards. Against rings of eight carried out burst by burst (`tests/simulators`):
     -4 to +23 % up to 0.8 of the rate, of four -3 to +27 % up to 0.6; too late in few long messages (+71 % at 0.8).
     Log-convex in all rates and in the background.
     Source: [pcie_interference] section 4.2 for the queues; bursts as customers: a batch of packets at once.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError
+from codesign.core import ConfigError
 
 MAY_BE_ZERO = ("packet_overhead_ratio", "nic_header_bytes", "hop_latency_s")
 

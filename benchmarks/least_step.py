@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .open_loop import Demand, RooflineTimes
+from codesign.model.workloads.open_loop import Demand, RooflineTimes
 
 __all__ = ["Least", "least_times", "most_requests_s"]
 

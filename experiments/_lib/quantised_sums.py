@@ -1,11 +1,15 @@
 """Quantised all-reduces carried out on arrays, to measure their error on real numbers."""
 
+from collections.abc import Callable
+from typing import cast
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ....core.jax_typed import arange, pad
-
 __all__ = ["in_network_sum", "normalised_error", "quantised", "ring_sum"]
+
+pad = cast(Callable[..., Array], jnp.pad)  # pyright: ignore[reportUnknownMemberType]
+arange = cast(Callable[..., Array], jnp.arange)  # pyright: ignore[reportUnknownMemberType]
 
 
 def quantised(values: Float[Array, "*batch n"], bits: float, block: int) -> Float[Array, "*batch n"]:

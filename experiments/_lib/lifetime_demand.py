@@ -8,7 +8,7 @@ Source: [sardana2023] equation 3.
 import math
 from typing import NamedTuple
 
-from .dense import DenseLaw
+from codesign.model.scaling_laws import DenseLaw
 
 HALVINGS = 200  # of the logarithm of the parameters
 WIDEST = 1e8  # least parameters over those without which no data reach the loss, and most

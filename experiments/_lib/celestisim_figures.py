@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ...model.scenario import Scenario
-from ...report.findings import BLUE, GREEN, ORANGE, PURPLE, Named, headline, name_ends, panels, plain_ticks
+from codesign.model import Scenario
+from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, Named, headline, name_ends, panels, plain_ticks
+
 from .celestisim_inference import APPLIANCE, APPLIANCE_BYTES, DGX, H100_BYTES, LAYERS, LENGTHS, largest_batch, price
 
 __all__ = ["gains_by_compute", "throughput_by_batch"]

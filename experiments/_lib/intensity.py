@@ -2,10 +2,9 @@
 
 from jaxtyping import Array
 
-from ...core.smooth import at_least
-from ...core.units import BYTES
-from ..scenario import Scenario
-from ..workloads import ComputeOp
+from codesign.core import at_least
+from codesign.model import Scenario
+from codesign.model.workloads import ComputeOp, Precision
 
 CORES = ("attention_prefill", "attention_decode")
 
@@ -19,7 +18,7 @@ def streamed_again_bytes(op: ComputeOp, block_rows: float, causal: float) -> Arr
     Assumes: no cache keeps keys from one block to the next; the query heads of a group share a pass.
     """
     work = op.work
-    once = 2 * work.groups * work.cols * work.depth * BYTES[op.number_format]
+    once = 2 * work.groups * work.cols * work.depth * Precision(kv_cache=op.number_format).bytes_of("kv_cache")
     passes = work.rows / block_rows * (1 - 0.5 * causal * (work.rows - block_rows) / work.cols)
     return at_least(passes - 1, 0.0) * once
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.errors import ConfigError
+from codesign.core.errors import ConfigError
 
 BURST, SEND, DELIVER = 0, 1, 2
 

@@ -6,16 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .base import Problem
-from .blackbox.blackbox import Blackbox
-from .blackbox.box import Box, Evaluator
-from .blackbox.peers import AbstractBlackboxOptimizer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
-from .blackbox.trial import Trial
-from .branch_and_bound.branch_and_bound import BranchAndBound
-from .branch_and_bound.effort import Effort, Outcome
-from .branch_and_bound.model_oracle import Oracle
-from .branch_and_bound.oracle import rows_of
-from .branch_and_bound.programme import Programme
+from codesign import Blackbox, Problem
+from codesign.search import CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
+from codesign.search.blackbox import AbstractBlackboxOptimizer, Box, Evaluator, Trial
+from codesign.search.branch_and_bound import BranchAndBound, Effort, Oracle, Outcome, Programme, rows_of
 
 __all__ = ["CERTIFIED", "NEAR", "Proven", "compare", "line", "proven"]
 

@@ -16,24 +16,23 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
-from ...config import scenario_from_config
-from ...core.fields import replace
-from ...core.units import GB
-from ...model.hardware import Accelerator, Link, MemoryTier, Roofline, SharedPool
-from ...model.metrics import evaluate
-from ...model.networks.collectives import Collectives, NetworkLevel, RingAllGather, ScaledVolume, Send
-from ...model.networks.fabrics import SwitchDomain
-from ...model.scenario import Scenario
-from ...model.workloads import Plan
-from .many import at_many
+from codesign.config import scenario_from_config
+from codesign.core import replace
+from codesign.evidence.validation import at_many
+from codesign.model import Scenario
+from codesign.model.hardware import Accelerator, Link, MemoryTier, Roofline, SharedPool
+from codesign.model.metrics import evaluate
+from codesign.model.networks.collectives import Collectives, NetworkLevel, RingAllGather, ScaledVolume, Send
+from codesign.model.networks.fabrics import SwitchDomain
+from codesign.model.workloads import Plan
 
 __all__ = [
     "APPLIANCE", "DGX", "H100_BYTES_PER_S", "HOP_BYTES_PER_S", "PATHS", "PORTS", "TWO_DGX", "appliance_pool", "at",
     "compare", "largest_batch", "outside", "price", "reference", "untuned",
 ]  # fmt: skip
 
-H100_FLOPS, H100_BYTES_PER_S, H100_BYTES = 1.979e15, 3350e9, 80 * GB
-APPLIANCE_BYTES_PER_S, APPLIANCE_BYTES = 26800e9, 32000 * GB
+H100_FLOPS, H100_BYTES_PER_S, H100_BYTES = 1.979e15, 3350e9, 80e9
+APPLIANCE_BYTES_PER_S, APPLIANCE_BYTES = 26800e9, 32000e9
 PORT_BYTES_PER_S, PORTS = 0.9e12, 16  # 7.2 Tb/s each
 
 COMPUTE_RATIO, MEMORY_RATIO = 0.90, 0.90

@@ -19,13 +19,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
-from ...config import scenario_from_config
-from ...core.fields import replace
-from ...core.units import GB
-from ...model.metrics import evaluate
-from ...model.networks.fabrics import PathEnergy
-from ...model.scenario import Scenario
-from .many import at_many
+from codesign.config import scenario_from_config
+from codesign.core import replace
+from codesign.evidence.validation import at_many
+from codesign.model import Scenario
+from codesign.model.metrics import evaluate
+from codesign.model.networks.fabrics import PathEnergy
 
 __all__ = ["System", "fastest_plans", "moved_kj", "plan_grid", "template", "timed_plans"]
 
@@ -63,9 +62,9 @@ class System:
 
 SYSTEMS = {
     "nvidia_baseline": System(STORE_BYTES, 55e9, 8, 450e9),  # a store behind PCIe Gen5; NVLink 4
-    "pfmm_2tb_only": System(2000 * GB, 900e9, 16, 900e9),  # one module; a port carries 7.2 Tb/s
-    "pfmm_4tb_only": System(4000 * GB, 900e9, 16, 900e9),
-    "pfmm_6tb_only": System(6000 * GB, 900e9, 16, 900e9),
+    "pfmm_2tb_only": System(2000e9, 900e9, 16, 900e9),  # one module; a port carries 7.2 Tb/s
+    "pfmm_4tb_only": System(4000e9, 900e9, 16, 900e9),
+    "pfmm_6tb_only": System(6000e9, 900e9, 16, 900e9),
 }
 
 
