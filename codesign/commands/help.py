@@ -164,7 +164,7 @@ COMMANDS = {
             ),
             (
                 "codesign optimize experiment=serve_llama31_405b",
-                "continuous batching: parallelism, batch and chunk under TTFT and TPOT limits",
+                "continuous batching: parallelism, batch and token budget under TTFT and TPOT limits",
             ),
             (
                 "codesign optimize experiment=serve_deepseek_v3",

@@ -24,10 +24,10 @@ SHORT = {  # plan fields in a design's line: abbreviation, and the value that go
     "device_count": ("devices ", None),
     "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ep": ("ep", 1.0), "virtual_stages": ("v", 1.0),
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
-    "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "token_budget": ("token_budget", None),
+    "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "token_budget": ("budget", None),
     "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0),
     "prefill_devices": ("prefill pool ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
-    "prefill_ep": ("ep", 1.0), "prefill_attention_dp": ("attention dp", 1.0), "prefill_token_budget": ("chunk ", 0.0),
+    "prefill_ep": ("ep", 1.0), "prefill_attention_dp": ("attention dp", 1.0), "prefill_token_budget": ("budget ", 0.0),
     "prefill_max_utilisation": ("load ", None),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
