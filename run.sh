@@ -171,10 +171,13 @@ quick() {
 # Tests of the model's formulas, which run once more with types checked at run time.
 typed='contracts/test_examples.py test_collectives.py test_collective_library.py test_fabrics.py test_kernels.py
 test_memory.py test_models.py test_topology.py test_workloads.py'
+# A worker's memory grows with what it traced, to 5 GB over all slow tests: each part has workers of its own.
 slow() {
     beside site
     passed=true
-    step pytest -n 2 --dist worksteal -m slow || passed=false
+    for part in 'contracts reference' 'test_[a-e]*.py' 'test_[f-m]*.py' 'test_[n-r]*.py' 'test_[s-z]*.py'; do
+        (cd tests && step pytest -n 2 --dist worksteal -m slow $part) || passed=false
+    done
     (cd tests && step pytest -n 2 -m 'not slow' --jaxtyping-packages=codesign,_lib,checked_types.check $typed) || passed=false
     both
 }

@@ -45,7 +45,7 @@ GROUPS = {
     ),
 }  # fmt: skip
 STANDARD = (  # pictures that many reports have, the most telling first
-    "time_against_cost", "model_against_paper", "time_breakdown", "capex_and_power", "closing", "elasticities",
+    "time_against_cost", "model_against_paper", "time_breakdown", "capex_and_power", "convergence", "elasticities",
     "memory_by_tier", "roofline",
 )  # fmt: skip
 

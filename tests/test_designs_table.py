@@ -62,7 +62,7 @@ def test_every_picture_of_a_run_states_what_it_shows(tmp_path, serving):
     from codesign.report import drawing, figures
 
     run = read_run(write_run(tmp_path / "run", serving))
-    for name in set(SENTENCES) - {"closing"}:
+    for name in set(SENTENCES) - {"convergence"}:
         with drawing.style():
             figure = found(getattr(figures, name)(run), name, run)
         told = figure._suptitle.get_text()  # pyright: ignore
@@ -84,6 +84,6 @@ def test_how_a_proof_closed_is_told_in_the_sense_of_its_goal(tmp_path, sense, hi
     )  # fmt: skip
     run = read_run(write_run(tmp_path / "run"))
     run = dataclasses.replace(run, summary=run.summary | {"certificate": proven.as_plain()})
-    told = SENTENCES["closing"](run)
+    told = SENTENCES["convergence"](run)
     assert all(part in told for part in goes), told
     assert f"{100 * abs(history[-1][1] / history[-1][2] - 1):.2g} % lie between them" in told

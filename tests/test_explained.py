@@ -63,7 +63,7 @@ def test_words_of_a_plan_are_those_of_the_frame():
     assert set(told) == {"tp", "dp", "sp"}
     assert told["tp"].startswith("plan.tp: ")
     every = {one.label for one in of_plan([f"var.{name}" for name in SHORT])}
-    assert len(every) >= len({short.strip() for short, _ in SHORT.values()} - {"pp", "ep", "chunk", "by tp"})
+    assert len(every) >= len({short.strip() for short, _ in SHORT.values()} - {"pp", "ep", "budget", "by tp"})
 
 
 @pytest.mark.parametrize(

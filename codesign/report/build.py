@@ -178,7 +178,7 @@ def _proof(run: RunFolder) -> Section:
         shown = proof.closing_chart(run)
     except MissingPart:
         return Section("Proof", proof.text(run), table=proof.table(run))
-    picture = Picture("closing", "Best design and bound over the time of the search", "closing", run)
+    picture = Picture("convergence", "Best design and bound over the time of the search", "convergence", run)
     return Section("Proof", proof.text(run), picture, proof.table(run), shown=shown)
 
 
@@ -337,6 +337,7 @@ SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Constants used", _constants),
 )
 FIGURES = (
-    "sharing", "closing", "certified_front", "time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power",
+    "sharing", "convergence", "certified_front",
+    "time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power",
     "elasticities", "roofline",
 )  # fmt: skip

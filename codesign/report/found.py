@@ -130,5 +130,5 @@ def _closing(run: RunFolder) -> str:
 
 SENTENCES = {
     "time_breakdown": _time, "time_against_cost": _cost, "roofline": _roofline, "memory_by_tier": _memory,
-    "capex_and_power": _money, "elasticities": _elasticities, "closing": _closing,
+    "capex_and_power": _money, "elasticities": _elasticities, "convergence": _closing,
 }  # fmt: skip

@@ -160,4 +160,4 @@ def closing_chart(run: RunFolder) -> Markup:
         for name, each in (("best", best), ("bound", bound))
     ]  # fmt: skip
     how = (charts.axis_kind(np.array(values)), f"{known.label} [{unit}]" if unit else known.label)
-    return interactive.chart("closing", charts.closing_plot, how, data)
+    return interactive.chart("convergence", charts.closing_plot, how, data)

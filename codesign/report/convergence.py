@@ -1,4 +1,4 @@
-"""A picture of how a proof closed its gap, for whoever cannot run the page's own."""
+"""Convergence of the optimality gap as a picture, for pages that cannot draw their own."""
 
 import math
 import textwrap
@@ -14,7 +14,7 @@ from .run_folder import RunFolder
 WIDE = 1.0  # of logarithms: names of all lines of a decade would lie upon each other
 
 
-def closing(run: RunFolder) -> Figure:
+def convergence(run: RunFolder) -> Figure:
     """Best design and bound over the time of the search.
 
     Raises:
