@@ -137,12 +137,15 @@ def mean_launched(link: str, launch_s: float) -> float:
 
 @functools.cache
 def one_launch_s() -> float:
-    """The launch time with which both averages are as far off, one above and one below: the least largest error."""
+    """The launch time with which both averages are as far off, one above and one below: the least largest error.
+
+    Zero where both are above what is printed without any: launches only slow the cluster down.
+    """
 
     def product(launch_s: float) -> float:
         return float(np.sum([np.log(mean_launched(link, launch_s) / value) for link, value in PAPER.items()]))
 
-    return float(brentq(product, 0.0, 2e-4, xtol=1e-8))
+    return float(brentq(product, 0.0, 2e-4, xtol=1e-8)) if product(0.0) < 0 else 0.0
 
 
 @functools.cache
