@@ -29,8 +29,8 @@ def page() -> str:
     options = {f"`{before.get(group, group)}={old}`": f"`{group}={new}`" for (group, old), new in names.OPTIONS.items()}
     columns = {**names.PARTS, **names.CLAIM_COLUMNS}
     sections: dict[str, Mapping[str, str]] = {
-        "Commands": {f"`codesign {old}`": f"`codesign {new}`" for old, new in names.COMMANDS.items()}
-        | {"`codesign compare along=`": "`codesign compare sweep=`", "`codesign calibrate --few`": "`--few-shot`"},
+        "Commands": _code(names.COMMANDS)
+        | {"`along=` of `compare`": "`sweep=`", "`--few` of `calibrate`": "`--few-shot`"},
         "Config groups and options": groups | options,
         "Fields of plans": _code(names.PLAN),
         "Metrics": _code(names.METRICS),

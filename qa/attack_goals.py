@@ -275,7 +275,7 @@ def _search(given: Family, objective: Objective, rng: np.random.Generator) -> tu
     """Most by `certified`; the least or most of one number; some numbers listed or counted."""
     names, kind = given.space.names, rng.uniform()
     if kind < 0.15 and (objective.limits or objective.floors) and len(names) > 1:
-        return Inverse(str(rng.choice(names)), most=bool(rng.uniform() < 0.3), proof=PROOF), {}
+        return Inverse(str(rng.choice(names)), maximise=bool(rng.uniform() < 0.3), proof=PROOF), {}
     if kind < 0.27 and len(names) > 1 and given.space.combinations < 20_000:
         name = str(rng.choice(names))
         variable = given.space.hardware[name]

@@ -42,7 +42,7 @@ Stored = tuple[dict, dict]
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return Pareto(("time_s", "capex_usd"), levels=4, between=3, block=32, pairs=96).run(PROBLEM, 0)
+    return Pareto(("time_s", "capex_usd"), levels=4, between=3, batch_size=32, convexity_samples=96).run(PROBLEM, 0)
 
 
 @pytest.fixture
@@ -248,10 +248,10 @@ def test_a_front_that_cannot_be_read_is_refused(stored: Stored):
 def test_a_limit_on_the_first_metric_holds_on_the_front():
     """Fastest first or cheapest first: the limit on what is dear is kept, and what is kept says so."""
     limited = dataclasses.replace(PROBLEM, objective=Objective("time_s", limits={"capex_usd": 48e6}))
-    trace = Pareto(("capex_usd", "time_s"), levels=2, between=0, block=32, pairs=96).run(limited, 0)
+    trace = Pareto(("capex_usd", "time_s"), levels=2, between=0, batch_size=32, convexity_samples=96).run(limited, 0)
     values = [one.values["capex_usd"] for one in trace.certificate.front.points]
     assert len(values) > 1
     assert max(values) <= 48e6 * (1 + 1e-6)
-    fastest = Pareto(("time_s", "capex_usd"), levels=2, between=0, block=32, pairs=96).run(limited, 0)
+    fastest = Pareto(("time_s", "capex_usd"), levels=2, between=0, batch_size=32, convexity_samples=96).run(limited, 0)
     first, last = (trace.certificate.front.points, fastest.certificate.front.points)
     assert min(p.values["time_s"] for p in first) == pytest.approx(min(p.values["time_s"] for p in last), rel=2e-3)

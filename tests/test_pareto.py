@@ -272,7 +272,7 @@ def test_front_of_a_study_is_priced_and_told():
     )
     problem = Problem(training(), space, Objective("time_s", limits={"capex_usd": 60e6}))
     told = []
-    search = Pareto(("time_s", "capex_usd"), levels=4, between=3, block=32, pairs=96)
+    search = Pareto(("time_s", "capex_usd"), levels=4, between=3, batch_size=32, convexity_samples=96)
     trace = search.run(problem, 0, lambda progress: told.append(progress))
     front = trace.certificate.front
     json.dumps(trace.certificate.as_plain(), allow_nan=False)

@@ -48,7 +48,7 @@ def test_a_chunk_of_its_own_is_the_pools_alone(two):
     for name in ("ttft_s", "tpot_s", "requests_per_s", "prefill_pool_utilisation"):
         assert own[name] == pytest.approx(same[name], rel=1e-6), name
     assert numbers(two, token_budget=2048.0)["ttft_s"] != pytest.approx(own["ttft_s"], rel=1e-3)
-    without = {"prefill_devices": 0.0, "chunk": 512.0}
+    without = {"prefill_devices": 0.0, "token_budget": 512.0}
     assert numbers(two, **without, prefill_token_budget=64.0) == numbers(two, **without)  # no pool, no chunk of it
 
 

@@ -69,7 +69,7 @@ def test_its_tail_is_no_worse_than_that_of_the_design_chosen_without_draws(trace
 def test_the_proof_over_draws_is_verified(trace, tmp_path):
     write_evidence(trace.evidence, tmp_path)
     certificate = derivation_of(*read_evidence(tmp_path))
-    cases = cases_of(PROBLEM, SEARCH.cases, SEARCH.how, SEARCH.tail, 0)
+    cases = cases_of(PROBLEM, SEARCH.cases, SEARCH.aggregate, SEARCH.tail, 0)
     asked = Asked(SEARCH.cases.with_room(PROBLEM.scenario), SPACE, PROBLEM.objective, GOAL, targets=(), cases=cases)
     answer = verify(asked, certificate.claim, certificate, 64, 0)
     assert answer.verified, answer.line

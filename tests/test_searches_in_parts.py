@@ -66,7 +66,7 @@ def two(**changed) -> Mix:
 
 MIXES = {
     "log_sum": {},
-    "relative": {"how": "worst", "relative": True},
+    "relative": {"aggregate": "worst", "relative": True},
 }
 
 

@@ -105,7 +105,8 @@ def check_study(study: Study) -> None:
         study.objective.check(metrics)
         known = metrics.flat()
         for key in ("minimise", "maximise", "objectives"):
-            for name in getattr(study.search, key, ()):
+            wanted: Any = getattr(study.search, key, ())
+            for name in () if isinstance(wanted, bool) else wanted:  # `search=inverse` says which way, not what
                 if name not in known:
                     raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")
 

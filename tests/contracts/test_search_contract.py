@@ -28,7 +28,7 @@ single                 A        A    A          A       A     A        A     A  
 grid                   B        B    N          R       R     B        B     B    B    B    B       B     S      B
 certified              P        P    I          R       R     P        P     P    P    P    P       B     S      S
 grid_then_proof        P        P    I          R       R     P        P     P    P    P    P       B     P      S
-whole                  P        P    I          R       R     P        R     P    P    P    P       B     S      S
+integer                P        P    I          R       R     P        R     P    P    P    P       B     S      S
 counted                P        P    I          R       R     P        R     P    P    P    P       B     S      S
 inverse                P        P    I          R       R     P        R     P    P    P    P       B     S      S
 robust                 P        P    I          R       I     P        P     P    P    P    P       B     S      S
