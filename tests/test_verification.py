@@ -275,6 +275,6 @@ def test_folders_without_a_proof_are_told_in_one_line(tmp_path, capsys):
     assert main(["verify", str(folder), "--attack", "-1"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
-    assert "the searches that keep one are certified, grid_then_proof, inverse, whole, pareto, mix" in lines[0]
+    assert "the searches that keep one are certified, grid_then_proof, inverse, integer, pareto, mix" in lines[0]
     assert "is not a folder" in lines[1]
     assert "--attack -1" in lines[2]
