@@ -1,4 +1,4 @@
-"""How many replicas meet an SLO in an hour: of one pool, or of each of two.
+"""Replica sizing: the fewest engines of one pool, or of each of two, that meet an SLO at a rate.
 
 With two pools the times to a first token follow from the prefill engines alone and those between tokens from the
 decoding ones (`workloads.pools_apart`: a queue, the way of a cache that is the same for any number, a decode engine's

@@ -55,7 +55,7 @@ class EngineGroup:
 
 
 def engines(found: Deployment) -> list[EngineGroup]:
-    """Of one kind, or the prefill pools and for decodes.
+    """Group the engines of a deployment: one group, or one for prefill and one for decode.
 
     Raises:
         ConfigError: tensor ranks that attention groups do not divide.

@@ -238,7 +238,7 @@ def _admit_value(item: Override, base: Any) -> str:
 
 
 def _current(item: Override, base: Any) -> Override:
-    """The same with the keys of this release, where an earlier one had others."""
+    """Rename keys of release 0.1 in an override to the keys of this release."""
     node, keys = base, item.key_or_group.split(".")
     if not mentions(item.key_or_group):
         return item

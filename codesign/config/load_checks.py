@@ -1,4 +1,4 @@
-"""What engines under load must keep, said in the words of the configuration: rates and SLOs."""
+"""Checks of arrival rates and SLOs, with messages that name configuration keys."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def _too_tight(scenario: Scenario, work: AbstractGoodputServing) -> str:
 
 
 def keeping(work: AbstractOpenServing, slo: SLO) -> AbstractOpenServing:
-    """The same requests and engines, at the most that meets an SLO."""
+    """The same requests and engines as a goodput workload: the largest rate that meets an SLO."""
     two = isinstance(work, AbstractPoolsUnderLoad)
     return (DisaggregatedGoodput if two else GoodputServing)(**_common(work), slo=slo)
 

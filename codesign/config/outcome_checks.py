@@ -1,4 +1,4 @@
-"""What a priced design must keep before it is shown: room in the prefill pool, used shares, finite numbers.
+"""Feasibility checks of a priced design: prefill memory, used shares, finite numbers.
 
 The decision is `objective.feasible`, as in every search.
 """
@@ -29,7 +29,7 @@ OWNERS = {"hbm": POOL.replace("prefill.cluster.", ""), "ddr": "cluster.host.memo
 
 
 def check_prefill_room(scenario: Scenario) -> None:
-    """What the prefill pool keeps must fit.
+    """Refuse a prefill pool whose weights and caches do not fit its memory.
 
     Raises:
         ConfigError: bytes missing, and the smallest degrees of the pool that would fit.

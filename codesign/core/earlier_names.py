@@ -262,7 +262,7 @@ def current_override(text: str) -> str:
 
 
 def mentions(text: str) -> bool:
-    """Whether a text has a word that was a name in release 0.1."""
+    """Return whether a text contains a name of release 0.1."""
     return _MENTIONED.search(text) is not None
 
 

@@ -41,7 +41,7 @@ def claim_of_none(found: Certificate, plans: int) -> str:
 
 
 def claim_of_whole(found: Certificate) -> str:
-    """Of `search=integer`, where a whole design was found."""
+    """Claim of `search=integer` about its best integer design."""
     if found.certified and found.gap is not None:
         return f"{CERTIFIED}within {percent(found.gap, LEAST)} of the bound on all designs, whole or not"
     return f"heuristic solution, no certificate: {found.reason}"

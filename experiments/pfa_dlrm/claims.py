@@ -251,7 +251,7 @@ def figures() -> dict[str, Any]:
                 told = word if kind == "fitted" else f"{word}, not fitted"
                 ends.append(Named(TABLES[-1], float(middle[-1]), told, colour))
         axes.axhline(1, color="0.4", linewidth=1)
-        axes.set(xscale="log", yscale="log", xlabel="tables", ylim=(0.6, 70))
+        axes.set(xscale="log", yscale="log", xlabel="tables", ylim=(0.6, 200))
         axes.set_title(f"batch {batch:,}")
         plain_ticks(axes, "x", TABLES)
         plain_ticks(axes, "y", (1, 2, 5, 10, 20, 50))

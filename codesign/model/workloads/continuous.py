@@ -163,7 +163,7 @@ class AbstractContinuousServing(AbstractServing):
         return self.with_host_s(self.device_s(done, decodes, layout), decodes)
 
     def device_s(self, done: Pass, decodes: Array, layout: Layout) -> Array:
-        """What the accelerator works in a step of so many sequences: kernels, drafting, sampling tokens."""
+        """Accelerator seconds of a step: kernels, drafting, token sampling."""
         return (done.busy_s + done.edge_s) * (1 + self.draft_ratio) + self.unlisted_s(decodes, layout)
 
     def host_s(self, decodes: Array) -> Array:
