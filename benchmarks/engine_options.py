@@ -1,17 +1,20 @@
-"""Options and choices that an engine's own parser accepts, read from its unpacked package without importing it.
+"""Options and choices that an engine's own parsers accept, read from its unpacked packages without importing them.
 
     pip download --no-deps --only-binary=:all: vllm==0.33.0 && unzip vllm-*.whl -d unpacked
-    python benchmarks/engine_options.py vllm 0.33.0 unpacked codesign/commands/engine_options/vllm.csv
+    python benchmarks/engine_options.py vllm 0.33.0 unpacked codesign/commands/engine_options/vllm.csv \\
+        --earlier 0.15.1=unpacked-0.15.1 0.6.6=unpacked-0.6.6
 
-One row an option: version, option, choices (divided by |, empty where any value goes) and file:line where it stands.
-`codesign export` writes nothing that is not in these files; `tests/test_export.py` holds that.
+One row an option: the last version that has it, option, choices (divided by |, empty where any value goes), file:line
+where it stands, how many words it takes (0 a flag, ? none or one, 1, + any number) and its effect on a prediction:
+`priced`, `none` or `not modelled`. The effect is written by hand, and kept for options that the file already has.
+`codesign export` writes nothing that the newest parser does not take; `codesign evaluate --from` knows every row.
 """
 
 import argparse
 import ast
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,14 +22,17 @@ FILES = {
     "vllm": (
         *("vllm/engine/arg_utils.py", "vllm/config/*.py", "vllm/model_executor/layers/quantization/__init__.py"),
         "vllm/distributed/kv_transfer/kv_connector/factory.py",
+        *("vllm/entrypoints/openai/cli_args.py", "vllm/entrypoints/*/cli_args.py", "vllm/entrypoints/cli/serve.py"),
+        *("vllm/scripts.py", "vllm_omni/entrypoints/cli/serve.py", "vllm_omni/engine/arg_utils.py"),
     ),
+    "vllm_bench": ("vllm/benchmarks/serve.py", "vllm/benchmarks/datasets.py", "vllm/benchmarks/datasets/datasets.py"),
     "sglang": ("sglang/srt/server_args.py", "sglang/srt/arg_groups/fields/*.py", "sglang/srt/arg_groups/choices.py"),
     "megatron": (
         *("megatron/training/arguments.py", "megatron/training/config/*.py"),
         *("megatron/core/transformer/transformer_config.py", "megatron/core/model_parallel_config.py"),
     ),
     "torchtitan": (
-        "torchtitan/config/configs.py",
+        *("torchtitan/config/configs.py", "torchtitan/config/job_config.py"),
         "torchtitan/distributed/activation_checkpoint.py",
         "torchtitan/models/*/config_registry.py",
     ),
@@ -35,8 +41,11 @@ SECTIONS = {"TrainingConfig": "training", "ParallelismConfig": "parallelism", "C
 TRANSFER = "--kv-transfer-config"  # of vLLM: JSON, or one key after a dot
 POLICY = "activation-checkpoint"  # of torchtitan: a subcommand, one a class of policies
 FACTORY = "ArgumentGroupFactory"  # of Megatron: one option a field of a dataclass
+FRONTEND = "FrontendArgs"  # ends the names of classes of vLLM's server: one option a field
+FLAGS = ("store_true", "store_false", "store_const", "count", "help", "argparse.BooleanOptionalAction")
+COLUMNS = ("version", "option", "choices", "at", "takes", "effect")
 
-Row = tuple[str, str, str]
+Row = tuple[str, str, str, str]
 
 
 @dataclass
@@ -82,6 +91,21 @@ def choices(node: ast.expr | None, sources: Sources) -> list[str]:
     return []
 
 
+def takes(annotation: ast.expr | None, keywords: Iterable[ast.keyword] = ()) -> str:
+    """How many words follow an option: as its `add_argument` says, else by the type of its field."""
+    keys = {key.arg: key.value for key in keywords}
+    action = keys.get("action")
+    if action is not None and (action.value if isinstance(action, ast.Constant) else ast.unparse(action)) in FLAGS:
+        return "0"
+    if "nargs" in keys:
+        count = getattr(keys["nargs"], "value", "+")
+        return "?" if count == "?" else "+"
+    words = {ast.unparse(node) for node in ast.walk(annotation)} if annotation is not None else set[str]()
+    if "bool" in words:
+        return "?" if "str" in words else "0"
+    return "+" if words & {"list", "List", "tuple", "set", "Sequence"} and "dict" not in words else "1"
+
+
 def of_type(annotation: ast.expr, sources: Sources) -> list[str]:
     """Choices of a field by its type; a type that is no literal allows any value."""
     if isinstance(annotation, ast.Subscript | ast.BinOp | ast.Name):
@@ -113,14 +137,22 @@ def added(sources: Sources) -> Iterator[Row]:
                 origin[ast.unparse(node.targets[0])] = ast.unparse(node.value)[len("get_kwargs(") : -1]
     for path, call in calls(sources, "add_argument"):
         found = [text for key in call.keywords if key.arg == "choices" for text in choices(key.value, sources)]
+        typed: ast.expr | None = None
         for part in (part for key in call.keywords if key.arg is None for part in ast.walk(key.value)):
             if isinstance(part, ast.Subscript) and ast.unparse(part.value) in origin:
                 wanted, name = origin[ast.unparse(part.value)], ast.literal_eval(part.slice)
                 of = fields(sources.classes[wanted][1]) if wanted in sources.classes else ()
-                found += [text for one, node in of if one == name for text in of_type(node.annotation, sources)]
+                typed = next((node.annotation for one, node in of if one == name), typed)
+        found += of_type(typed, sources) if typed is not None else []
         for option in call.args:
             if isinstance(option, ast.Constant) and str(option.value).startswith("-"):
-                yield str(option.value), "|".join(found), f"{path}:{call.lineno}"
+                words = takes(typed, call.keywords)
+                yield str(option.value), "|".join(found), f"{path}:{call.lineno}", words
+    for path, of in sources.classes.values():
+        for name, node in fields(of) if of.name.endswith(FRONTEND) else ():
+            option = "--" + name.replace("_", "-")
+            kinds = "|".join(of_type(node.annotation, sources))
+            yield option, kinds, f"{path}:{node.lineno}", takes(node.annotation)
 
 
 def annotated(sources: Sources) -> Iterator[Row]:
@@ -141,7 +173,7 @@ def annotated(sources: Sources) -> Iterator[Row]:
                 also = ast.literal_eval(keys["aliases"]) if "aliases" in keys else []
                 found = choices(keys["choices"], sources) if "choices" in keys else of_type(kind, sources)
                 for option in (named, *also):
-                    yield option, "|".join(found), f"{path}:{node.lineno}"
+                    yield option, "|".join(found), f"{path}:{node.lineno}", takes(kind)
 
 
 def generated(sources: Sources) -> Iterator[Row]:
@@ -179,7 +211,7 @@ def _generated(name: str, node: ast.AnnAssign, path: str, sources: Sources) -> I
     names = choices(said["arg_names"], sources) if "arg_names" in said else names
     found = choices(said["choices"], sources) if "choices" in said else of_type(node.annotation, sources)
     for text in names:
-        yield text, "|".join(found), f"{path}:{node.lineno}"
+        yield text, "|".join(found), f"{path}:{node.lineno}", takes(node.annotation, [])
 
 
 def _argparse_meta(metadata: ast.expr | None) -> dict[str, ast.expr]:
@@ -195,26 +227,31 @@ def _argparse_meta(metadata: ast.expr | None) -> dict[str, ast.expr]:
 
 def dotted(sources: Sources) -> Iterator[Row]:
     """torchtitan: `--section.field`, for a boolean also its negation; a policy of recomputation is a subcommand."""
-    for name, section in SECTIONS.items():
+    job = sources.classes.get("JobConfig")  # before 0.3: one class that has a field for each section
+    sections = {ast.unparse(node.annotation): name for name, node in fields(job[1])} if job else SECTIONS
+    for name, section in sections.items():
         path, of = sources.classes[name]
         for one, node in fields(of):
             where = f"{path}:{node.lineno}"
-            yield f"--{section}.{one}", "|".join(of_type(node.annotation, sources)), where
+            yield f"--{section}.{one}", "|".join(of_type(node.annotation, sources)), where, takes(node.annotation)
             if ast.unparse(node.annotation) == "bool":
-                yield f"--{section}.no-{one.replace('_', '-')}", "", where
+                yield f"--{section}.no-{one.replace('_', '-')}", "", where, "0"
+    if job:
+        return
     recipes = [path for path in sources.trees if path.endswith("config_registry.py")]
     named = [name for path in recipes for of in sources.trees[path].body for name in _recipe(of)]
-    yield "--module", "|".join(Path(path).parent.name for path in recipes), "torchtitan/models"
+    yield "--module", "|".join(Path(path).parent.name for path in recipes), "torchtitan/models", "1"
     yield (
         "--config",
         "|".join(named),
         "torchtitan/models/*/config_registry.py",
+        "1",
     )
     policies = sources.named["ActivationCheckpointingConfig"]
     for _, call in calls(sources, "subcommand"):
         if call.lineno >= policies.lineno:
             path = "torchtitan/distributed/activation_checkpoint.py"
-            yield f"{POLICY}:{ast.literal_eval(call.args[0])}", "", f"{path}:{call.lineno}"
+            yield f"{POLICY}:{ast.literal_eval(call.args[0])}", "", f"{path}:{call.lineno}", "0"
 
 
 def _recipe(node: ast.stmt) -> list[str]:
@@ -226,16 +263,21 @@ def _recipe(node: ast.stmt) -> list[str]:
 
 def transferred(sources: Sources) -> Iterator[Row]:
     """vLLM: keys of `--kv-transfer-config`, and the connectors that are registered."""
+    if "KVTransferConfig" not in sources.classes:
+        return
     path, of = sources.classes["KVTransferConfig"]
     for name, node in fields(of):
-        yield f"{TRANSFER}.{name}", "|".join(dict.fromkeys(of_type(node.annotation, sources))), f"{path}:{node.lineno}"
+        kinds = "|".join(dict.fromkeys(of_type(node.annotation, sources)))
+        yield f"{TRANSFER}.{name}", kinds, f"{path}:{node.lineno}", "1"
     known = [(path, call) for path, call in calls(sources, "register_connector")]
     names = [ast.literal_eval(call.args[0]) for _, call in known]
-    yield f"{TRANSFER}.kv_connector", "|".join(names), f"{known[0][0]}:{known[0][1].lineno}"
+    if known:
+        yield f"{TRANSFER}.kv_connector", "|".join(names), f"{known[0][0]}:{known[0][1].lineno}", "1"
 
 
 READERS = {
     "vllm": (added, transferred),
+    "vllm_bench": (added,),
     "sglang": (added, annotated),
     "megatron": (added, generated),
     "torchtitan": (dotted,),
@@ -249,15 +291,29 @@ def main() -> int:
     options.add_argument("version")
     options.add_argument("unpacked", type=Path)
     options.add_argument("out", type=Path)
+    options.add_argument("--earlier", nargs="*", default=[], metavar="VERSION=DIR", help="newer ones first")
     asked = options.parse_args()
-    sources = read(asked.unpacked, FILES[asked.target])
-    rows = {row[0]: row for reader in READERS[asked.target] for row in reader(sources)}
+    effects = {row["option"]: row.get("effect", "") for row in _rows(asked.out)}
+    releases = [(asked.version, asked.unpacked), *(one.split("=", 1) for one in asked.earlier)]
+    rows = dict[str, tuple[str, Row]]()
+    for version, folder in releases:
+        sources = read(Path(folder), FILES[asked.target])
+        for row in (row for reader in READERS[asked.target] for row in reader(sources)):
+            if rows.get(row[0], (version,))[0] == version:
+                rows[row[0]] = version, row
     with asked.out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("version", "option", "choices", "at"))
-        writer.writerows((asked.version, *rows[option]) for option in sorted(rows))
+        writer.writerow(COLUMNS)
+        writer.writerows((rows[one][0], *rows[one][1], effects.get(one, "")) for one in sorted(rows))
     print(f"{len(rows)} options -> {asked.out}")
     return 0
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
 """Float64 on the CPU, a compile cache shared by all workers, run-time checked shapes, repeatable examples."""
 
 import contextlib
+import ctypes
 import gc
 import os
+import sys
+from collections import OrderedDict
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,21 +38,29 @@ hypothesis.settings.load_profile("codesign")
 OF_EXPERIMENTS = {"test_conf.py", "test_staging.py", "test_proofs.py"}
 
 
+@cache
+def experiments() -> frozenset[str]:
+    """Names of the experiments."""
+    return frozenset(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
+
+
+def experiment_of(item: pytest.Item) -> str:
+    """The experiment that a test is of; what is sorted behind all names where it is of none."""
+    told = getattr(item, "callspec", None) if item.path.name in OF_EXPERIMENTS else None
+    name = told.id.removeprefix("experiment=") if told else ""
+    return name if name in experiments() else "~"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one experiment come first and follow each other: its model is traced once and kept for the next."""
-    names = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}
-
-    def experiment(item: pytest.Item) -> str:
-        told = getattr(item, "callspec", None) if item.path.name in OF_EXPERIMENTS else None
-        name = told.id.removeprefix("experiment=") if told else ""
-        return name if name in names else "~"  # after all names
-
-    items.sort(key=experiment)
+    items.sort(key=experiment_of)
 
 
-MAX_RESIDENT, MARGIN = 3 * 2**29, 2**28
-"""Bytes of a worker above which it lets go of traced and compiled programs between two files (1.5 GiB), and how much it
-may grow after that before it does so again: memory in pieces does not go back to the system."""
+HOLDERS = ("codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search")
+"""Rooms whose modules keep the last programs that they made."""
+MAX_RESIDENT, MARGIN = 2**30, 2**27
+"""Bytes of a worker above which it lets go of traced and compiled programs (1 GiB), and how much it may grow after that
+before it does so again: some memory does not go back to the system."""
 allowed = [MAX_RESIDENT]
 
 
@@ -59,12 +71,30 @@ def resident_bytes() -> int:
     return 0
 
 
+def let_go() -> None:
+    """Free programs, those of JAX and our own, and give the memory back; compiled ones stay on disk."""
+    jax.clear_caches()
+    for name, module in [*sys.modules.items()]:
+        if name.startswith(HOLDERS):
+            for kept in vars(module).values():
+                if isinstance(kept, OrderedDict):
+                    kept.clear()
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(OSError, AttributeError):  # of glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def subject(item: pytest.Item) -> tuple[Path, str]:
+    """Key of tests that share compiled programs: their file and, of a few files, their experiment."""
+    return item.path, experiment_of(item)
+
+
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Free programs between two files; compiled ones stay on disk."""
-    if (nextitem is None or nextitem.path != item.path) and resident_bytes() > allowed[0]:
-        jax.clear_caches()
-        gc.collect()
-        gc.freeze()
+    """Free programs between two subjects where they take much."""
+    if (nextitem is None or subject(nextitem) != subject(item)) and resident_bytes() > allowed[0]:
+        let_go()
         allowed[0] = max(MAX_RESIDENT, resident_bytes() + MARGIN)
 
 

@@ -72,4 +72,4 @@ def filled(block: Block) -> Block:
 
 def is_pattern(block: Block) -> bool:
     """Whether a command of a table stands for many: it has words in capitals or brackets that a reader fills in."""
-    return bool(re.search(r"\[[A-Z]|\b(RUN|DIR|NAME|FAMILY|GROUP)\b", block.text))
+    return bool(re.search(r"\[[A-Z]|\b(RUN|DIR|NAME|FAMILY|GROUP|HOST|URL)\b", block.text))

@@ -73,6 +73,7 @@ def test_settling_mends_even_an_untrained_guess():
     assert (table == answer.row).all(axis=1).any()
 
 
+@pytest.mark.slow
 def test_file_keeps_everything(tmp_path):
     given, path = problem(), tmp_path / "made_up.npz"
     guesser = untrained(given)
@@ -157,6 +158,7 @@ def test_a_network_says_which_studies_it_does_not_fit():
         Amortised("nowhere.npz").refuse(given)
 
 
+@pytest.mark.slow
 def test_slope_of_the_training_loss_against_differences():
     given = problem()
     family = StudyFamily("made_up", (), ({"workload.global_batch": 1024.0},), {}, {}, {"time_s": (5.0, 9.0, False)})

@@ -45,6 +45,7 @@ def test_any_class_is_wider_than_one():
     assert widths[0] > max(widths[1:]) > min(widths[1:]) > 0
 
 
+@pytest.mark.slow
 def test_a_relative_of_a_measured_chip_keeps_its_classes(chips):
     cluster = chip("h100_nvl")
     assert regime(cluster, "gemm", "fp8") == RELATIVE
@@ -125,7 +126,8 @@ def test_each_has_a_price_by_the_hour_and_can_be_chosen():
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("h100", "'h100_sxm', 'h100_nvl' or 'h100_pcie'"), ("tpu", "'tpu7x', 'tpu_v5p' or 'tpu_v6e'"),
+        ("h100", "'h100_sxm', 'h100_nvl' or 'h100_pcie'"),
+        ("tpu", "'tpu7x', 'tpu_8i', 'tpu_8t', 'tpu_v5p' or 'tpu_v6e'"),
         ("ironwood", "'tpu7x'"), ("trn2", "'trainium2'"), ("gaudi", "'gaudi3'"),
     ],
 )  # fmt: skip

@@ -230,6 +230,7 @@ class TestQuantised:
         assert float(quantised(values, 8, 64)[0, 64]) == pytest.approx(1.0)
         assert float(quantised(values, 8, 128)[0, 64]) == 0.0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("size", [2, 8])
     def test_a_ring_errs_more_by_the_predicted_factor(self, size):
         """Independent partial sums, as the derivation assumes."""
@@ -237,6 +238,7 @@ class TestQuantised:
         ring, network = (normalised_error(f(parts, 8, 16), parts) for f in (ring_sum, in_network_sum))
         assert float(ring / network) == pytest.approx(float(requantisation(jnp.asarray(float(size)))), rel=0.06)
 
+    @pytest.mark.slow
     def test_sums_are_exact_with_many_bits(self):
         parts = jax.random.normal(jax.random.key(1), (6, 3, 100))
         for function in (ring_sum, in_network_sum):

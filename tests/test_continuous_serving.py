@@ -1,6 +1,5 @@
 """Continuous batching: shares of steps by hand, times put together from them, and the simulation beside them."""
 
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -9,13 +8,14 @@ import numpy as np
 import pytest
 from builders import cluster, gpt3
 
-from codesign.config import check_plan
+from codesign.config import check_plan, scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate
 from codesign.model.metrics.step_times import tabulated_steps
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ContinuousServing, LatentAttention, MixtureOfExperts, Plan
 from codesign.model.workloads.steady_state import chunks, length_nodes, steady_state
+from codesign.simulation.serving import Engine, Requests, simulate_closed
 from codesign.study.feasible_plans import Rules
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
@@ -148,10 +148,6 @@ def test_replicas_that_share_experts_step_together():
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (
-            Plan(tp=16.0, micro_batch=64.0, token_budget=128.0),
-            ["prefill is overloaded", "256 prompt tokens", "2 times as many", "plan.token_budget of"],
-        ),
         (Plan(tp=8.0, pp=2.0, micro_batch=1.0), ["plan.micro_batch = 1", "pp 2", "at least 2"]),
         (Plan(tp=8.0, attention_dp=3.0, micro_batch=16.0), ["plan.attention_dp = 3", "plan.tp = 8"]),
     ],
@@ -163,15 +159,67 @@ def test_plans_that_cannot_be_served(plan, words):
     assert "\n" not in str(error.value)
 
 
-def test_the_advice_is_followed_by_a_legal_plan():
-    tight = Plan(tp=16.0, micro_batch=64.0, token_budget=128.0)
-    with pytest.raises(ConfigError) as error:
-        check_plan(scenario(tight))
-    chunk, batch = (
-        float(str(error.value).split(key)[1].split()[0]) for key in ("plan.token_budget of ", "plan.micro_batch of ")
+def heavy(clients: float) -> tuple[Scenario, dict[str, float]]:
+    """Prompts of 8 steps, answers of 24: from 3 clients on, prompts ask for more than steps take."""
+    plan = Plan(tp=16.0, micro_batch=clients, token_budget=1024.0)
+    design = scenario(plan, input_tokens=8192.0, output_tokens=25.0)
+    return design, {name: float(value) for name, value in evaluate(design).flat().items()}
+
+
+def test_clients_wait_where_prompts_ask_for_more_than_steps_take():
+    """Every step is full, so that more clients wait longer, and nothing else changes."""
+    (_, few), (_, many) = heavy(16.0), heavy(64.0)
+    assert few["tpot_s"] == pytest.approx(many["tpot_s"], rel=1e-12)
+    assert few["tokens_per_s"] == pytest.approx(many["tokens_per_s"], rel=1e-12)
+    for clients, found in ((16.0, few), (64.0, many)):
+        assert found["hybrid_step_share"] == pytest.approx(1.0, abs=1e-5)
+        assert found["concurrency"] == pytest.approx(clients, rel=1e-5)  # Little's law
+        assert found["e2e_s"] == pytest.approx(clients * 8 * found["tpot_s"], rel=1e-5)  # all prompts, one by one
+
+
+def test_one_client_meets_nobody_however_long_its_prompts_are():
+    plan = Plan(tp=16.0, micro_batch=1.0, token_budget=1024.0)
+    design = scenario(plan, input_tokens=8192.0, output_tokens=5.0)
+    steps, found = tabulated_steps(design), evaluate(design).flat()
+    plain = steps.linear_s(1, 0) + steps.context_s(1) * (8192 + 0.5 * 5)
+    assert float(found["tpot_s"]) == pytest.approx(float(plain), rel=5e-3)
+    assert float(found["ttft_s"]) > 8 * float(plain)
+
+
+@pytest.mark.slow
+def test_a_model_that_was_trained_is_served_as_any_other_where_clients_wait():
+    """A workload that hands everything to another one lays out the same steps, in times, traffic and memory."""
+    job = ("model=llama31_8b", "accelerator=h200", "framework=vllm", "cluster.device_count=8", "plan=serving_node",
+           "plan.tp=1", "plan.micro_batch=64", "workload.input_tokens=8192", "workload.output_tokens=25")  # fmt: skip
+    one, other = (
+        evaluate(scenario_from_config(f"workload={name}", *job)).flat() for name in ("continuous", "served_run")
     )
-    check_plan(scenario(dataclasses.replace(tight, token_budget=chunk)))
-    check_plan(scenario(dataclasses.replace(tight, micro_batch=batch)))
+    assert float(one["hybrid_step_share"]) > 0.999
+    for name in one:
+        assert float(other[name]) == pytest.approx(float(one[name]), rel=1e-12), name
+
+
+@pytest.mark.parametrize("clients", [4, 16, 64])
+def test_the_simulation_of_heavy_prompts_waits_as_long(clients):
+    design, found = heavy(float(clients))
+    requests = Requests(np.full(30 * clients, 8192), np.full(30 * clients, 25))
+    seen = simulate_closed(Engine(tabulated_steps(design), budget=1024), requests, clients)
+    assert seen.tpot_s.mean() == pytest.approx(found["tpot_s"], rel=0.06)
+    assert seen.ttft_s.mean() + 24 * seen.tpot_s.mean() == pytest.approx(found["e2e_s"], rel=0.06)
+
+
+def test_the_advice_is_followed_by_a_legal_plan():
+    """Prompts beside decodes of a deployment with pools are sized for what comes: there they must keep up."""
+    job = ("workload=disaggregated", "prefill=same", "plan.prefill_devices=0", "plan=serving_node", "plan.tp=8",
+           "cluster.device_count=64", "model=llama31_70b")  # fmt: skip
+    tight = ("plan.micro_batch=512", "plan.token_budget=64")
+    with pytest.raises(ConfigError, match="prefill is overloaded: 2,052 prompt tokens") as error:
+        check_plan(scenario_from_config(*job, *tight))
+    chunk, batch = (
+        int(str(error.value).split(key)[1].split()[0]) for key in ("plan.token_budget of ", "plan.micro_batch of ")
+    )
+    check_plan(scenario_from_config(*job, tight[0], f"plan.token_budget={chunk}"))
+    check_plan(scenario_from_config(*job, f"plan.micro_batch={batch}", tight[1]))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from codesign.commands.export import TARGETS, exported
 from codesign.commands.export_command import known_options
 from codesign.commands.export_plan import SERVERS, TRAINERS, deployment, published, unsaid
 from codesign.commands.export_torchtitan import RECIPES
-from codesign.commands.launch_command import read_launch, with_launch
+from codesign.commands.launch import read_launch, with_launch
 from codesign.core.errors import ConfigError
 from codesign.core.resources import conf_dir
 
@@ -75,7 +75,9 @@ def switches(words: list[str]) -> dict[str, list[str]]:
 def check_switches(files: dict[str, str], target: str) -> None:
     """Every option, those in comments too, and every value that has choices."""
     known = known_options(target)
-    for text in files.values():
+    for name, text in files.items():
+        if name == "benchmark.sh":
+            continue
         launched = re.sub(r"torchrun [^\n]*", "", text)
         for option in set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", launched)):
             assert option in known, option
@@ -150,7 +152,9 @@ def test_manifests_hold_the_same_switches(served):
 
 def test_what_has_no_parser_says_so_first(served):
     for run in served:
-        for text in exported(run, "trtllm").values():
+        files = exported(run, "trtllm")
+        assert files.pop("benchmark.sh").startswith("# switches as the parser of vllm")
+        for text in files.values():
             assert text.startswith("# not checked")
 
 
@@ -241,7 +245,7 @@ def test_a_training_plan_by_hand(tmp_path):
     [
         ("vllm", TRAINING, DENSE, {}, "megatron, torchtitan can run it"),
         ("k8s", TRAINING, DENSE, {}, "megatron, torchtitan can run it"),
-        ("megatron", SERVING, DENSE, {}, "vllm, sglang, trtllm, k8s can run it"),
+        ("megatron", SERVING, DENSE, {}, "vllm, sglang, trtllm, k8s, lws, dynamo, llm-d can run it"),
         ("vllm", SERVING, DENSE, {"attention_dp": 8}, "--to sglang"),
         ("sglang", SERVING, DENSE, {"cp": 2}, "--to vllm"),
         ("trtllm", SERVING, SPARSE, {"attention_dp": 2}, "over all ranks of an engine or over none"),
@@ -313,7 +317,7 @@ def test_files_are_written_where_asked(tmp_path, capsys):
     run = run_of(tmp_path / "run", SERVING, DENSE, {})
     assert main(["export", str(run), "--to", "trtllm", "--out", str(tmp_path / "out")]) == 0
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert [path.name for path in written] == ["trtllm.sh", "trtllm.yaml"]
+    assert [path.name for path in written] == ["trtllm.sh", "trtllm.yaml", "benchmark.sh"]
     assert all(path.is_file() for path in written)
 
 
@@ -368,7 +372,7 @@ def test_what_is_exported_is_read_back(tmp_path, engine, model, plan):
     (words,) = commands(exported(run, engine)[f"{engine}.sh"])
     found = dict(text.split("=", 1) for text in read_launch(shlex.join(words)).overrides)
     assert found["model"] == model["name"]
-    assert found["workload"] == "continuous_fp8"
+    assert (found["workload"], found["workload.precision.kv_cache"]) == ("continuous", "fp8")
     assert {key: float(found[f"plan.{key}"]) for key in plan} == plan
     devices = plan["tp"] * plan.get("pp", 1) * plan.get("ep", 1)
     assert float(found["cluster.device_count"]) == devices
@@ -377,8 +381,8 @@ def test_what_is_exported_is_read_back(tmp_path, engine, model, plan):
 @pytest.mark.parametrize(
     ("words", "weights"),
     [
-        ("vllm serve deepseek-ai/DeepSeek-V3 -tp 8", "fp8"),
-        ("python -m sglang.launch_server --model-path moonshotai/Kimi-K2-Instruct --tp 16", "fp8"),
+        ("vllm serve deepseek-ai/DeepSeek-V3 -tp 8", "checkpoint"),
+        ("python -m sglang.launch_server --model-path moonshotai/Kimi-K2-Instruct --tp 16", "checkpoint"),
         ("vllm serve Qwen/Qwen3-32B -tp 8", None),
     ],
 )
@@ -386,8 +390,8 @@ def test_weights_are_in_the_format_of_the_published_checkpoint(words, weights):
     """An engine that is told nothing serves DeepSeek-V3 as it is published; in two bytes it would fit no node."""
     found = read_launch(words)
     told = dict(text.split("=", 1) for text in found.overrides)
-    assert told.get("workload.precision.weights") == weights
-    assert any("published checkpoint is in fp8" in line for line in found.left) == (weights == "fp8")
+    assert told.get("precision") == weights
+    assert any("published checkpoint is in fp8_block" in line for line in found.left) == (weights == "checkpoint")
 
 
 def test_names_of_an_option_are_one():
@@ -399,16 +403,17 @@ def test_names_of_an_option_are_one():
     assert short == long
     begun = read_launch("python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --mem-fraction 0.9")
     assert "plan.tp=4" in begun.overrides
-    assert "left aside: --mem-fraction 0.9" in begun.left
+    assert begun.memory.utilisation == 0.9
     assert "cluster.device_count=8" in short.overrides
-    assert "workload.precision.weights=bf16" in short.overrides
+    assert not any(text.startswith("precision=") for text in short.overrides)
 
 
 def test_what_is_left_aside_is_said():
-    text = "vllm serve meta-llama/Llama-3.1-8B-Instruct --gpu-memory-utilization 0.9 --max-model-len 4096 -tp 2"
+    text = "vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-eplb --port 80 --max-model-len 4096 -tp 2"
     found, lines = with_launch(text, ["plan.tp=4", "accelerator=h200"])
     told = " ".join(lines)
-    assert "left aside: --gpu-memory-utilization 0.9" in told
+    assert "not modelled: --enable-eplb" in told
+    assert "--port" not in told
     assert "--max-model-len is a bound" in told
     assert "plan.tp=2" not in found
     assert found[-2:] == ("plan.tp=4", "accelerator=h200")
@@ -418,7 +423,7 @@ def test_what_is_left_aside_is_said():
     ("text", "said"),
     [
         ("vllm serve Qwen/Qwen3-32B --tensor-paralel-size 8", "did you mean '--tensor-parallel-size'"),
-        ("vllm serve Qwen/Qwen3-32 -tp 8", "did you mean 'Qwen/Qwen3-32B'"),
+        ("vllm serve Qwen/Qwen3-32 -tp 8", "of its family: Qwen/Qwen3-32B"),
         ("vllm serve Qwen/Qwen3-32B -tp eight", "no whole number"),
         ("vllm serve Qwen/Qwen3-32B --kv-cache-dtype fp9", "did you mean 'fp8'"),
         ("vllm serve 'Qwen", "cannot be read as words of a shell"),
@@ -446,7 +451,7 @@ def test_options_are_read_from_sources_without_importing_them(tmp_path):
         "vllm/distributed/kv_transfer/kv_connector/factory.py": 'Factory.register_connector("Own", "a", "b")\n',
         "sglang/srt/arg_groups/choices.py": 'KINDS = ["fp8", "fp4"]\n',
         "sglang/srt/arg_groups/fields/model.py": (
-            'class Model:\n    tp_size: A[int, Arg(help="x", aliases=["--tensor"])] = 1\n'
+            'class LaunchedModel:\n    tp_size: A[int, Arg(help="x", aliases=["--tensor"])] = 1\n'
             "    kind: A[Optional[str], Arg(choices=KINDS)] = None\n    own: A[int, Arg(no_cli=True)] = 0\n"
         ),
     }

@@ -148,6 +148,7 @@ def test_a_plan_at_its_load_is_near_the_simulation(prompt: int, chunk: int):
     """The closed form of constants of the plan, at nearly the rate at which its steps are as full as it says."""
     scenario = scenario_from_config(
         "calibration=h100_sxm_roofline", "workload=disaggregated", "prefill=same", "plan=serving_node",
+        "framework=none",
         "model=llama31_8b", f"workload.input_tokens={prompt}", "workload.input_cv=0.4", "workload.output_tokens=64",
         "plan.tp=2", "plan.prefill_tp=2", "plan.prefill_devices=2", "plan.prefill_max_utilisation=0.6",
         "plan.micro_batch=512",

@@ -55,7 +55,14 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
         {"solve"},
         {"__init__"},
     ],
-    "evidence": [{"measurements"}, {"calibration"}, {"validation"}, {"reproduction"}, {"__init__"}],
+    "evidence": [
+        {"measurements"},
+        {"importers", "observing"},
+        {"calibration"},
+        {"validation"},
+        {"reproduction"},
+        {"__init__"},
+    ],
     "commands": [{"lazy_import", "parser"}, {"evidence_commands"}, {"cli"}, {"__init__"}],
 }
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
@@ -165,6 +172,18 @@ def test_a_default_run_waits_for_no_graphs_and_no_programmes():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.slow
+def test_no_default_is_rounded_before_double_precision_is_set():
+    """A component that is the default of a field would be made at import, in single precision."""
+    code = (
+        "import jax, codesign.commands.optimize;"
+        "from codesign.config.construct import targets; targets();"
+        "print([float(number) for number in jax.live_arrays() if float(number)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "experiments", "qa", "tests"])

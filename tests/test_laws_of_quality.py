@@ -124,6 +124,7 @@ def test_outside_its_range_a_law_refuses_unless_it_is_asked(cls):
     assert float(asked.metrics(large)["loss_beyond"]) > 100
 
 
+@pytest.mark.slow
 def test_a_configured_run_is_refused_outside_in_one_line():
     from codesign.config import check_memory
 

@@ -2,7 +2,9 @@
 
 import pytest
 
+from codesign.commands.accelerator_table import show_accelerators
 from codesign.commands.cli import main
+from codesign.core.errors import ConfigError
 from codesign.core.units import unit_of
 from codesign.report.meanings import meaning
 
@@ -73,3 +75,16 @@ def test_meanings_are_of_metrics_with_units():
     assert meaning("breakdown_s.tp").startswith("tensor-parallel comm.: part of the time")
     assert meaning("nothing_known") == ""
     assert unit_of("tpot_s") == "s"
+
+
+def test_accelerators_stand_side_by_side_with_their_standing(capsys):
+    show_accelerators(["announced"])
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert {"rubin", "mi455x", "tpu_8i", "groq_3_lpu", "ascend_950dt"} <= set(rows)
+    assert "500 MB" in rows["groq_3_lpu"]
+    assert "432 GiB" in rows["mi455x"]
+    assert "h100_sxm" not in rows
+    show_accelerators(["h100_sxm"])
+    assert "measured" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="nothing has nonsense"):
+        show_accelerators(["nonsense"])

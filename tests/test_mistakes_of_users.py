@@ -92,7 +92,7 @@ ARCHITECT_AGAIN = (
     "optimize accelerator=b200 model=llama31_405b workload=serving_fp8 tpot_s=50ms",
     "optimize accelerator b200",
     "optimize --accelerator=b200",
-    "optimize accelerator=b200 model=meta-llama/Llama-3.1-405B",
+    "optimize accelerator=b200 model=meta-llama/Llama-3.1-406B",
     "optimize accelerator=b200 accelerator=h200,b200",
     "optimize accelerator=b200 model=llama31_405b workload=serving_fp8 search=certified search.seconds=0",
     "optimize accelerator=b200 model=llama31_405b workload=serving_fp8 search=certified search.gap=0",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from builders import cluster
+from tiers import mostly_slow
 
 from codesign.config import build
 from codesign.model.metrics import evaluate, priced_ops
@@ -42,6 +43,67 @@ FILES = sorted(  # of published transformers
 # Published totals in billions (reports and model cards; [narayanan2021] and [korthikanti2022] for Megatron's).
 PUBLISHED = {
     "deepseek_r1": 671,
+    "deepseek_v4_flash": 284,
+    "deepseek_v4_pro": 1573,
+    "gemma4_26b_a4b": 25.8,
+    "glm_52": 743.4,
+    "kimi_k3": 2780,
+    "mimo_7b": 7.62,
+    "mimo_v2_flash": 309,
+    "minimax_m3": 427,
+    "nemotron_3_nano_30b_a3b": 31.6,
+    "nemotron_super_49b": 49.87,
+    "qwen35_122b_a10b": 122.6,
+    "qwen35_27b": 27.36,
+    "qwen35_35b_a3b": 35.1,
+    "qwen3_0_6b": 0.596,
+    "qwen3_1_7b": 1.72,
+    "qwen3_vl_235b_a22b": 235.7,
+    "qwen3_vl_2b": 2.13,
+    "qwen3_vl_32b": 33.36,
+    "step_37_flash": 196,
+    "dots3_note": 280,
+    "ernie_45_21b_a3b": 21.8,
+    "ernie_45_300b_a47b": 300,
+    "gemma4_12b": 11.95,
+    "gemma4_31b": 31.27,
+    "gemma4_e2b": 4.82,
+    "gemma4_e4b": 7.69,
+    "hunyuan_a13b": 80.4,
+    "hy3": 295,
+    "kimi_linear_48b_a3b": 49.1,
+    "laguna_m1": 225,
+    "laguna_s21": 118,
+    "laguna_xs2": 33.4,
+    "lfm25_1_2b": 1.17,
+    "lfm25_350m": 0.3545,
+    "lfm25_8b_a1b": 8.47,
+    "ling_3_flash": 124,
+    "llama32_1b": 1.24,
+    "llama32_3b": 3.21,
+    "mellum2_12b_a2_5b": 12.15,
+    "mimo_v25_pro": 1020,
+    "minicpm5_1b": 1.08,
+    "ministral_3_14b": 13.95,
+    "ministral_3_8b": 8.92,
+    "mistral_large_3_675b": 673,
+    "mistral_medium_35_128b": 127.7,
+    "mistral_small_4_119b": 119,
+    "nemotron_3_nano_4b": 3.97,
+    "nemotron_3_super_120b_a12b": 120.67,
+    "nemotron_3_ultra_550b_a55b": 550,
+    "nemotron_nano_9b_v2": 8.89,
+    "phi_4_mini": 3.84,
+    "qwen25_32b": 32.76,
+    "qwen35_0_8b": 0.853,
+    "qwen35_2b": 2.21,
+    "qwen35_4b": 4.54,
+    "qwen35_9b": 9.41,
+    "qwen38_2400b_a95b": 2420,
+    "qwen3_4b": 4.02,
+    "qwen3_coder_480b_a35b": 480,
+    "seed_oss_36b": 36.15,
+    "trinity_large_400b_a13b": 398,
     "deepseek_v32": 671,
     "glm_45": 355,
     "glm_45_air": 106,
@@ -80,6 +142,19 @@ PUBLISHED = {
     "mixtral_8x7b": 46.7,
     "qwen3_235b_a22b": 235,
     "qwen3_32b": 32.8,
+    "codellama_34b": 33.74,
+    "glm_5": 744,
+    "kimi_k25": 1026,  # the language model, as kimi_k2
+    "minimax_m25": 230,
+    "mistral_7b": 7.24,
+    "mistral_7b_v01": 7.24,
+    "mistral_nemo_12b": 12.25,
+    "qwen25_72b": 72.7,
+    "qwen25_7b": 7.62,
+    "qwen35_397b_a17b": 397,
+    "qwen3_14b": 14.77,
+    "qwen3_8b": 8.19,
+    "yi_34b": 34.39,
 }
 
 
@@ -144,7 +219,16 @@ def test_parameters_are_the_published_ones(name):
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [("mixtral_8x7b", 12.9), ("mixtral_8x22b", 39), ("dbrx", 36), ("deepseek_v3", 37), ("qwen3_235b_a22b", 22)],
+    [
+        ("mixtral_8x7b", 12.9),
+        ("mixtral_8x22b", 39),
+        ("dbrx", 36),
+        ("deepseek_v3", 37),
+        ("qwen3_235b_a22b", 22),
+        ("qwen35_397b_a17b", 17.3),
+        ("minimax_m25", 11),
+        ("glm_5", 41),
+    ],
 )
 def test_activated_parameters_are_the_published_ones(name, billions):
     """Reports count the embedding table among them; a product per token it is not."""
@@ -165,15 +249,20 @@ def test_attention_and_experts_of_deepseek_v3_by_hand():
     assert float(deepseek.active_parameters()) == pytest.approx(used, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+ONE_OF_EACH = ("llama31_8b", "qwen3_30b_a3b", "deepseek_v3", "gemma4_26b_a4b", "minimax_m25", "nemotron_3_nano_30b_a3b")
+"""Models of the quick tier: dense, experts, latent attention, sliding windows, another mixture, state space."""
+
+
+@pytest.mark.parametrize("name", mostly_slow(PUBLISHED, quick=[name for name in ONE_OF_EACH if name in PUBLISHED]))
 def test_layers_hold_and_multiply_the_parameters(name):
     """The operations of a layer carry the weights that `parameters` counts, and 2 FLOPs a token for each used one."""
     whole = model(name)
     part = shard()
     block = whole.layer_ops(part)
-    norms = 2 * whole.norm_vectors * whole.hidden
+    norms = weights([op for op in block if op.name.endswith("_norm")])
     held = whole.layers * (weights(block) - norms) + whole.embedding_parameters()
-    assert float(held) == pytest.approx(float(whole.parameters()), rel=1e-9)
+    beside = whole.beside_parameters()
+    assert float(held + (0 if beside is None else beside)) == pytest.approx(float(whole.parameters()), rel=1e-9)
     flops = whole.layers * products(block) + 2 * part.tokens * whole.vocab * whole.hidden
     assert float(flops) == pytest.approx(float(2 * part.tokens * whole.active_parameters()), rel=1e-9)
 

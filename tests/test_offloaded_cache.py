@@ -118,7 +118,8 @@ def test_every_row_is_proven_where_the_cache_may_be_offloaded():
 def test_the_closed_form_is_near_the_simulation():
     """Steps that bring half of the cache, on an engine whose blocks have both tiers' room."""
     design = (
-        "calibration=h100_sxm_roofline", "model=gpt3_175b", "plan=serving_node", "cluster.device_count=16",
+        "calibration=h100_sxm_roofline", "framework=none",
+    "model=gpt3_175b", "plan=serving_node", "cluster.device_count=16",
         "workload=continuous", "plan.micro_batch=32", "workload.input_cv=0.5", "workload.output_cv=0.5",
         "workload.input_tokens=1024", "workload.output_tokens=512", "plan.offload_overlap=0.5",
     )  # fmt: skip
@@ -143,6 +144,7 @@ def test_a_share_beyond_all_is_refused_in_a_line():
     assert float(evaluate(Scenario(small, ContinuousServing(gpt3(), **LENGTHS), plan)).usage["ddr"]) > 1
 
 
+@pytest.mark.slow
 def test_offloading_the_cache_is_among_what_would_help():
     """One sequence whose cache lacks more than all weights are: nothing else fits it on these devices."""
     laid = Plan(tp=16.0, micro_batch=1.0, token_budget=512.0)

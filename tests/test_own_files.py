@@ -284,6 +284,21 @@ def test_a_new_file_works_as_it_is_written(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.slow
+def test_an_experiment_does_not_overrule_a_chosen_file_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture):
+    plan = tmp_path / "plan" / "mine.yaml"
+    plan.parent.mkdir()
+    plan.write_text("_target_: codesign.model.workloads.Plan\ntp: 4\nmicro_batch: 32\n")
+    asked = ("experiment=disaggregation", "plan=mine")
+    with pytest.raises(ConfigError, match=r"plan.tp: experiment=disaggregation sets 8 over the 4 of plan=mine: type"):
+        scenario_from_config(*asked, conf=tmp_path)
+    with pytest.raises(ConfigError, match=r"plan.tp=4 or plan.tp=8"):
+        study_from_config(*asked, conf=tmp_path)
+    assert scenario_from_config(*asked, "plan.tp=4", conf=tmp_path).plan.tp == 4
+    capsys.readouterr()
+    assert scenario_from_config("experiment=disaggregation", "plan=data_parallel").plan.tp == 8
+    assert capsys.readouterr().err == "codesign: experiment=disaggregation sets plan.tp=8 over plan=data_parallel\n"
+
+
 def test_a_worker_needs_no_own_files(mine: Path):
     """What is sent to processes, to Ray and to Slurm is built: none of them looks for the folder."""
     few = ("space.plan.tp=[1]", "space.plan.micro_batch=[1,2]")

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.model.metrics import evaluate, ledger
 from codesign.model.networks.fabrics import Group, PathEnergy
@@ -141,9 +140,8 @@ def test_paths_take_the_place_of_the_links_own_energies(scenario):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("counting", ["physical", "celestisim"])
-def test_energy_with_paths_has_the_slopes_of_finite_differences(counting):
-    scenario = routed(offloading(), dataclasses.replace(JOULES, byte_accounting=counting))
+def test_energy_with_paths_has_the_slopes_of_finite_differences():
+    scenario = routed(offloading())
     path = "cluster.path_energy.offload_j_per_byte"
 
     def joules(value):
@@ -154,12 +152,3 @@ def test_energy_with_paths_has_the_slopes_of_finite_differences(counting):
     assert float(jax.grad(joules)(at)) == pytest.approx(slope, rel=1e-6)
     several = jax.jit(jax.vmap(joules))(np.array([at, 2 * at]))
     assert np.allclose(several, [float(joules(at)), float(joules(2 * at))], rtol=1e-12)
-
-
-def test_a_counting_that_does_not_cover_the_job_or_does_not_exist_is_refused():
-    with pytest.raises(ConfigError, match="celestisim counts training of dense transformers only"):
-        evaluate(routed(builders.serving(16.0), dataclasses.replace(JOULES, byte_accounting="celestisim")))
-    with pytest.raises(
-        ConfigError, match=r"'celest' is not one of physical, celestisim \(did you mean 'celestisim'\?\)"
-    ):
-        dataclasses.replace(JOULES, byte_accounting="celest")

@@ -41,7 +41,8 @@ def waited(most: float, load: float, grows: float = 0.0, **changes: float) -> Pl
     parts = {"fixed_s": STEP * (1 - grows), "weights_s": 0.0, "token_s": STEP * grows / most}
     times = RooflineTimes(**{name: jnp.asarray(parts.get(name, 0.0)) for name in (*parts, "read_s", "pair_s")})
     step = jnp.asarray(STEP)
-    at = EngineStep(step, step, step, jnp.asarray(1e-9), jnp.asarray(0.0), jnp.asarray(load * most), jnp.asarray(0.0))
+    none = jnp.asarray(0.0)
+    at = EngineStep(step, step, step, jnp.asarray(1e-9), none, jnp.asarray(load * most), none, step)
     return place_wait(times, demand, at)
 
 

@@ -30,7 +30,8 @@ import curvature
 pytestmark = pytest.mark.slow
 
 DESIGN = (
-    "calibration=h100_sxm_roofline", "model=gpt3_175b", "plan=serving_node", "prefill=same", "cluster.device_count=16",
+    "calibration=h100_sxm_roofline", "framework=none",
+    "model=gpt3_175b", "plan=serving_node", "prefill=same", "cluster.device_count=16",
     "plan.prefill_devices=16", "plan.prefill_tp=8", "plan.micro_batch=32", "plan.token_budget=512",
     "workload.input_tokens=1024", "workload.output_tokens=256", "workload.input_cv=0.5", "workload.output_cv=0.5",
 )  # fmt: skip

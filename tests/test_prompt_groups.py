@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import curvature
 
 DESIGN = (
-    "calibration=h100_sxm_roofline", "prefill=same", "plan=serving_node", "model=gpt3_175b", "cluster.device_count=16",
+    "calibration=h100_sxm_roofline", "framework=none",
+    "prefill=same", "plan=serving_node", "model=gpt3_175b", "cluster.device_count=16",
     "plan.prefill_devices=8", "plan.prefill_tp=8", "plan.prefill_max_utilisation=0.38", "plan.micro_batch=32",
     "workload.input_tokens=1024", "workload.input_cv=0.5", "workload.output_cv=0.5",
 )  # fmt: skip

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ON_PYTHON = (ROOT / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
 MOST_WORDS = 800
-FIVE = ("compare", "optimize", "evaluate", "verify", "explore")
+FIVE = ("serve", "optimize", "evaluate", "verify", "explore")
 
 
 def programs(text: str) -> list[str]:

@@ -144,6 +144,7 @@ def test_a_bound_raised_by_a_percent_is_refused(kept, nominal):
     assert "its bound is" in told
 
 
+@pytest.mark.slow
 def test_a_weight_that_is_changed_is_refused(kept, nominal):
     header, tables = kept("sum")
     cuts = {name: column.copy() for name, column in tables["cuts"].items()}

@@ -29,6 +29,7 @@ def test_committed_outcomes_meet_their_bars(committed):
     assert missed.empty, missed["claim"].tolist()
 
 
+@pytest.mark.slow
 def test_quantisation_is_reproduced():
     rows = reproduce(["scin_quantisation"])
     assert [row["claim"] for row in rows if row["ok"] is False] == []

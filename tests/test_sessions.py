@@ -21,6 +21,7 @@ from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrival
 STEPS = RooflineSteps(fixed_s=1e-3, weights_s=4e-3, token_s=2e-5, read_s=1e-9, pair_s=1e-10)
 DESIGN = (
     "model=llama31_8b", "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=continuous",
+    "framework=none",
     "cluster.device_count=1", "plan.tp=1", "plan.pp=1", "plan.micro_batch=8", "plan.token_budget=2048",
     "workload.input_tokens=4096", "workload.output_tokens=256", "workload.cached_ratio=0.8",
 )  # fmt: skip

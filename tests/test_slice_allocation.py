@@ -133,6 +133,7 @@ class TestBlocking:
 
         assert at(12.5) == pytest.approx((at(12.0) + at(13.0)) / 2)
 
+    @pytest.mark.slow
     def test_slopes_agree_with_finite_differences_and_large_racks_do_not_overflow(self):
         def acceptance(load, ratio):
             return SharedRack(700.0, load, ratio).acceptance()

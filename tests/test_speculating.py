@@ -29,7 +29,8 @@ from codesign.simulation.serving.speculating import chance_of
 
 STEPS = RooflineSteps(0.002, 0.01, 1e-5, 1e-7, 1e-9)
 DESIGN = (
-    "calibration=h100_sxm_roofline", "model=gpt3_175b", "plan=serving_node", "cluster.device_count=16",
+    "calibration=h100_sxm_roofline", "framework=none",
+    "model=gpt3_175b", "plan=serving_node", "cluster.device_count=16",
     "workload.input_tokens=1024", "workload.output_tokens=512", "workload.input_cv=0.5", "workload.output_cv=0.5",
 )  # fmt: skip
 DRAFTS = ("workload.accepted_tokens=1.8", "workload.verified_tokens=3", "workload.draft_ratio=0.1")
@@ -124,7 +125,7 @@ def test_the_open_loop_is_near_the_simulation():
 def test_two_pools_are_near_the_simulation(more):
     """Both closed forms, that of the plan and that of percentiles; a slow link, so that what crosses it counts."""
     link = "cluster.prefill.link.fabric.bandwidth_bytes_per_s=2e10"
-    scenario = scenario_from_config(*DESIGN, *APART, link, *more)
+    scenario = scenario_from_config(*DESIGN, *APART, link, "plan.token_budget=2048", *more)
     closed = {name: float(value) for name, value in evaluate(scenario).flat().items()}
     assert closed["decode_pool_utilisation"] == pytest.approx(1, rel=1e-5)  # else its batch is not full
     pools = pools_of(scenario, *engine_of(scenario))

@@ -32,7 +32,8 @@ def steps_of(asked: Demand, decodes: float = 1e-9) -> tuple[EngineStep, Crowds]:
     seconds = float(asked.input_tokens) * TOKEN
     mean = PLAIN / (1 - float(asked.rate) * seconds)
     share, mixed = float(asked.rate) * mean, PLAIN + seconds
-    told = map(jnp.asarray, (mean, PLAIN, mixed, share, 0.2, decodes, 0.2))
+    full = PLAIN + float(asked.chunk) * TOKEN
+    told = map(jnp.asarray, (mean, PLAIN, mixed, share, 0.2, decodes, 0.2, full))
     return EngineStep(*told), Crowds(jnp.full(3, mixed), jnp.array([0.6, 0.3, 0.1]))
 
 
@@ -72,6 +73,7 @@ def test_delays_are_those_of_a_branching_process(rate: float, cv: float, answer:
     assert float(found.percentiles().p99) == pytest.approx(np.quantile(drawn, 0.99), rel=0.04)
 
 
+@pytest.mark.slow
 def test_sequences_beside_by_hand() -> None:
     """Answers of one length, prompts that say nothing: of n decodes, n varies by n; over an own life 2/3 of that."""
     asked = demand(rate=1e-9, input_tokens=1e6, output_tokens=51.0)

@@ -150,6 +150,7 @@ def test_no_errors_no_factors():
     assert beyond(gemm, gemm) == 0
 
 
+@pytest.mark.slow
 def test_regret_of_the_best_of_two(scenario):
     from codesign.study.objective import Objective
 

@@ -10,7 +10,7 @@ from codesign.evidence.validation.hardware import engine_cluster
 from codesign.evidence.validation.served_jobs import Job
 from codesign.evidence.validation.served_models import model_of
 from codesign.evidence.validation.served_room import MEMORY_SHARE, in_room, room_of
-from codesign.evidence.validation.served_rows import SteadyTimes, Waiters, service, waiting
+from codesign.evidence.validation.served_rows import service
 from codesign.model.workloads.waiting_room import RoomTaken, fitting, room_wait_s
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, simulate_closed
 
@@ -82,11 +82,6 @@ def test_an_engine_has_room_for_what_its_share_of_the_memory_leaves():
 
 @pytest.mark.slow
 def test_who_waits_for_room_does_so_before_the_first_token():
-    steps = SteadyTimes(np.full(2, 0.2), np.full(2, 0.02), np.full(2, 0.02))
-    requests = Waiters(np.full(2, 8.0), np.full(2, 100.0), np.zeros(2) > 0, np.zeros(2) > 0, np.array([0.0, 0.5]))
-    found = waiting(steps, requests, {})
-    assert found.first_s == pytest.approx([0.2, 0.2 + 0.5 * (0.2 + 100 * 0.02)])
-    assert found.between_s == pytest.approx(np.full(2, 0.02))
     kept, waits = in_room([crowded("trtllm", 400.0)])
     priced = service(kept, crowded=waits)
     assert priced.first_s[0] == pytest.approx(400 / kept[0].sequences * 2048 * priced.between_s[0], rel=1.0)

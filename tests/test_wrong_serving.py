@@ -21,7 +21,14 @@ HEADER = "arrival_s,input_tokens,output_tokens\n"
 CLOSED = "workload=continuous"
 TYPED = {
     "prompts fill the step": (
-        ("evaluate", CLOSED, "plan.micro_batch=512", "plan.token_budget=64"),
+        (
+            "evaluate",
+            "workload=disaggregated",
+            "prefill=same",
+            "plan.prefill_devices=0",
+            "plan.micro_batch=512",
+            "plan.token_budget=64",
+        ),
         ("16.03 times as many", "take plan.token_budget of 1048 or more", "plan.micro_batch of 31 or fewer"),
     ),
     "a trace with text": (
@@ -36,7 +43,7 @@ TYPED = {
 ASKED = {
     "load beyond stability": (
         ("workload=at_rate", "workload.arrivals_per_s=1e4"),
-        ("times the 4.281 that the engines sustain", "lower it to 4.2", "or more accelerators"),
+        ("times the 4.28", "lower it to 4.2", "or more accelerators"),
     ),
     "tokens faster than a step": (
         ("workload=goodput", "workload.slo.tpot_s=0.0001"),

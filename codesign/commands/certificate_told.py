@@ -160,6 +160,8 @@ def _check_words(study: Study, own: Certificate) -> None:
                 raise Refuted(f"summary.json: a certified front has design {number}, which is not")
     if not own.certified and own.convex and not own.reason and own.front is None and not isinstance(study.search, Mix):
         raise Refuted("summary.json: neither certified, nor a reason why not")
+    if isinstance(study.search, Mix) and not own.certified and own.convex and not own.reason and closed(own.gap, asked):
+        raise Refuted(f"summary.json: a mix with a gap of {own.gap} is not called certified")
     if own.assuming not in ("", assumed):
         raise Refuted(f"summary.json: assumed is {own.assuming!r}, of this workload {assumed!r}")
     if assumed and own.certified and not own.assuming:

@@ -9,18 +9,29 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn, cast
 
-from ..core.deep_stack import roomy
 from ..core.earlier_names import current_command
 from ..core.errors import CodesignError, ConfigError, is_text, suggestion
+from ..core.short_names import full_names
 from ..core.terminal_encoding import lenient_output
 from . import evidence_commands
 from .help import start_text
 from .lazy_import import later
-from .parser import parser
+from .parser import COMPOSING, parser
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LISTS = ("metrics", "variables", "limits")
-TEXTS = ("overrides", "words", "what", "names", "name", "kind", "sql", "only", "load")  # of commands, by argument
+TEXTS = (
+    "overrides",
+    "columns",
+    "words",
+    "what",
+    "names",
+    "name",
+    "kind",
+    "sql",
+    "only",
+    "load",
+)  # of commands, by argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +46,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         signal.signal(signal.SIGINT, _leave)
         gc.disable()  # until all is loaded: see `lazy_import`
     try:
-        return roomy(_dispatch)(words)
+        return _dispatch(words)
     except CodesignError as error:
         print(f"codesign: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -92,7 +103,7 @@ def _dispatch(words: list[str]) -> int:
     if not words[0].startswith("-") and words[0] not in commands:
         raise ConfigError(f"{words[0]!r} is not a command{suggestion(words[0], commands)}")
     known, unknown = top.parse_known_args(words)
-    for taken in ("overrides", "words", "what"):  # those that stand after an option
+    for taken in ("overrides", "words", "what", "columns"):  # those that stand after an option
         if hasattr(known, taken):
             setattr(known, taken, getattr(known, taken) + [word for word in unknown if not word.startswith("-")])
             unknown = [word for word in unknown if word.startswith("-")]
@@ -104,6 +115,10 @@ def _dispatch(words: list[str]) -> int:
         options = [text for action in asked._actions for text in action.option_strings]
         raise ConfigError(f"{where}unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
     _check_texts(known)
+    for taken in ("overrides", "words", "what"):
+        if known.command in COMPOSING and isinstance(getattr(known, taken, None), list):
+            setattr(known, taken, full_names(getattr(known, taken)))
+    known.line = words
     if not getattr(known, "conf", None):
         return FUNCTIONS[known.command](known)
     from ..config import own_files
@@ -155,6 +170,16 @@ def _compare(options: argparse.Namespace) -> int:
     return later("commands.compare", "compare_designs")(options.overrides, explain=options.explain)
 
 
+def _serve(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    return later("commands.ask", "serve")(options, options.line)
+
+
+def _train(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    return later("commands.ask", "train")(options, options.line)
+
+
 def _evaluate(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
     _check_priced(options.overrides)
@@ -164,7 +189,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise ConfigError("--explain is of the tables: leave out --json (`codesign list metrics` explains its keys)")
     remarks: Sequence[str] = ()
     if options.launch is not None:
-        found, remarks = later("commands.launch_command", "with_launch")(options.launch, options.overrides)
+        found, remarks = later("commands.launch", "with_launch")(options.launch, options.overrides)
         options.overrides = list(found)
     later("commands.evaluate", "evaluate_design")(
         options.overrides, as_json=options.json, top=options.top, remarks=remarks, explain=options.explain
@@ -189,6 +214,11 @@ def _check_priced(overrides: list[str]) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
+    if options.table:
+        if options.group != "accelerator":
+            raise ConfigError(f"list {options.group or ''} --table: only accelerators have a table; leave --table out")
+        later("commands.accelerator_table", "show_accelerators")(options.words)
+        return 0
     if options.group in LISTS:
         later("commands.listing", "list_of")(options.group, options.words)
         return 0
@@ -243,10 +273,19 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    return later("commands.verify", "verify_run")(options.run, options.attack, options.seed, as_json=options.json)
+    return later("commands.verify_jobs", "verify_folder")(
+        options.run, options.attack, options.seed, as_json=options.json
+    )
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    if options.num_prompts is not None:
+        if options.trace:
+            raise ConfigError("simulate: --num-prompts draws its own requests: leave out --trace")
+        return later("commands.simulate_run", "simulate_prompts")(
+            options.what, options.num_prompts, design=options.design, seed=options.seed, rate=options.rate,
+            cv=options.cv, as_json=options.json,
+        )  # fmt: skip
     return later("commands.simulate", "simulate_design")(
         options.what, design=options.design, requests=options.requests, seed=options.seed, rate=options.rate,
         cv=options.cv, trace=options.trace, as_json=options.json,
@@ -288,7 +327,17 @@ def _check(options: argparse.Namespace) -> int:
     return 2 if wrong else 0
 
 
+def _import(options: argparse.Namespace) -> int:
+    return later("commands.importing", "import_runs")(options)
+
+
+def _observe(options: argparse.Namespace) -> int:
+    return later("commands.observe", "observe")(options)
+
+
 FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "serve": _serve,
+    "train": _train,
     "optimize": _optimize,
     "compare": _compare,
     "evaluate": _evaluate,
@@ -303,6 +352,8 @@ FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "calibrate": evidence_commands.calibrate,
     "train-amortised": evidence_commands.train_amortised,
     "validate": evidence_commands.validate,
+    "import": _import,
+    "observe": _observe,
     "scaffold": _new,
     "check-plugin": _check,
     "reproduce": evidence_commands.reproduce,

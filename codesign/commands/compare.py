@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -22,8 +22,9 @@ from .left_files import new_folder, versions
 from .optimize import check_study, run_study
 from .setup import prepare_jax
 from .terminal import console
-from .unusual import say_default, say_devices, warn
+from .unusual import say_default, say_devices, say_trace, warn
 
+Runner = Callable[[Candidate, Path, str], Candidate]
 NONE = 2  # exit code where no candidate has a design
 
 
@@ -45,20 +46,38 @@ def compare_designs(arguments: list[str], root: Path | str = "runs", *, explain:
     overrides, along = without_along(arguments)
     candidates = listed(overrides)
     refuse_along(candidates, along)
-    say_default(overrides)
-    there = Path(root).exists()
-    folder = new_folder(Path(root), "compare_" + "_".join(candidate.label for candidate in candidates)[:60])
-    found = [_run(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]
+    folder, found = run_all(candidates, Path(root))
+    say_default(overrides)  # of what could be run: a refusal is one line
+    say_devices(overrides)
+    levels = phases(candidates, along, _tell)
+    command = " ".join(["codesign compare", *map(shlex.quote, arguments)])
+    joint = beside_each_other(found, along, levels)
+    return finish(joint, folder, command, _explained(joint, found) if explain else ())
+
+
+def run_all(candidates: Sequence[Candidate], root: Path, run: Runner | None = None) -> tuple[Path, list[Candidate]]:
+    """A run folder for each candidate below one of all.
+
+    Args:
+        candidates: what is compared.
+        root: folder of run folders.
+        run: searches one candidate into a folder below that of all, whose name it is given; `run_candidate` if none.
+
+    Returns:
+        (folder of all, candidates with their best designs or why they have none)
+
+    Raises:
+        ConfigError: no candidate is a study; nothing is left behind then.
+    """
+    there = root.exists()
+    folder = new_folder(root, "compare_" + "_".join(candidate.label for candidate in candidates)[:60])
+    found = [(run or run_candidate)(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]
     try:
         refuse_all(found)
     except ConfigError:
         shutil.rmtree(folder if there else root)  # nothing half-written
         raise
-    say_devices(overrides)  # of what could be run: a refusal is one line
-    levels = phases(candidates, along, _tell)
-    command = " ".join(["codesign compare", *map(shlex.quote, arguments)])
-    joint = beside_each_other(found, along, levels)
-    return finish(joint, folder, command, _explained(joint, found) if explain else ())
+    return folder, found
 
 
 def finish(joint: Comparison, folder: Path, command: str, explained: Sequence[Explanation] = ()) -> int:
@@ -91,7 +110,7 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _run(candidate: Candidate, root: Path, number: str) -> Candidate:
+def run_candidate(candidate: Candidate, root: Path, number: str) -> Candidate:
     """A candidate's own run folder; the reason there instead where it has none."""
     folder = root / number
     folder.mkdir()
@@ -101,10 +120,11 @@ def _run(candidate: Candidate, root: Path, number: str) -> Candidate:
         if isinstance(study.search, Mix):
             raise ConfigError("compare searches one workload at a time: leave out search=mix")
         warn(study.unusual)
+        say_trace(study.provenance)
+        write_text(folder / "job.txt", " ".join(candidate.overrides))
         done = run_study(study, folder, console(), alone=False)
         proof, claim = done.trace.certificate, done.trace.claim
         found = with_designs(dataclasses.replace(candidate, folder=number), study, done.results.designs, proof, claim)
-        write_text(folder / "job.txt", " ".join(candidate.overrides))
         if done.interrupted:
             raise KeyboardInterrupt
     except WriteError:

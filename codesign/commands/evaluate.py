@@ -10,15 +10,16 @@ from ..config.load_checks import check_load
 from ..config.outcome_checks import check_outcome
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
+from ..config.weight_formats import format_lines
 from ..core.interval_text import remarks_text
 from ..core.json_io import dumps
 from ..search.results import busy_links, numbers_in, ops, priced
 from ..uncertainty import uncertain, with_room
-from .evaluation_tables import sections, show_evaluation
+from .evaluation_tables import model_text, room_text, sections, show_evaluation
 from .legal_start import legal_start
 from .setup import prepare_jax
 from .terminal import console, job_text
-from .unusual import say_default, say_devices, warn
+from .unusual import say_default, say_devices, say_trace, warn
 
 
 def evaluate_design(
@@ -53,6 +54,9 @@ def evaluate_design(
     say_default(overrides)
     say_devices(overrides)
     warn(unusual(scenario, provenance=provenance))
+    say_trace(provenance)
+    for line in format_lines(scenario):
+        print(f"codesign: {line}", file=sys.stderr)
     if as_json:
         print(dumps(numbers | drawn.columns(), indent=2))
         return
@@ -64,6 +68,10 @@ def evaluate_design(
     words = scenario.workload.words
     tables = sections(numbers, drawn.intervals, table, capacity, top, words.item)
     show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
+    if told := model_text(scenario):
+        console().print(told, highlight=False)
+    if remarks and (told := room_text(scenario, numbers)):  # of a launch command: engines print it when they start
+        console().print(told, highlight=False)
     if told := remarks_text(numbers | drawn.columns()):
         console().print(told, highlight=False)
     for group, text in busy_links(scenario, table)[1].items():

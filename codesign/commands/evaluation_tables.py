@@ -7,8 +7,12 @@ import pandas as pd
 from rich.console import Console
 
 from ..core.interval_text import between_text
+from ..core.jax_typed import asarray
 from ..core.smooth import used_share
 from ..core.units import GB, engineering
+from ..model.scenario import Scenario
+from ..model.workloads import AbstractServing
+from ..model.workloads.continuous import AbstractContinuousServing
 from ..model.workloads.words import Words
 from ..study.objective import feasible, share_text
 from ..uncertainty import Interval
@@ -215,3 +219,42 @@ def _ops(ops: pd.DataFrame, top: int) -> PrintedTable:
         )  # fmt: skip
     title = f"The {top} longest operations, per micro-batch or (gradients, parameters, optimizer) per step"
     return PrintedTable(title, tuple(head for head, _ in OPERATION_COLUMNS), rows, [], OPERATION_COLUMNS)
+
+
+def room_text(scenario: Scenario, numbers: Mapping[str, float]) -> str:
+    """One line on the room for keys and values, as engines print when they start; empty where nothing is served so."""
+    work = scenario.workload
+    if not isinstance(work, AbstractContinuousServing):
+        return ""
+    usable = float(scenario.cluster.accelerator.hbm.usable_bytes())
+    free = usable - sum(numbers.get(f"memory_bytes.hbm/{name}", 0.0) for name in ("weights", "working"))
+    token = float(work.kv_bytes_per_token(scenario.layout))
+    if free <= 0 or token <= 0:
+        return ""
+    whose = "attention group" if float(scenario.plan.attention_dp) > 1 else "engine"
+    return f"room for KV cache: {free / 2**30:.4g} GiB a device, {free / token:,.0f} tokens an {whose}"
+
+
+def model_text(scenario: Scenario) -> str:
+    """One line on a language model that serves: parameters, bytes of weights, bytes of cache a token."""
+    work = scenario.workload
+    if not isinstance(work, AbstractServing):
+        return ""
+    model, one = work.model, asarray(1.0)
+    held = [float(model.attention.cache_bytes(asarray(tokens), one, work.precision)) for tokens in (2.0**25, 2.0**26)]
+    each = (held[1] - held[0]) / 2.0**25 * float(model.layers)
+    parts = [f"{float(model.parameters()) / 1e9:,.4g} billion parameters"]
+    if model.vision is not None:
+        parts.append(f"{float(model.vision.parameters()) / 1e9:.3g} of them in the vision encoder")
+    parts += [f"{engineering(float(model.stored_bytes(work.precision)), 'B', 4)} of weights"]
+    parts += [f"{each:,.6g} B of KV cache a token"]
+    if model.predicts_ahead:
+        parts.append(
+            f"{float(model.ahead_parameters()) / 1e9:.3g} billion more in modules that predict ahead, not loaded"
+        )
+    if model.vision is not None and float(model.vision.patches) > 0:
+        parts.append(
+            f"an image is {float(model.vision.tokens_per_image()):,.0f} tokens and"
+            f" {engineering(float(model.vision.flops_per_image()), 'FLOP')} in the encoder, not part of a step"
+        )
+    return f"{model.name}: {', '.join(parts)}"

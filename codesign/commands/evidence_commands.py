@@ -82,13 +82,28 @@ def validate(options: argparse.Namespace) -> int:
 
     aliases()  # refuses accelerators that claim the same measurements
     prepare_jax()
+    if options.commands:
+        for line in later("evidence.validation", "commands_of")(options.directory):
+            print(line)
+        return 0
     rows = later("evidence.validation", "validate")(options.directory)
     if options.page:
         for path in later("evidence.validation.page", "write_tables")(rows, options.page):
             print(path, file=sys.stderr)
     columns = ("suite", "stratum", "quantity", "group", "n", "median", "mean", "p90", "bias", "rank",
                "coverage", "left_out", "width")  # fmt: skip
-    _print_rows(rows, columns, {"median", "mean", "p90", "bias", "coverage", "left_out"}, as_json=options.json)
+    shown = rows
+    if not options.json:
+        runs = [row for row in rows if row["suite"] == "run"]
+        apart = ("note", "run")
+        shown = [row for row in rows if row["suite"] not in apart and (options.groups or row["group"] == "all")]
+        if runs:
+            _print_rows(runs, ("stratum", "quantity", "predicted", "low", "high", "measured", "error"), {"error"},
+                        as_json=False)  # fmt: skip
+        for row in rows:
+            if row["suite"] == "note":
+                print(f"codesign: {row['quantity']}", file=sys.stderr)
+    _print_rows(shown, columns, {"median", "mean", "p90", "bias", "coverage", "left_out"}, as_json=options.json)
     return 0
 
 

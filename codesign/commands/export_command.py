@@ -11,7 +11,13 @@ from pathlib import Path
 from .export_plan import SERVED, Deployment, unsaid
 
 OPTIONS = Path(__file__).resolve().parent / "engine_options"
-PACKAGES = {"vllm": "vllm", "sglang": "sglang", "megatron": "megatron-core", "torchtitan": "torchtitan"}
+PACKAGES = {
+    "vllm": "vllm",
+    "vllm_bench": "vllm",
+    "sglang": "sglang",
+    "megatron": "megatron-core",
+    "torchtitan": "torchtitan",
+}
 UNCHECKED = {
     "trtllm": "not checked: no package with the parser of TensorRT-LLM was to be had; names as of commit 00209af"
 }
@@ -63,16 +69,20 @@ def comments(notes: Iterable[str]) -> str:
 
 @functools.cache
 def known_options(target: str) -> dict[str, tuple[str, ...]]:
-    """Options of a target's parser with their choices, empty where any value goes."""
+    """Options of a target's newest parser with their choices, empty where any value goes."""
+    newest = checked_version(target)
     with (OPTIONS / f"{target}.csv").open(newline="", encoding="utf-8") as file:
-        return {row["option"]: tuple(filter(None, row["choices"].split("|"))) for row in csv.DictReader(file)}
+        rows = [row for row in csv.DictReader(file) if row["version"] == newest]
+    return {row["option"]: tuple(filter(None, row["choices"].split("|"))) for row in rows}
 
 
 @functools.cache
 def checked_version(target: str) -> str:
-    """Version of the package whose parser was read."""
+    """Version of the newest package whose parser was read."""
     with (OPTIONS / f"{target}.csv").open(newline="", encoding="utf-8") as file:
-        return next(csv.DictReader(file))["version"]
+        versions = {row["version"] for row in csv.DictReader(file)}
+    numbers = {one: tuple(map(int, one.split("."))) for one in versions if one.replace(".", "").isdigit()}
+    return max(numbers, key=lambda one: numbers[one])
 
 
 def opening(found: Deployment, target: str) -> list[str]:

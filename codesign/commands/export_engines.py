@@ -103,8 +103,8 @@ def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
         notes.append(f"assumed: {found.number('arrivals_per_s'):g} requests/s for all engines together")
     if not longest(found):
         notes.append(
-            f"lengths vary (input_cv {found.number('input_cv'):g}, output_cv {found.number('output_cv'):g}): set the"
-            " longest context yourself, the mean is none"
+            f"lengths vary (input_cv {found.number('input_cv'):g}, output_cv {found.number('output_cv'):g}): the"
+            " longest context is what the caches of the design hold; no longer one would fit"
         )
     if sum(group.count for group in groups) > 1:
         notes.append("assumed: a router in front that spreads requests evenly; it is no part of these commands")

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from .export_bench import benchmark
 from .export_command import FILL_IN, Command, checked_version, closing, comments, opening
 from .export_engines import EngineGroup, engines, load_notes
 from .export_plan import Deployment
@@ -34,7 +35,7 @@ def k8s(found: Deployment) -> dict[str, str]:
     notes += [note for command in commands for note in command.notes]
     notes += [*load_notes(found, groups), *closing(found, commands)]
     text = comments(dict.fromkeys(notes)) + yaml.safe_dump_all(documents, sort_keys=False, width=200)
-    return {"k8s.yaml": text}
+    return {"k8s.yaml": text, **benchmark(found, groups, "vllm")}
 
 
 def _documents(found: Deployment, group: EngineGroup, command: Command) -> list[dict[str, Any]]:
@@ -57,12 +58,16 @@ def _documents(found: Deployment, group: EngineGroup, command: Command) -> list[
 
 
 def _pod(found: Deployment, devices: int, words: list[str]) -> dict[str, Any]:
-    resource = next((one for start, one in RESOURCES.items() if found.accelerator.startswith(start)), NVIDIA)
     container = {
         "name": "engine", "image": f"{FILL_IN}-IMAGE", "command": words[:1], "args": words[1:],
-        "ports": [{"containerPort": PORT}], "resources": {"limits": {resource: devices}},
+        "ports": [{"containerPort": PORT}], "resources": {"limits": {resource_of(found): devices}},
     }  # fmt: skip
     return {"containers": [container]}
+
+
+def resource_of(found: Deployment) -> str:
+    """Name under which a cluster hands out this accelerator."""
+    return next((one for start, one in RESOURCES.items() if found.accelerator.startswith(start)), NVIDIA)
 
 
 def _workload(kind: str, name: str, count: int, pod: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ CONTINUOUS = (
 SERVED = ("Serving", *CONTINUOUS)
 TRAINED = ("Training", "TrainingRun")
 LIMIT_PREFIX = "limit."  # of columns with used shares
+PREDICTED = ("ttft_s", "tpot_s", "tokens_per_s")  # that a benchmark measures
 UNCHANGED = ("device_count", "prefill_max_utilisation")  # said elsewhere, or no choice of an engine's
 PUBLISHED = re.compile(r"config\.json of ([\w-]+/[\w.-]*\w)")  # in the first lines of conf/model/NAME.yaml
 
@@ -33,7 +34,8 @@ class Deployment:
 
     plan: every field of a plan. hardware: varied numbers that are no fields of the plan. hub: name of the model where
     it is published; empty where none is known. spilled_bytes: weights of one device beyond its first memory. broken:
-    limit -> used share, of those that the design breaks.
+    limit -> used share, of those that the design breaks. memory: class of data -> bytes in a device's first memory.
+    predicted: metric -> value.
     """
 
     title: str
@@ -48,6 +50,14 @@ class Deployment:
     accelerator: str
     domain: int
     spilled_bytes: float
+    memory: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
+    capacity_bytes: float = 0.0
+    reserved_bytes: float = 0.0
+    predicted: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
+
+    def stored(self, *kinds: str) -> float:
+        """Bytes of a device's first memory, of these classes of data; of all without any."""
+        return sum(value for kind, value in self.memory.items() if not kinds or kind in kinds)
 
     @property
     def devices(self) -> int:
@@ -96,7 +106,7 @@ class Deployment:
             )
 
 
-SERVERS = ("vllm", "sglang", "trtllm", "k8s")
+SERVERS = ("vllm", "sglang", "trtllm", "k8s", "lws", "dynamo", "llm-d")
 TRAINERS = ("megatron", "torchtitan")
 
 
@@ -139,8 +149,18 @@ def deployment(run: RunFolder, design: int) -> Deployment:
         hub="" if _shaped(model, plan) != model else published(name),
         accelerator=str(row.get("device") or run.setting("cluster.accelerator.name") or ""),
         domain=_domain(run),
+        memory={key.rpartition("/")[2]: numbers[key] for key in numbers if key.startswith("memory_bytes.hbm/")},
+        capacity_bytes=_setting(run, "cluster.accelerator.hbm.capacity_bytes"),
+        reserved_bytes=_setting(run, "cluster.accelerator.hbm.reserved_bytes"),
+        predicted={key: numbers[key] for key in PREDICTED if math.isfinite(numbers.get(key, math.nan))},
         spilled_bytes=sum(numbers[key] for key in spilled if math.isfinite(numbers[key])),
     )
+
+
+def _setting(run: RunFolder, key: str) -> float:
+    """A number of the configuration; 0 where there is none."""
+    value = run.setting(key)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 
 def _row(run: RunFolder, design: int) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 import math
 
 from ..core.errors import ConfigError
+from .export_bench import benchmark
 from .export_command import FILL_IN, Command, script
-from .export_engines import EngineGroup, about, engines, format_notes, load_notes, longest, spilled_gib
+from .export_engines import EngineGroup, about, engines, format_notes, load_notes, spilled_gib
+from .export_memory import add_memory, longest_request
 from .export_plan import SERVED, Deployment
 
 WEIGHTS = {"fp8": "fp8", "int8": "w8a8_int8", "fp4": "nvfp4_online"}
@@ -27,7 +29,8 @@ def sglang(found: Deployment) -> dict[str, str]:
         )
     groups = engines(found)
     commands = [_command(found, group) for group in groups]
-    return {"sglang.sh": script(found, "sglang", commands, load_notes(found, groups))}
+    text = script(found, "sglang", commands, load_notes(found, groups))
+    return {"sglang.sh": text, **benchmark(found, groups, "sglang")}
 
 
 def _command(found: Deployment, group: EngineGroup) -> Command:
@@ -42,8 +45,8 @@ def _command(found: Deployment, group: EngineGroup) -> Command:
     if not group.role:
         command.add("--enable-mixed-chunk")
         command.note("prompts ride with decodes in one step, as the model has it: --enable-mixed-chunk")
-    if longest(found):
-        command.add("--context-length", longest(found))
+    command.add("--context-length", longest_request(found, group))
+    add_memory(found, group, command, "--mem-fraction-static", static=True)
     _formats(found, command)
     if spilled_gib(found, group):
         command.add("--cpu-offload-gb", spilled_gib(found, group), "offload_weights")

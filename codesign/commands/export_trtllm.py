@@ -5,8 +5,10 @@ and of the fields of `tensorrt_llm/llmapi/llm_args.py` in NVIDIA/TensorRT-LLM at
 """
 
 from ..core.errors import ConfigError
+from .export_bench import benchmark
 from .export_command import FILL_IN, Command, checked_text, comments, script
-from .export_engines import EngineGroup, about, engines, format_notes, load_notes, longest
+from .export_engines import EngineGroup, about, engines, format_notes, load_notes
+from .export_memory import longest_request
 from .export_plan import SERVED, Deployment
 
 CACHE = {"bf16": "auto", "fp16": "auto", "fp8": "fp8", "fp4": "nvfp4"}
@@ -26,7 +28,11 @@ def trtllm(found: Deployment) -> dict[str, str]:
         name = f"trtllm_{group.role}.yaml" if group.role else "trtllm.yaml"
         commands.append(_command(found, group, name))
         files[name] = _options(found, group)
-    return {"trtllm.sh": script(found, "trtllm", commands, load_notes(found, groups))} | files
+    return (
+        {"trtllm.sh": script(found, "trtllm", commands, load_notes(found, groups))}
+        | files
+        | benchmark(found, groups, "trtllm")
+    )
 
 
 def _refuse_split(group: EngineGroup) -> None:
@@ -50,8 +56,7 @@ def _command(found: Deployment, group: EngineGroup, options: str) -> Command:
     command.add("--max_batch_size", group.of_a_group)
     command.add("--max_num_tokens", group.step_tokens)
     command.note("--max_batch_size and --max_num_tokens are taken to be those of one rank that attends alone")
-    if longest(found):
-        command.add("--max_seq_len", longest(found))
+    command.add("--max_seq_len", longest_request(found, group))
     command.add("--enable_chunked_prefill")
     command.add("--config", options)
     if group.role:

@@ -3,8 +3,10 @@
 import math
 
 from ..core.errors import ConfigError
+from .export_bench import benchmark
 from .export_command import FILL_IN, Command, script
-from .export_engines import EngineGroup, about, engines, format_notes, load_notes, longest, spilled_gib
+from .export_engines import EngineGroup, about, engines, format_notes, load_notes, spilled_gib
+from .export_memory import add_memory, longest_request
 from .export_plan import SERVED, Deployment
 
 WEIGHTS = {"fp8": "fp8", "int8": "int8_per_channel_weight_only", "fp4": "nvfp4_per_token"}
@@ -21,7 +23,8 @@ def vllm(found: Deployment) -> dict[str, str]:
         ConfigError: vLLM cannot run the plan.
     """
     groups, commands = engines(found), vllm_commands(found)
-    return {"vllm.sh": script(found, "vllm", commands, load_notes(found, groups))}
+    text = script(found, "vllm", commands, load_notes(found, groups))
+    return {"vllm.sh": text, **benchmark(found, groups, "vllm")}
 
 
 def vllm_commands(found: Deployment, target: str = "vllm") -> list[Command]:
@@ -49,8 +52,8 @@ def _command(found: Deployment, group: EngineGroup) -> Command:
         f"the budget of a step counts decoded tokens too: {group.chunk:,} of prompts and one a sequence; --max-num-seqs"
         " counts prompts under way besides decodes"
     )
-    if longest(found):
-        command.add("--max-model-len", longest(found))
+    command.add("--max-model-len", longest_request(found, group))
+    add_memory(found, group, command, "--gpu-memory-utilization")
     _formats(found, command)
     if spilled_gib(found, group):
         command.add("--cpu-offload-gb", spilled_gib(found, group), "offload_weights")

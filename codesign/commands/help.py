@@ -21,9 +21,10 @@ class CommandHelp(NamedTuple):
 
 
 GROUPS = {
+    "ask a plain question": ("serve", "train"),
     "choose and design": ("list", "evaluate", "compare", "optimize", "explore"),
     "read a run": ("report", "sql"),
-    "check the answer": ("verify", "validate", "reproduce"),
+    "check the answer": ("verify", "observe", "import", "validate", "reproduce"),
     "launch and operate": ("export", "simulate", "autoscale"),
     "fit to measurements": ("calibrate", "train-amortised"),
     "extend": ("scaffold", "check-plugin"),
@@ -53,6 +54,43 @@ OVERRIDE_NOTES = """overrides:
   search=pareto                             another search; --cfg job shows all settings"""
 
 COMMANDS = {
+    "serve": CommandHelp(
+        "say what to buy to serve a model, how many, and what it costs",
+        (
+            "Finds the proven least cost of serving a model at a rate within limits, on each",
+            "of the named accelerators: how many devices, which plan, $ a month, power.",
+            "Shows what it assumed and how to change it; any override may follow.",
+        ),
+        (
+            ("codesign serve llama31_70b --on h200,b200 --rate 30/s --ttft-p99 2s --tpot-p99 50ms", "two products"),
+            (
+                "codesign serve deepseek-ai/DeepSeek-R1 --on b200,gb200 --rate 30/s --format fp8 --pools both",
+                "prompts beside decodes, or on a pool of their own",
+            ),
+            (
+                "codesign serve llama31_70b --on h200 --trace requests.csv --tpot-p99 50ms --budget $5M",
+                "lengths and rate of a trace",
+            ),
+            ("codesign serve llama31_8b --on l40s,h100_sxm --tpot 30ms", "the cheapest replica, whatever the demand"),
+            ("codesign serve llama31_70b --on h200 --rate 30/s --show-config", "the commands that it stands for"),
+        ),
+    ),
+    "train": CommandHelp(
+        "say what to buy to train a model in time, how many, and what it costs",
+        (
+            "Finds the proven least cost of training a model on so many tokens in so many",
+            "days, on each of the named accelerators: how many devices, which plan, cost.",
+            "Shows what it assumed and how to change it; any override may follow.",
+        ),
+        (
+            ("codesign train llama31_70b --tokens 15T --days 90d --on h100_sxm,b200", "two products"),
+            ("codesign train llama31_8b --tokens 1T --days 30d --on h200 --format fp8 --power 2MW", "within a power"),
+            (
+                "codesign train llama31_70b --tokens 15T --days 90d --on b200 --show-config",
+                "the commands that it stands for",
+            ),
+        ),
+    ),
     "list": CommandHelp(
         "show what there is to choose from, or what a study can be asked",
         (
@@ -63,6 +101,7 @@ COMMANDS = {
         (
             ("codesign list", "all groups with their options"),
             ("codesign list accelerator blackwell", "accelerators whose line has a word"),
+            ("codesign list accelerator --table", "their numbers side by side"),
             ("codesign list metrics usd workload=continuous", "metrics of serving that are sums of money"),
             ("codesign list limits workload=serving", "limits, with what the design at hand reaches"),
             ("codesign list variables price", "prices that can be set, with unit, value and usual range"),
@@ -86,9 +125,17 @@ COMMANDS = {
             ),
             (
                 "codesign evaluate --from 'vllm serve meta-llama/Llama-3.1-70B -tp 8 --max-num-seqs 64'",
-                "the plan of a launch command of vLLM or SGLang",
+                "the plan of a launch command of an engine or a trainer",
             ),
-            ("codesign evaluate model=hf_config model.path=config.json", "a model as model hubs publish it"),
+            (
+                "codesign evaluate --from 'trtllm-serve Qwen/Qwen3-8B --tp_size 2' accelerator=h200",
+                "the same of any engine",
+            ),
+            (
+                "codesign evaluate model=Qwen/Qwen3-32B workload=continuous",
+                "a model of the catalogue by the name that a hub gives it",
+            ),
+            ("codesign evaluate model=hf model.path=config.json", "a model as model hubs publish it"),
             ("codesign evaluate framework=megatron", "with what a training framework was measured to add"),
             ("codesign evaluate fabric=scin collective=scin_inq", "sums inside the switch, quantised"),
             ("codesign evaluate workload=images accelerator=h100_sxm", "images from a diffusion transformer"),
@@ -260,7 +307,38 @@ COMMANDS = {
         (
             ("codesign validate --schema", "columns, units and types of every kind of table"),
             ("codesign validate DIR", "errors on a folder of tables"),
+            ("codesign validate DIR --commands", "the command that predicts each measured run"),
             ("codesign validate DIR --json", "the same as JSON"),
+        ),
+    ),
+    "observe": CommandHelp(
+        "measure a running server, as a table of measured runs",
+        (
+            "Drives an OpenAI-compatible server (vLLM, SGLang, TensorRT-LLM) in a closed",
+            "loop, at a rate or by a trace, and times first tokens, further tokens and whole",
+            "requests. Writes the run as `codesign validate` reads it, and each request.",
+        ),
+        (
+            (
+                "codesign observe http://HOST:8000 accelerator=h100_sxm model=llama31_8b tp=1 framework=vllm "
+                "--clients 32",
+                "32 requests at a time",
+            ),
+            ("codesign observe URL accelerator=h200 tp=8 --rate 5/s --input 2048 --output 512", "Poisson arrivals"),
+            ("codesign observe URL accelerator=h200 tp=8 --trace FILE.csv --chat", "recorded arrivals and lengths"),
+        ),
+    ),
+    "import": CommandHelp(
+        "turn benchmark results and training logs into tables of measurements",
+        (
+            "Reads what vLLM's and SGLang's benchmarks, AIPerf, InferenceX, nccl-tests,",
+            "Megatron-LM and torchtitan write, adds what you say of the machine and layout,",
+            "and writes a table that `codesign validate` and `codesign calibrate` read.",
+        ),
+        (
+            ("codesign import result.json gpu=h100 tp=4 --out runs/mine.csv", "a benchmark of a served model"),
+            ("codesign import train.log gpu=h100 model=llama31_8b num_gpus=64", "a training log, printed as CSV"),
+            ("codesign import all_reduce.txt --out tables/nccl.csv", "what all_reduce_perf of nccl-tests printed"),
         ),
     ),
     "reproduce": CommandHelp(
@@ -278,8 +356,8 @@ COMMANDS = {
     "export": CommandHelp(
         "write the launch command of an engine for a design of a run",
         (
-            "Turns a design into the switches of vLLM, SGLang, TensorRT-LLM, Megatron or",
-            "torchtitan, or into a Kubernetes manifest. What has no switch there stands in",
+            "Turns a design into the command or manifest of an engine or trainer, beside a",
+            "server the benchmark that would measure it. What has no switch there stands in",
             "comments; FILL-IN marks what no run knows.",
         ),
         (

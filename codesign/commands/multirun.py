@@ -51,22 +51,44 @@ def _by_hydra() -> None:
 
 
 def inform(options: argparse.Namespace) -> int:
-    """Let Hydra print a configuration or how it was put together; nothing runs.
+    """Print a configuration, or let Hydra print its own settings or how one was put together; nothing runs.
+
+    Hydra knows neither names of earlier releases nor what a choice brings with it (prices, an engine, a pool for
+    prompts): the configuration that is printed is the one that would run.
 
     Raises:
         ConfigError: overrides that no study could take, or a key that the configuration does not have.
     """
     config = compose(options.overrides)
-    flags = ["--info", options.info] if options.info else ["--cfg", options.cfg]
+    key = PACKAGES.get(options.package, expand(options.package)) if options.package else ""
+    of_hydra = options.info or options.cfg == "hydra" or (options.cfg == "all" and key.partition(".")[0] == "hydra")
+    if not of_hydra:
+        _print_config(config, key, options)
+        if options.cfg == "job" or key:
+            return 0
+    flags = ["--info", options.info] if options.info else ["--cfg", "hydra"]
     flags += ["--resolve"] if options.resolve else []
-    if options.package:
-        key = PACKAGES.get(options.package, expand(options.package))
-        if options.cfg == "job" and OmegaConf.select(config, key) is None:
-            raise ConfigError(f"--package {options.package}: no such key{suggestion(key, map(str, config))}")
-        flags += ["--package", key]
+    flags += ["--package", key] if key else []
     sys.argv = ["codesign optimize", *flags, *search_path(), *admit(options.overrides)]
     _by_hydra()
     return 0
+
+
+def _print_config(config: DictConfig, key: str, options: argparse.Namespace) -> None:
+    """The part of a configuration below a key, as Hydra would print it.
+
+    Raises:
+        ConfigError: nothing does.
+    """
+    if options.resolve:
+        OmegaConf.resolve(config)
+    found: object = OmegaConf.select(config, key) if key else config
+    if found is None:
+        raise ConfigError(f"--package {options.package}: no such key{suggestion(key, map(str, config))}")
+    if not OmegaConf.is_config(found):
+        print(found)
+        return
+    print(f"# @package {key}\n" * bool(key) + OmegaConf.to_yaml(found), end="")
 
 
 def multirun(arguments: list[str], *, explain: bool = False) -> int:

@@ -35,7 +35,7 @@ from .interrupt import Interrupt
 from .left_files import discard_run, new_folder, write_inputs, write_results, write_unusual
 from .setup import prepare_jax
 from .terminal import console, intervals_text, job_text, next_steps, show_certificate, texts, units_of
-from .unusual import say_default, say_devices, say_not_held, unusual_answer, warn
+from .unusual import say_default, say_devices, say_not_held, say_trace, unusual_answer, warn
 from .watching import Watch
 
 __all__ = ["add_intervals", "check_study", "optimize", "run_name", "run_study", "some_design", "trace_once"]
@@ -69,6 +69,7 @@ def optimize(overrides: list[str], root: Path | str = "runs", *, explain: bool =
     say_devices(overrides)
     say_not_held(study, overrides)
     warn(study.unusual)
+    say_trace(study.provenance)
     folder = new_folder(Path(root), run_name(study))
     try:
         done = run_study(study, folder, console(), explain=explain)

@@ -10,8 +10,9 @@ from .help import COMMANDS, examples_text, overview_text
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-COMPOSING = ("optimize", "compare", "evaluate", "list", "explore", "simulate", "autoscale")
+COMPOSING = ("serve", "train", "optimize", "compare", "evaluate", "list", "explore", "simulate", "autoscale")
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
+TARGETS = "vllm, sglang, trtllm, megatron, torchtitan, k8s, lws, dynamo or llm-d"
 DESIGN = "rank of the design in the run (1)"
 EXPLAIN = "say below each table what its columns and rows mean, with units"
 
@@ -66,13 +67,15 @@ def _add_choosing(command: Command) -> None:
     one = command("list")
     one.add_argument("group", nargs="?", help="a config group, such as accelerator; or metrics, variables, limits")
     one.add_argument("words", nargs="*", metavar="WORD", help="show lines that have it; KEY=VALUE chooses the study")
+    one.add_argument("--table", action="store_true", help="numbers of accelerators side by side, and their standing")
     one = command("evaluate")
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
     one.add_argument("--json", action="store_true", help="print every number as one flat JSON object")
     one.add_argument("--explain", action="store_true", help=EXPLAIN)
     one.add_argument("--top", type=int, default=10, metavar="N", help="operations to show (10)")
-    text = "take the plan from a `vllm serve ...` or SGLang command"
+    text = "take the plan from a launch command, a script or a manifest: its text, or a file with it"
     one.add_argument("--from", dest="launch", metavar="COMMAND", help=text)
+    _add_questions(command)
     one = command("compare")
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"{OVERRIDES}; lists of values are compared")
     one.add_argument("--explain", action="store_true", help=EXPLAIN)
@@ -90,6 +93,50 @@ def _add_choosing(command: Command) -> None:
     one.add_argument("--open", action="store_true", help="open the page in the browser")
 
 
+def _add_questions(command: Command) -> None:
+    one = command("serve")
+    _add_question(one)
+    one.add_argument("--rate", metavar="RATE", help="requests, as in 30/s, 1800/min or 2M/day; all replicas together")
+    one.add_argument("--clients", metavar="N", help="clients of a replica that wait for answers, instead of --rate")
+    one.add_argument("--trace", metavar="FILE", help="CSV of requests: input_tokens, output_tokens, arrival_s")
+    one.add_argument("--input", metavar="N", help="tokens of a prompt (2048)")
+    one.add_argument("--output", metavar="N", help="tokens of an answer (512)")
+    for name, text in (
+        ("ttft", "time to first token"),
+        ("tpot", "time per output token"),
+        ("e2e", "whole request"),
+    ):
+        for point in ("", "-p50", "-p90", "-p99"):
+            told = f"{text}, {point[1:] or 'mean'}: at most so long, as in 50ms"
+            one.add_argument(f"--{name}{point}", metavar="TIME", help=told)
+    text = "prompts computed beside decodes, apart on a pool of their own, or both (beside)"
+    one.add_argument("--pools", choices=("beside", "apart", "both"), default="beside", help=text)
+    one = command("train")
+    _add_question(one)
+    one.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, as in 15T")
+    one.add_argument("--days", required=True, metavar="TIME", help="in how long, as in 90d")
+    one.add_argument("--batch", metavar="N", help="tokens of a step (4M), rounded to a power of two of sequences")
+    one.add_argument("--sequence", metavar="N", help="tokens of a sequence (8192)")
+
+
+def _add_question(one: Parser) -> None:
+    """Options of every plain question."""
+    one.add_argument("model", metavar="MODEL", help="name of the catalogue or of a hub, or the path of a config.json")
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("--on", required=True, metavar="NAMES", help="accelerators to choose from, as in h200,b200,gb200")
+    one.add_argument("--budget", metavar="MONEY", help="capital at most, as in $5M")
+    one.add_argument("--power", metavar="WATTS", help="provisioned power at most, as in 2MW")
+    one.add_argument("--devices", metavar="COUNTS", help="counts to choose from, as in 32,64 (the demand decides)")
+    one.add_argument("--engine", metavar="NAME", help="a file of `codesign list framework` (what usually runs there)")
+    one.add_argument(
+        "--format", choices=("bf16", "fp8"), default="bf16", help="number format of weights, cache and products (bf16)"
+    )
+    one.add_argument("--goal", choices=("cost", "energy"), default="cost", help="what is to be least, a token (cost)")
+    text = "share of the draws of the model's errors in which limits are kept, as in 0.9 (kept at the centre)"
+    one.add_argument("--confidence", metavar="SHARE", help=text)
+    one.add_argument("--show-config", action="store_true", help="print the commands that it stands for, run nothing")
+
+
 def _add_reading(command: Command) -> None:
     one = command("report")
     one.add_argument("run", help="a run folder")
@@ -103,26 +150,60 @@ def _add_reading(command: Command) -> None:
 
 def _add_checking(command: Command) -> None:
     one = command("verify")
-    one.add_argument("run", help="a run folder of search=certified, grid_then_proof or inverse")
+    one.add_argument("run", help="a run folder, or one of a multirun or a comparison")
     text = "attack with N designs (as many as twice the time of the search allows, 16,384 to 10^6)"
     one.add_argument("--attack", type=int, default=None, metavar="N", help=text)
     one.add_argument("--seed", type=int, default=0, help="seed of these designs (0)")
     one.add_argument("--json", action="store_true", help="print the answer and its numbers as JSON")
     one = command("validate")
-    one.add_argument("directory", nargs="?", help="folder of tables, recognised by their columns, not their names")
+    one.add_argument("directory", nargs="?", help="folder of tables, or a table, recognised by their columns")
     one.add_argument("--schema", action="store_true", help="print the columns of every kind of table and score nothing")
+    one.add_argument("--groups", action="store_true", help="a line for each device and model too")
+    one.add_argument("--commands", action="store_true", help="print the command of each measured run and score nothing")
     one.add_argument("--json", action="store_true", help="print the table of errors, or the schema, as JSON")
     one.add_argument("--page", default=None, metavar="DIR", help="write the errors as Markdown and CSV tables too")
+    one = command("import")
+    one.add_argument("files", nargs="+", metavar="FILE", help="results and logs, and key=value for what they lack")
+    one.add_argument("--out", default=None, metavar="FILE.csv", help="write the table there instead of printing it")
+    _add_observe(command("observe"))
     one = command("reproduce")
     one.add_argument("names", nargs="*", metavar="NAME", help="experiments, or all")
     one.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     one.add_argument("--reports", default=None, metavar="DIR", help="rewrite the committed outcomes there (reports)")
 
 
+def _add_observe(one: Parser) -> None:
+    one.add_argument("url", metavar="URL", help="an OpenAI-compatible server: http://HOST:PORT, with or without /v1")
+    text = "columns of the design that serves: accelerator=h100_sxm model=llama31_8b tp=4 framework=vllm"
+    one.add_argument("columns", nargs="*", metavar="KEY=VALUE", help=text)
+    one.add_argument("--clients", type=int, default=None, metavar="N", help="a closed loop of so many at a time (1)")
+    text = "an open loop: Poisson arrivals at R requests/s; also 5/s, 300/min"
+    one.add_argument("--rate", default=None, metavar="R", help=text)
+    text = "an open loop: arrivals and lengths of a file with arrival_s, input_tokens, output_tokens"
+    one.add_argument("--trace", default=None, metavar="CSV", help=text)
+    one.add_argument("--input", type=int, default=1024, metavar="N", help="tokens of a prompt (1024)")
+    one.add_argument("--output", type=int, default=256, metavar="N", help="tokens of an answer (256)")
+    text = "number of requests (10 a client; 200 at a rate; all of a trace)"
+    one.add_argument("--requests", type=int, default=None, metavar="N", help=text)
+    one.add_argument("--seed", type=int, default=0, help="seed of words and arrivals (0)")
+    one.add_argument("--chat", action="store_true", help="ask /v1/chat/completions, not /v1/completions")
+    text = "name of the model at the server (its only one)"
+    one.add_argument("--served-model", default=None, metavar="NAME", help=text)
+    text = "variable of the environment that holds the server's key"
+    one.add_argument("--key-env", default=None, metavar="NAME", help=text)
+    one.add_argument(
+        "--timeout", type=float, default=600.0, metavar="S", help="give a request up after S seconds (600)"
+    )
+    one.add_argument(
+        "--out", default="observed", metavar="DIR", help="folder that both tables are written to (observed)"
+    )
+    one.add_argument("--json", action="store_true", help="print all numbers as JSON")
+
+
 def _add_launching(command: Command) -> None:
     one = command("export")
     one.add_argument("run", help="a run folder")
-    one.add_argument("--to", required=True, metavar="TARGET", help="vllm, sglang, trtllm, megatron, torchtitan or k8s")
+    one.add_argument("--to", required=True, metavar="TARGET", help=TARGETS)
     one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
     one.add_argument("--out", default=None, metavar="DIR", help="write files there instead of printing them")
     one.add_argument("--anyway", action="store_true", help="also a design that violates a limit of its study")
@@ -130,12 +211,14 @@ def _add_launching(command: Command) -> None:
     one.add_argument("what", nargs="+", metavar="RUN", help="a run folder, or overrides of a design")
     one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
     one.add_argument("--requests", type=int, default=10_000, metavar="N", help="number of requests (10,000)")
+    text = "a benchmark's run of N requests instead, from an idle engine to the last answer; --rate inf: all at once"
+    one.add_argument("--num-prompts", type=int, metavar="N", help=text)
     one.add_argument("--seed", type=int, default=0, help="seed of lengths and arrivals (0)")
     one.add_argument("--rate", type=float, default=0.0, metavar="R", help="an open loop of R requests/s in all")
     text = "coefficient of variation of interarrival times: 0 even, 1 Poisson (default), above 1 bursty"
     one.add_argument("--cv", type=float, metavar="V", help=text)
-    text = "arrivals from a file with arrival_s, input_tokens, output_tokens"
-    one.add_argument("--trace", default="", metavar="CSV", help=text)
+    text = "requests of a trace: Azure, BurstGPT, Mooncake, or columns arrival_s, input_tokens, output_tokens"
+    one.add_argument("--trace", default="", metavar="FILE", help=text)
     one.add_argument("--json", action="store_true", help="print all numbers as JSON")
     one = command("autoscale")
     one.add_argument("what", nargs="+", metavar="RUN", help="a run of workload=goodput, or overrides of a design")

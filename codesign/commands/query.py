@@ -5,7 +5,7 @@ Frames are handed to it by name; then it is cut off from everything outside and 
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.atomic_files import is_replaceable, writing
+from ..core.earlier_names import SCHEMA, current_frame, current_name, schema_of
 from ..core.errors import ConfigError, is_text, one_line
-from ..core.untrusted_io import UNREADABLE, read_frame, refuse_irregular
+from ..core.untrusted_io import UNREADABLE, read_frame, read_json, refuse_irregular
+from ..core.yaml_io import is_mapping
 from .query_guard import refuse_others
 from .terminal import console
 
@@ -70,22 +72,23 @@ class Frames:
 
         self._errors = duckdb.Error
         self._database = database = duckdb.connect(":memory:", config={"python_enable_replacements": False})
-        found = {path.stem: read_frame(path, f"{str(path)!r}") for path in sorted(folder.glob("*.parquet"))}
+        schema = _schema_of(folder)
+        found = {path.stem: _frame(path, schema) for path in sorted(folder.glob("*.parquet"))}
         for path in sorted((folder / "certificate").glob("*.parquet")):
-            found[f"certificate_{path.stem}"] = read_frame(path, f"{str(path)!r}")
+            found[f"certificate_{path.stem}"] = _frame(path, schema)
         for name, frame in (_of_jobs(folder) | found).items():
             if len(frame.columns):  # a study without links has a frame of nothing
                 database.register(name, frame)
         chunks = sorted((folder / "chunks").glob("*.parquet"))
         if chunks:
-            self._add_chunks(chunks)
+            self._add_chunks(chunks, current_name if schema < SCHEMA else str)
         self._tables = [str(row[0]) for row in database.execute("show tables").fetchall()]
         self._tables = [name for name in self._tables if name != "chunk_files"]
         if not self._tables:
             raise ConfigError(f"sql: {str(folder)!r} holds no frames; name the folder of a run")
         database.execute("set enable_external_access=false; set lock_configuration=true")
 
-    def _add_chunks(self, paths: list[Path]) -> None:
+    def _add_chunks(self, paths: list[Path], renamed: Callable[[str], str]) -> None:
         """Read as they are asked for, however many there are."""
         import pyarrow.dataset
 
@@ -96,7 +99,7 @@ class Frames:
             columns = [name for name, kind in zip(files.schema.names, files.schema.types, strict=True)
                        if str(kind).startswith("list") and name not in NOT_OF_DESIGNS]  # fmt: skip
             kinds = " ".join(f"when {number} then '{word}'" for number, word in KINDS.items())
-            listed = ", ".join(f'unnest("{name}") as "{name}"' for name in columns)
+            listed = ", ".join(f'unnest("{name}") as "{renamed(name)}"' for name in columns)
             known = ", ".join(f"nullif({name}, 'nan'::double) as {name}" for name in NUMBERS if name in columns)
             self._database.register("chunk_files", files)
             self._database.execute(f"create view chunks as select {COUNTED} from chunk_files")
@@ -154,11 +157,27 @@ def _of_jobs(folder: Path) -> dict[str, Any]:
     parts: dict[str, list[Any]] = {}
     jobs = sorted((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     for job in jobs:
+        schema = _schema_of(job)
         for path in sorted(job.glob("*.parquet")):
-            frame = read_frame(path, f"{str(path)!r}")
+            frame = _frame(path, schema)
             frame.insert(0, "job", int(job.name))
             parts.setdefault(path.stem, []).append(frame)
     return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+
+
+def _schema_of(folder: Path) -> int:
+    """Schema of a run folder; of a folder that says none (of a multirun), this release's.
+
+    Raises:
+        ConfigError: it is of a later release, or no number.
+    """
+    path = folder / "versions.json"
+    versions = read_json(path, f"{str(path)!r}") if path.is_file() else None
+    return schema_of(versions, str(folder)) if is_mapping(versions) else SCHEMA
+
+
+def _frame(path: Path, schema: int) -> Any:
+    return current_frame(read_frame(path, f"{str(path)!r}"), schema)
 
 
 def _first_line(error: Any) -> str:

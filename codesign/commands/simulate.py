@@ -19,11 +19,10 @@ from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..core.json_io import dumps
-from ..jaxprs.evaluator import interpreted
-from ..model.metrics.step_times import tabulated_steps
+from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools
 from ..model.scenario import Scenario
-from ..model.workloads.continuous import AbstractContinuousServing
-from ..model.workloads.kinds import Kinds, drawn_from
+from ..model.workloads.continuous import AbstractContinuousServing, ContinuousServing
+from ..model.workloads.lockstep import Lockstep
 from ..model.workloads.open_loop import OpenLoop
 from ..model.workloads.under_load import AbstractOpenServing
 from ..report.drawing import render
@@ -36,7 +35,6 @@ from ..simulation.serving import (
     Requests,
     Served,
     arrivals,
-    lengths,
     read_trace,
     simulate_closed,
     simulate_open,
@@ -44,7 +42,7 @@ from ..simulation.serving import (
 from .setup import prepare_jax
 from .simulate_forms import bounds, open_form
 from .simulate_forms import told as form_told
-from .simulate_pools import has_two_pools, pools_of
+from .simulate_pools import pools_of
 from .simulate_told import ServedBar, show_served
 from .terminal import console
 
@@ -138,6 +136,8 @@ def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> di
 def _host_s(scenario: Scenario, closed: dict[str, float]) -> float:
     """What the host adds to first tokens: no simulation knows it, so as much as the closed form adds."""
     bare = replace(scenario, {f"workload.{name}": jnp.asarray(0.0) for name in HOST})
+    if isinstance(bare.workload, ContinuousServing):  # what is simulated is beyond its start
+        bare = dataclasses.replace(bare, workload=dataclasses.replace(bare.workload, clients=Lockstep()))
     return closed["ttft_s"] - numbers_of(bare)["ttft_s"]
 
 
@@ -188,39 +188,6 @@ def _checked(scenario: Scenario) -> dict[str, float]:
     return numbers
 
 
-def engine_of(scenario: Scenario) -> tuple[Engine, float]:
-    """One attention group of one part of a pipeline as an engine, and how many of them there are."""
-    work, layout = scenario.workload, scenario.layout
-    assert isinstance(work, AbstractContinuousServing)
-    plan = layout.plan
-    group = _groups(scenario)
-    size = float(work.block_tokens)
-    blocks = float(_room(scenario)) / (float(plan.pp) * size)
-    chunk, ahead, stages = round(float(plan.token_budget)), work.async_scheduling, float(plan.pp)
-    return Engine(
-        tabulated_steps(scenario, prompts=not has_two_pools(scenario), host=not ahead), budget=10**9, chunk=chunk,
-        blocks=max(math.floor(blocks), 1), block_tokens=round(size), prefix_cache=float(work.cached_ratio) > 0,
-        async_scheduling=ahead, host_s=stages * float(work.step_overhead_s) if ahead else 0.0,
-        host_sequence_s=stages * float(work.sequence_overhead_s) if ahead else 0.0,
-        accepted=float(work.accepted_tokens), verified=round(float(work.verified_tokens)),
-    ), group  # fmt: skip
-
-
-@interpreted
-def _room(scenario: Scenario) -> Any:
-    """Tokens that the cache of one attention group has room for, near and in the second tier, idle ones aside."""
-    work, layout = scenario.workload, scenario.layout
-    assert isinstance(work, AbstractContinuousServing)
-    kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
-    free = scenario.cluster.accelerator.hbm.usable_bytes() - kept["weights"] - kept["working"]
-    token = work.kv_bytes_per_token(layout)
-    near, afar = free / (token * work.kept_near(layout)), scenario.plan.offload_kv_cache * token
-    beyond = scenario.cluster.host.memory.usable_bytes() / jnp.where(afar > 0, afar, 1.0)
-    awake = dataclasses.replace(work, idle_sessions=jnp.zeros_like(work.idle_sessions))
-    idle = work.held_tokens(layout) - awake.held_tokens(layout)
-    return jnp.where(afar > 0, jnp.minimum(near, beyond), near) - idle
-
-
 def _asked(
     scenario: Scenario,
     closed: dict[str, float],
@@ -248,42 +215,16 @@ def _asked(
         if rate > FULLEST * most:
             raise ConfigError(
                 f"{rate:.4g} requests/s are {rate / most - 1:+.1%} of the {most:.4g} that the design sustains with its"
-                f" batch and chunk: ask for {FULLEST * most:.4g} or fewer, or take a plan with a larger batch"
+                f" batch and chunk: ask for {FULLEST * most:.4g} or fewer, take a plan with a larger batch,"
+                " or simulate a run of so many requests: --num-prompts N"
             )
     if trace:
         return found
-    prompts = _lengths(rng, work.input_lengths, float(work.input_tokens), float(work.input_cv), count, 1)
-    outputs = _lengths(rng, work.output_lengths, float(work.output_tokens), float(work.output_cv), count, 2)
-    shared = round(float(work.cached_ratio * work.input_tokens))
-    prefixes = np.zeros(0, int)
-    if shared:  # those who lost their cache share none
-        prefixes = (
-            np.where(rng.random(count) < float(work.retained_share), 0, -1)
-            if work.retained_share < 1
-            else np.zeros(count, int)
-        )
+    drawn = drawn_requests(scenario, count, rng)
     came = arrivals(rng, rate / group, cv, count) if rate else None
     if came is not None:
         came = came * ((count - 1) / (rate / group * np.ptp(came)))  # by chance they come faster or slower than asked
-    return Requests(prompts, outputs, came, prefixes, shared)
-
-
-def _lengths(rng: np.random.Generator, kinds: Kinds, mean: float, cv: float, count: int, least: int) -> np.ndarray:
-    """Those of a trace that the design was found for, or lognormal ones."""
-    return drawn_from(kinds, rng, mean, count, least) if kinds else lengths(rng, mean, cv, count, least=least)
-
-
-def batch_of(scenario: Scenario) -> int:
-    """Sequences that an engine has at most under way: those that it decodes by the plan, as `codesign export` says."""
-    work = scenario.workload
-    assert isinstance(work, AbstractContinuousServing)
-    return max(round(float(work.rhythm(scenario.layout).decodes)), 1)
-
-
-def _groups(scenario: Scenario) -> float:
-    """Engines of a design: attention groups of all replicas and stages."""
-    layout = scenario.layout
-    return float(layout.dp * layout.plan.attention_dp * layout.plan.pp)
+    return dataclasses.replace(drawn, arrivals=came)
 
 
 def _simulated(

@@ -65,17 +65,15 @@ class Pools:
 _apart = interpreted(pools_apart, always=True)
 
 
-def has_two_pools(scenario: Scenario) -> bool:
-    """Whether prompts of this design have accelerators of their own."""
-    return isinstance(scenario.workload, AbstractPromptPool) and float(scenario.plan.prefill_devices) > 0
-
-
 def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
     """Both pools of a design, of which `decode` is an engine of one, `groups` in number."""
     work, pool, layout = scenario.workload, scenario.cluster.prefill, scenario.layout.prefill
     assert isinstance(work, AbstractPromptPool)
     assert pool is not None
-    fields = {field.name: getattr(work, field.name) for field in dataclasses.fields(ContinuousServing)}
+    names = {field.name for field in dataclasses.fields(ContinuousServing)} & {
+        one.name for one in dataclasses.fields(work)
+    }
+    fields = {name: getattr(work, name) for name in names}
     own = dataclasses.replace(layout.plan, prefill_devices=jnp.asarray(0.0), device_count=layout.devices)
     alike = float(work.together(scenario.layout))
     steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True, alike=alike)

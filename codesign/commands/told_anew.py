@@ -108,8 +108,21 @@ def study_anew(folder: RunFolder) -> tuple[Study, str]:
     """
     study = study_from_config(*folder.overrides, conf=folder.conf)
     found = migrated_config(read_yaml(write_yaml(study.resolved)), folder.schema)  # overrides may name earlier classes
-    same("config.yaml", folder.config, found, how="overrides.txt composes")
-    return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(found):,} values"
+    told = folder.config if folder.schema >= SCHEMA else _with_later_keys(folder.config, found)
+    same("config.yaml", told, found, how="overrides.txt composes")
+    later = _leaves(told) - _leaves(folder.config)
+    since = f", {later:,} of them under keys that came after it" if later else ""
+    return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(found):,} values{since}"
+
+
+def _with_later_keys(told: Any, found: Any) -> Any:
+    """Summary of an earlier release with the keys that it lacked; frames and proof are checked as they are."""
+    if not (is_mapping(told) and is_mapping(found)):
+        return told
+    return {
+        **told,
+        **{key: _with_later_keys(told[key], value) if key in told else value for key, value in found.items()},
+    }
 
 
 def results_anew(study: Study, folder: RunFolder, raw: pd.DataFrame) -> Results:
@@ -147,7 +160,10 @@ def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
         if not path.is_file():
             raise Refuted(f"{name}.parquet is missing")
         found = _as_kept(getattr(results, name))
-        _same_frame(path.name, raw if name == "designs" else _frame(folder, name), found, close)
+        told = raw if name == "designs" else _frame(folder, name)
+        if folder.schema < SCHEMA and {*told} == {*found}:  # new names of columns stand elsewhere among the others
+            told = told[[*found]]
+        _same_frame(path.name, told, found, close)
         if len(found):
             checks.append(f"{name} {len(found):,} x {found.shape[1]}")
     own = folder.certificate
@@ -179,6 +195,9 @@ def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, 
     assert is_mapping(seconds)
     trace = Trace({}, [], counts, seconds, claim, own)
     found = json.loads(dumps(summary_of(study, results, trace)))
+    regret: Any = told.get("regret")
+    if folder.schema < SCHEMA and is_mapping(regret) and "text" in regret:  # said in other words, of the same numbers
+        told = told | {"regret": regret | {"text": (found.get("regret") or {}).get("text")}}
     same("summary.json", told, found, close=closeness(study))
     told_of = [one.plain for one in (*study.unusual, *unusual_answer(study, results))]
     same("unusual.json", _json(folder, "unusual.json"), json.loads(dumps(told_of)))

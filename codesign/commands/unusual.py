@@ -1,23 +1,24 @@
 """What is told beside what a command prints: a study that nobody named, numbers that are unusual."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..config import Study
 from ..config.composition import admit, combinations, composed
 from ..config.plausibility import Unusual, unusual
 from ..config.space_checks import not_held
-from ..config.starting import names, told
+from ..config.starting import framework_told, names, told
 from ..core.resources import conf_dir
 from ..core.yaml_io import read_yaml
 from ..search.results import Results, placed
 
 
 def say_default(overrides: list[str]) -> None:
-    """One line where nothing was named that a study is about, so that the default experiment runs."""
-    line = told(overrides)
-    if line:
-        print(f"codesign: {line}", file=sys.stderr)
+    """One line where nothing was named that a study is about, or no framework, so that a default is taken."""
+    for line in (told(overrides), framework_told(overrides)):
+        if line:
+            print(f"codesign: {line}", file=sys.stderr)
 
 
 def say_devices(overrides: list[str]) -> None:
@@ -55,6 +56,14 @@ def warn(numbers: Iterable[Unusual]) -> None:
     """One line each for numbers that are legal but unusual, beside what a command prints."""
     for one in numbers:
         print(f"codesign: warning: {one.text}", file=sys.stderr)
+
+
+def say_trace(provenance: Mapping[str, Mapping[str, Any]]) -> None:
+    """One line where closed forms are not to be believed for the trace that a study names, and what is."""
+    for key, origin in provenance.items():
+        source, note = str(origin.get("source", "")), str(origin.get("note", ""))
+        if key.endswith("arrival_cv") and source.startswith("trace ") and "codesign simulate" in note:
+            print(f"codesign: {source}: {note}", file=sys.stderr)
 
 
 def unusual_answer(study: Study, results: Results) -> tuple[Unusual, ...]:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..config import Study
 from ..core.disk_cache import keep_in
+from ..core.earlier_names import SCHEMA
 from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from ..report.run_folder import RunFolder, read_run, readable
@@ -94,6 +95,7 @@ def _answered(
         begun.checks.append(check_files(folder.path))
         study, text = study_anew(folder)
         begun.checks.append(text)
+        _check_job(folder)
         stored = read_evidence(folder.path, folder.schema)
         if stored is None and (claimed.bound is not None or claimed.certified or is_bounded(claimed)):
             raise ConfigError(f"{str(folder.path)!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
@@ -112,8 +114,20 @@ def _answered(
             rest = ["versions.json", "figures/", *(["certificate.took"] if stored else []), *dict.fromkeys(rest)]
             answer.checks.append(f"not checked: {', '.join(rest)}")
     except Refuted as found:
-        return Answer(False, f"not verified: {found}", begun.checks), {}
+        moved = "" if folder.schema >= SCHEMA else "; an earlier release wrote it, whose model or errors were others"
+        return Answer(False, f"not verified: {found}{moved}", begun.checks), {}
     return answer, _took(stored)
+
+
+def _check_job(folder: RunFolder) -> None:
+    """The note of what a job of several asked for is what its overrides say.
+
+    Raises:
+        Refuted: it is not.
+    """
+    note = folder.path / "job.txt"
+    if note.is_file() and note.read_text(encoding="utf-8").strip() != " ".join(folder.overrides):
+        raise Refuted("job.txt is not what overrides.txt says")
 
 
 def _check_digits(claimed: Certificate) -> None:

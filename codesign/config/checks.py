@@ -55,6 +55,10 @@ def check_formats(scenario: Scenario) -> None:
             )
     for field in dataclasses.fields(precision):
         tensor, value = field.name, getattr(precision, field.name)
+        if not isinstance(field.default, str):  # formats by class check their own
+            continue
+        if not isinstance(value, str):
+            raise ConfigError(f"workload.precision.{tensor} = {value!r} is no number format{suggestion('', BYTES)}")
         if value not in BYTES and value != field.default:
             raise ConfigError(f"workload.precision.{tensor} = {value!r} is no number format{suggestion(value, BYTES)}")
         if tensor in ARITHMETIC and value not in accelerator.peak_flops_per_s:

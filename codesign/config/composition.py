@@ -27,11 +27,13 @@ from omegaconf.errors import OmegaConfBaseException
 from ..core.earlier_names import current_key, current_override, current_target, mentions, migrated_config
 from ..core.errors import ConfigError, either, is_text, suggestion
 from ..core.resources import conf_dir
+from ..core.short_names import CHOICES, NUMBERS
 from ..core.yaml_io import is_list, is_mapping
 from .construct import parameters, resolve
 from .engines import with_engine
 from .groups import PACKAGES, Edition, aliases, available, check_part, edition, expand, groups, plain_name, search_path
 from .kept_files import Composition, kept
+from .model_names import model_option
 from .own import own_folders
 from .prices import GROUP, with_prices
 from .starting import started
@@ -49,10 +51,11 @@ OPEN = {
 }
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
+DID = "did you mean"  # of a suggestion that names one
 OPTIONAL = {
     "memory", "die", "stack", "path_energy", "prefill", "experiment", "hardware", "ownership", "kernel_correction",
     "framework",
-    "reliability", "carbon", "scaling_law", "runner", "prices",
+    "reliability", "carbon", "scaling_law", "precision", "runner", "prices",
 }  # fmt: skip
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
@@ -86,7 +89,7 @@ def admit(overrides: list[str]) -> list[str]:
     Raises:
         ConfigError: naming the key and what is close to it.
     """
-    parsed = [_parse(_without(_expanded(current_override(text)))) for text in started(overrides)]
+    parsed = [_meant(_parse(_without(_expanded(current_override(text))))) for text in started(overrides)]
     chosen = [item for item in parsed if _is_group(item)]
     for item in chosen:
         _check_options(item)
@@ -197,8 +200,27 @@ def _check_options(item: Override) -> None:
             raise ConfigError(f"{group} = {choice} does not exist{_named_so(group, choice, known)}")
 
 
+SHORT = {"hf": "hf_config"}
+"""Models that are chosen by a shorter word too."""
+
+
+def _meant(item: Override) -> Override:
+    """`model=Qwen/Qwen3-32B` -> `model=qwen3_32b`: a model may be chosen by the name that a hub or a table gives it."""
+    if item.key_or_group != "model" or item.is_delete() or isinstance(item.value(), dict):
+        return item
+    choices = _choices(item)
+    options = [SHORT.get(choice) or model_option(choice) or choice for choice in choices]
+    if options == choices:
+        return item
+    key, text = str(item.input_line).partition("=")[0], ",".join(options)
+    return _parse(f"{key}=[{text}]" if is_list(item.value()) else f"{key}={text}")
+
+
 def _named_so(group: str, choice: str, known: Iterable[str]) -> str:
     """A suggestion; of accelerators, what tables of measurements call so comes first."""
+    if group == "model":
+        spelt = re.sub(r"[\W_]+", "_", choice.rsplit("/", 1)[-1].lower().replace(".", ""))
+        return f"{suggestion(spelt, known)} (or model=hf_config model.path=CONFIG.JSON)"
     if group != "accelerator":
         return suggestion(choice, known)
     called = {plain_name(alias): option for alias, option in aliases().items()}.get(plain_name(choice))
@@ -230,9 +252,9 @@ def _admit_value(item: Override, base: Any) -> str:
                 which = suggestion("", available(key))
                 raise ConfigError(f"{item.input_line}: no {key} is chosen that could have it; add {key}=NAME{which}")
             if is_mapping(node):
-                raise ConfigError(
-                    f"{item.key_or_group}: no key {key!r} in {prefix or 'the configuration'}{suggestion(key, known)}"
-                )
+                near = suggestion(key, {*known, *CHOICES, *NUMBERS} if depth == 0 else known)
+                near = near if DID in near else suggestion(key, known)
+                raise ConfigError(f"{item.key_or_group}: no key {key!r} in {prefix or 'the configuration'}{near}")
             raise ConfigError(f"{item.key_or_group}: {prefix} is a value, it has no {key!r}")
     return str(item.input_line)
 

@@ -12,6 +12,8 @@ as long as 16 bits, while models served in 8 bits are as fast as other kernels s
 of the collective library's all-to-all, whose start grows with the ranks (NCCL on GB200: 57 us at 8, 627 at 64): one
 start and shares of the link, means of what dispatch and combine take on such a link (`exchanges`).
 
+`clients` says how clients of a closed loop wait for each other there, of a workload that knows (`Lockstep`).
+
 Passes over memory stay the accelerator's: what tables hold of an engine's is one kernel, the quantisation of an input,
 which some write several times slower than a stream; norms, residual sums and activations are other kernels.
 """
@@ -27,7 +29,8 @@ from . import exchanges
 from .construct import parameters, resolve
 from .groups import conf_dir, read_yaml
 
-KEYS = ("kernels", "all_reduce", "exchange", "fused_floor")
+KEYS = ("kernels", "all_reduce", "exchange", "fused_floor", "clients")
+CLIENTS = {"_target_": "codesign.model.workloads.Lockstep"}
 MEASURED = "codesign.model.networks.collectives.Measured"
 LINK = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 MODEL = "workload.model"
@@ -35,6 +38,7 @@ SENT = {"experts": "feed_forward.experts", "top_k": "feed_forward.top_k", "hidde
 FUSED = ("fp8", "fp4")
 GROUPED, WIDE = "moe_gemm", "bf16"
 KEPT = ("elementwise",)  # of the accelerator
+SLOWDOWNS = "slowdowns"  # of a framework that trains
 CONSTANT = "request_overhead_s"  # of an engine: who has it serves
 
 
@@ -42,12 +46,19 @@ def with_engine(config: DictConfig) -> DictConfig:
     """The configuration with what its serving engine changes, and without the words that name it.
 
     Raises:
-        ConfigError: a key that says nothing, or a workload that is no serving.
+        ConfigError: a key that says nothing, or a framework of another kind of workload.
     """
-    engine = OmegaConf.select(config, "workload.engine")
-    if engine is None:
+    engine, trained = (OmegaConf.select(config, f"workload.{key}") for key in ("engine", SLOWDOWNS))
+    if engine is None and trained is None:
         return config
     workload = resolve(config.workload.get("_target_"), "workload._target_")
+    if trained is not None and CONSTANT in parameters(workload):
+        raise ConfigError(
+            f"framework: a training framework runs no {workload.__name__};"
+            " allowed: vllm, vllm_async, sglang, trtllm or none"
+        )
+    if engine is None:
+        return config
     if CONSTANT not in parameters(workload):
         raise ConfigError(f"framework: a serving engine runs no {workload.__name__}; allowed: a workload that serves")
     with open_dict(config):
@@ -56,6 +67,9 @@ def with_engine(config: DictConfig) -> DictConfig:
     for key in named if named else ("engine",):
         if key not in KEYS:
             raise ConfigError(f"workload.engine: no key {key!r}{suggestion(str(key), KEYS)}")
+    if named.get("clients") is not None and "clients" in parameters(workload):
+        with open_dict(config):
+            config.workload.clients = OmegaConf.merge(CLIENTS, named["clients"], config.workload.get("clients") or {})
     accelerator = config.cluster.accelerator
     kernels = _file("calibration/frameworks", str(named.get("kernels")), accelerator)
     if kernels is not None:

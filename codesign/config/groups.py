@@ -127,8 +127,8 @@ def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
     owners: dict[tuple[str, str], tuple[str, str]] = {}
     for path in paths:
         device = _device(path)
-        names = [("alias", path.stem), *(("alias", name) for name in _words(device, "aliases", path))]
-        names += [("prefix", name) for name in _words(device, "prefixes", path)]
+        names = [("alias", path.stem), *(("alias", name) for name in words(device, "aliases", path))]
+        names += [("prefix", name) for name in words(device, "prefixes", path)]
         names += [("name", str(device["name"]))] if "name" in device else []
         for kind, name in names:
             owner, written = owners.setdefault((kind, plain_name(name)), (path.stem, name))
@@ -156,15 +156,17 @@ def _device(path: Path) -> dict[str, Any]:
     return node if is_mapping(node) else {}
 
 
-def _words(device: dict[str, Any], key: str, path: Path) -> list[str]:
-    """A list of names in an accelerator's file.
+def words(part: dict[str, Any], key: str, path: Path) -> list[str]:
+    """A list of names in the file of an accelerator or a model.
 
     Raises:
         ConfigError: it is no list.
     """
-    names: Any = device.get(key) or []
+    names: Any = part.get(key) or []
     if not is_list(names):
-        raise ConfigError(f"accelerator/{path.name}: {key} = {names!r} must be a list of names, such as [{names}]")
+        raise ConfigError(
+            f"{path.parent.name}/{path.name}: {key} = {names!r} must be a list of names, such as [{names}]"
+        )
     return [str(name) for name in names]
 
 
@@ -197,6 +199,7 @@ PACKAGES = {
     "carbon": "cluster.carbon",
     "model": "workload.model",
     "scaling_law": "workload.scaling_law",
+    "precision": "workload.precision",
 }
 """Where the content of a group lands, if not under the group's own name."""
 

@@ -1,14 +1,16 @@
 """What own files of a user set: whose numbers these are, and which file a complaint is about."""
 
 import contextlib
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError
+from ..core.resources import conf_dir
 from ..core.yaml_io import is_mapping
 from .composition import chosen_options
-from .own import HEADER, entries_of, own_folders, read, shown
+from .own import HEADER, entries_of, groups_of_ours, own_folders, read, shown
 
 SCENARIO = ("cluster.", "workload.", "plan.")
 
@@ -79,12 +81,53 @@ def settings(options: Mapping[str, str]) -> dict[str, Setting]:
     return found
 
 
-def _inherited(group: str, option: str) -> list[Path]:
-    """The own file of an option and those of its group that it is made from, these first."""
+def refuse_overruled_options(overrides: Sequence[str]) -> None:
+    """Refuse an own file that is chosen beside an experiment of ours which sets other values over it; of ours, say so.
+
+    Raises:
+        ConfigError: the file, the key, both values, and what to type for either.
+    """
+    typed: dict[str, str] = {}
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        typed[key] = value
+    experiment = typed.get("experiment")
+    named = {group: option for group, option in typed.items() if group in groups_of_ours() and group != "experiment"}
+    if not experiment or not named or _inherited("experiment", experiment):
+        return
+    theirs = _values("experiment", experiment, [conf_dir()])
+    for group, option in named.items():
+        own = bool(_inherited(group, option))
+        values = _values(group, option, own_folders() if own else [conf_dir()])
+        lost = [key for key, value in values.items() if key in theirs.keys() - typed.keys() and theirs[key] != value]
+        if lost and own:
+            key = lost[0]
+            raise ConfigError(
+                f"{key}: experiment={experiment} sets {theirs[key]} over the {values[key]} of {group}={option}: type "
+                f"{key}={values[key]} or {key}={theirs[key]}"
+            )
+        if lost:
+            kept = ", ".join(f"{key}={theirs[key]}" for key in lost)
+            print(f"codesign: experiment={experiment} sets {kept} over {group}={option}", file=sys.stderr)
+
+
+def _values(group: str, option: str, folders: Sequence[Path]) -> dict[str, Any]:
+    """Dotted path -> value of an option's file and those of its group that it is made from."""
+    found: dict[str, Any] = {}
+    for path in _inherited(group, option, folders):
+        text, node = read(path)
+        header = HEADER.match(text)
+        place = (header[1] if header else group).replace("_global_", "")
+        _flatten({key: value for key, value in node.items() if key != "defaults"}, place, found, set())
+    return found
+
+
+def _inherited(group: str, option: str, folders: Sequence[Path] | None = None) -> list[Path]:
+    """The own file of an option, or that of other folders, and those of its group that it is made from, these first."""
     paths, wanted = list[Path](), [option]
     while wanted:
         name = wanted.pop().removesuffix(".yaml")
-        for folder in own_folders():
+        for folder in own_folders() if folders is None else folders:
             path = folder / group / f"{name}.yaml"
             if path.is_file() and path not in paths:
                 paths.append(path)

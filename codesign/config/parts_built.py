@@ -21,6 +21,7 @@ from .groups import available, expand, groups
 from .in_units import in_si
 from .space_checks import check_variables
 from .traced_requests import with_trace
+from .weight_formats import with_weight_formats
 
 SCENARIO = ("cluster", "workload", "plan")
 MOST_KEPT = 8  # scenarios
@@ -77,7 +78,7 @@ def scenario_of(built: Built) -> Scenario:
     if not isinstance(plan, workload.plan_class):
         wanted = f"{type(workload).__name__} is laid out by a {workload.plan_class.__name__.removeprefix('Abstract')}"
         raise ConfigError(f"plan = {type(plan).__name__}: {wanted}; choose a plan of its own with plan=")
-    scenario = Scenario(**{key: built.objects[key] for key in SCENARIO})
+    scenario = with_weight_formats(Scenario(**{key: built.objects[key] for key in SCENARIO}))
     check_formats(scenario)
     check_reach(scenario)
     check_levels(scenario.cluster)

@@ -6,9 +6,12 @@ and nothing of anybody else's: no ranges of hardware, no budgets.
 
 from collections.abc import Iterable
 
+from .usual_framework import AUTO, NONE, usual_framework, usual_frameworks
+
 DEFAULT = "train_gpt3_175b"
 NAMING = ("experiment", "model", "workload", "accelerator")
 """Groups of which any, named, says what the study is about."""
+ASKED = f"framework={AUTO}"
 
 
 def names(overrides: Iterable[str], *groups: str) -> bool:
@@ -17,8 +20,24 @@ def names(overrides: Iterable[str], *groups: str) -> bool:
 
 
 def started(overrides: list[str]) -> list[str]:
-    """The overrides, the default experiment among them where they name nothing that a study is about."""
-    return list(overrides) if names(overrides, *NAMING) else [f"experiment={DEFAULT}", *overrides]
+    """The overrides, with what they leave open: the default experiment, or the framework that people run."""
+    if not names(overrides, *NAMING):
+        return [f"experiment={DEFAULT}", *overrides]
+    if ASKED not in overrides and names(overrides, "experiment", "framework"):
+        return list(overrides)
+    kept = [text for text in overrides if text != ASKED]
+    usual = usual_framework(kept)
+    return kept if usual == NONE else [*kept, f"framework={usual}"]
+
+
+def framework_told(overrides: list[str]) -> str:
+    """The line that says which frameworks are taken; empty where the study named one, or none was measured."""
+    if not names(overrides, *NAMING) or (ASKED not in overrides and names(overrides, "experiment", "framework")):
+        return ""
+    usual = [name for name in usual_frameworks(overrides) if name != NONE]
+    if not usual:
+        return ""
+    return f"framework={' and '.join(usual)}, what usually runs this; framework=none prices kernels alone"
 
 
 def told(overrides: list[str]) -> str:

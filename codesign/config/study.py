@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import check_ranges
 from ..core.pretty import html_table, lines_text, number_text
+from ..core.short_names import full_names
 from ..core.yaml_io import is_list, is_mapping
 from ..executors import AbstractRunner
 from ..jaxprs.jit import traced_alone
@@ -41,7 +42,7 @@ from .checks import check_asked
 from .composition import compose
 from .construct import build
 from .own import as_folders, own_files, own_folders
-from .own_settings import naming_files, origins
+from .own_settings import naming_files, origins, refuse_overruled_options
 from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
 from .space_checks import refuse_overruled
@@ -203,8 +204,10 @@ def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario
     Raises:
         ConfigError: anything wrong in the configuration.
     """
+    overrides = tuple(full_names(overrides))
     with own_files(*as_folders(conf)):
         composed = compose(_texts(overrides))
+        refuse_overruled_options(overrides)
         with naming_files(overrides):
             resolved = plain(composed, overrides)
             _refuse_absent(resolved, SCENARIO)
@@ -225,6 +228,7 @@ def study_from_config(*overrides: str, conf: Folders = None) -> Study:
     Raises:
         ConfigError: anything wrong in the configuration.
     """
+    overrides = tuple(full_names(overrides))
     with own_files(*as_folders(conf)):
         study = study_from_resolved(compose(_texts(overrides)), overrides)
     refuse_overruled(study.space, overrides)
@@ -253,6 +257,7 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
         ConfigError: anything wrong in it.
     """
     with own_files(*as_folders(conf)), naming_files(overrides):
+        refuse_overruled_options(overrides)
         return _study(plain(config, overrides), overrides)
 
 

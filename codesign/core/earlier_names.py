@@ -95,7 +95,6 @@ KEYS: dict[str, dict[str, str]] = {
     "model.ownership.OnPremises": {"upkeep_ratio": "maintenance_ratio"},
     "model.hardware.Accelerator": {"residual": "kernel_correction"},
     "model.networks.fabrics.Contended": {"one_queue_ratio": "head_of_line_share"},
-    "model.networks.fabrics.PathEnergy": {"counting": "byte_accounting"},
     "study.design_space.": {"along": "tied"},
     "search.Uncertain": {"along": "tied"},
     "search.Certified": SEARCHES | {"batch": "plans_per_round"},
@@ -109,6 +108,9 @@ KEYS: dict[str, dict[str, str]] = {
     "search.": SEARCHES | {"optimiser": "optimizer"},
 }
 """Beginning of a class's name after `codesign.` -> argument and its name now; the first that fits counts."""
+
+GONE = {"model.networks.fabrics.PathEnergy": {"counting": "physical"}}
+"""Class -> argument that it has no more and the one value of it that means what this release does without asking."""
 
 PARTS = {"quality": "scaling_law", "handover": "kv_transfer", "binds": "active_constraints", "whole": "integer"}
 """Part of a group of metrics (`usage.quality.parameters`, `capex.handover`), or a column, -> its name now."""
@@ -128,9 +130,8 @@ LEAVES = {
 
 _NAMES = METRICS | PLAN | PARTS
 _METRIC = re.compile(rf"\b({'|'.join(METRICS)})(?=\b|_low\b|_high\b)")
-_MENTIONED = re.compile(
-    rf"\b({'|'.join({*METRICS, *PLAN, *LEAVES, *(key for keys in KEYS.values() for key in keys)})})\b|codesign\.\w+\."
-)
+_KEYS = {*METRICS, *PLAN, *LEAVES, *(key for keys in (*KEYS.values(), *GONE.values()) for key in keys)}
+_MENTIONED = re.compile(rf"\b({'|'.join(_KEYS)})\b|codesign\.\w+\.")
 _ENDS = re.compile(r"(.*?)(_low|_high|)")
 _IN_DEFAULTS = re.compile(r"^(\s*-\s+(?:override\s+)?/?)(\w+)((?:@[\w.]+)?\s*:\s*)(\w*)", re.MULTILINE)
 _HEADER = re.compile(r"\A((?:\s*\n)*#\s*@package\s+\S*?)\b(paths|residual|quality)\b")
@@ -295,7 +296,11 @@ def migrated(tree: Any, schema: int) -> Any:
 
 
 def migrated_config(tree: Any, schema: int, path: str = "", *, warn: bool = False) -> Any:
-    """A configuration, as of a run folder of this schema, by the names of this release."""
+    """A configuration, as of a run folder of this schema, by the names of this release.
+
+    Raises:
+        ConfigError: what it asks for is gone.
+    """
     if schema >= SCHEMA:
         return tree
     if is_list(tree):
@@ -305,7 +310,12 @@ def migrated_config(tree: Any, schema: int, path: str = "", *, warn: bool = Fals
     named: Any = tree.get("_target_")
     target = current_target(named, warn=warn) if isinstance(named, str) else ""
     renamed: dict[str, Any] = {}
+    gone = GONE.get(target.removeprefix("codesign."), {})
     for key, value in tree.items():  # what is merged over a file stands behind what it has
+        if key in gone:
+            if value != gone[key]:
+                raise ConfigError(f"{path}.{key} = {value!r} is gone since release 0.2: all is {gone[key]} now")
+            continue
         new = current_key(str(key), target, path, warn=warn)
         renamed[new] = _merged(renamed.get(new), value)
     found: dict[str, Any] = {}

@@ -13,8 +13,6 @@ from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array
 
-from .deep_stack import roomy
-
 Tree = TypeVar("Tree")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,16 +41,12 @@ fori_loop: Callable[..., Any] = jax.lax.fori_loop
 jvp: Callable[..., tuple[Any, Any]] = jax.jvp
 jit: Callable[..., Callable[..., Any]] = jax.jit
 shapes_of: Callable[..., Any] = jax.eval_shape
+make_jaxpr: Callable[[Callable[..., Any]], Callable[..., Any]] = jax.make_jaxpr
 as_function: Callable[[Any], Callable[..., list[Any]]] = jaxpr_as_fun
 
 device_put: Callable[[Any], Any] = jax.device_put
 block_until_ready: Callable[[Any], Any] = jax.block_until_ready
 configure: Callable[[str, Any], None] = jax.config.update
-
-
-def make_jaxpr(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`jax.make_jaxpr` with room for the frames of a trace."""
-    return roomy(jax.make_jaxpr(function))
 
 
 def traced_for_all(function: Function) -> Function:

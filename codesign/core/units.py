@@ -11,6 +11,7 @@ GB = 1e9
 PJ_PER_BIT = 8e-12  # J per byte
 KWH = 3.6e6  # J
 HOUR_S = 3600.0
+DAY_S = 86400.0
 YEAR_S = 365.25 * 86400.0
 
 BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}

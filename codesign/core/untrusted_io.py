@@ -144,8 +144,8 @@ def _measure(text: str, what: str) -> None:
             raise ConfigError(f"{what} holds more than {MOST_NODES:,} values once its references are written out")
 
 
-def tree_of_json(text: str, what: str) -> Any:
-    """Mappings, lists, finite numbers and words.
+def tree_of_json(text: str, what: str, *, infinite: bool = False) -> Any:
+    """Mappings, lists, finite numbers and words; `infinite`: Infinity and NaN, as Python's own writer writes them, too.
 
     Raises:
         ConfigError: no JSON, numbers that are not finite, a key that stands twice in a mapping, or too deep.
@@ -163,7 +163,7 @@ def tree_of_json(text: str, what: str) -> Any:
         raise ValueError(f"{word} is no number of JSON")
 
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=refused)
+        return json.loads(text, object_pairs_hook=once, parse_constant=float if infinite else refused)
     except RecursionError as error:
         raise ConfigError(f"{what} is not JSON: it is nested too deeply") from error
     except ValueError as error:
@@ -175,9 +175,9 @@ def read_yaml_file(path: Path, what: str) -> Any:
     return tree_of_yaml(read_text(path, what), what)
 
 
-def read_json(path: Path, what: str) -> Any:
+def read_json(path: Path, what: str, *, infinite: bool = False) -> Any:
     """The tree of a JSON file; raises as `read_text` and `tree_of_json` do."""
-    return tree_of_json(read_text(path, what), what)
+    return tree_of_json(read_text(path, what), what, infinite=infinite)
 
 
 def read_arrays(path: Path, what: str, needed: Iterable[str] = (), most: int = MOST_UNPACKED) -> dict[str, np.ndarray]:

@@ -108,7 +108,7 @@ class Cluster(eqx.Module):
     host: Host
     network: dict[str, NetworkLevel]
     device_count: Float[Array, "*b"] = integer(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
-    facility: Facility = Facility()
+    facility: Facility = eqx.field(default_factory=Facility)
     path_energy: PathEnergy | None = None
     doubts: Doubts | None = None
     prefill: "PrefillPool | None" = None

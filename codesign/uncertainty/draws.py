@@ -90,7 +90,8 @@ def factors(spread: Spread | None, key: str, count: int, share: float = 1.0) -> 
 def source_names(scenario: Scenario) -> tuple[str, str]:
     """Names of the errors of whole jobs: of the first token, and of a step."""
     job = scenario.workload
-    named = float(np.max(getattr(job, "kernel_slowdown", 1.0))) != 1.0
+    added = (("kernel_slowdown", 1.0), ("request_overhead_s", 0.0))
+    named = any(float(np.max(getattr(job, name, none))) != none for name, none in added)
     if isinstance(job, AbstractServing):
         batches = isinstance(job, AbstractContinuousServing)
         engine = ", framework named" if named and batches else ""

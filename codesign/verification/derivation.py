@@ -1,6 +1,6 @@
 """A certificate as it was left: nodes that stand for plans, points, weights; refused where that cannot be one."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,9 +158,18 @@ def _refuse_others(
         "cuts": {"node", "point", "row", "weight", "round"},
     }
     for (file, names), columns in zip(known.items(), (nodes, points, cuts), strict=True):
-        others = [name for name in columns if name not in names]
-        if others:
-            raise Refuted(f"{file}.parquet: nobody reads column {others[0]!r}")
+        refuse_unread(file, columns, names)
+
+
+def refuse_unread(file: str, columns: Iterable[str], names: Container[str]) -> None:
+    """A table has no column but these.
+
+    Raises:
+        Refuted: naming the first other one.
+    """
+    others = [name for name in columns if name not in names]
+    if others:
+        raise Refuted(f"{file}.parquet: nobody reads column {others[0]!r}")
 
 
 def claim_of(found: Any) -> StatedClaim:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..study.objective import feasible_logs
-from .derivation import Refuted
+from .derivation import Refuted, refuse_unread
 from .inequality import SINGLE, UNIT, Sums, per_unit
 
 SAME = 1e-8  # relative; how far a design may lie beyond what holds it, for rounding
@@ -130,6 +130,7 @@ def front_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.nda
         values = np.array([[float(one["values"][name]) for name in metrics] for one in told["points"]])
         kept, designs = tables["statements"], dict(tables["designs"])
         of = np.asarray(designs.pop("statement"), dtype=np.int64)
+        refuse_unread("statements", kept, {"metric", "bound", *(f"level.{name}" for name in metrics[1:])})
         level = [np.asarray(kept[f"level.{name}"], dtype=float) for name in metrics[1:]]
         level = np.stack([np.full(len(kept["bound"]), np.inf), *level], axis=-1)
         metric = np.asarray(kept["metric"], dtype=np.int64)

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from .derivation import VERSION, Derivation, Refuted, StatedClaim, claim_of, column_table, derivation_of
+from .derivation import (
+    VERSION,
+    Derivation,
+    Refuted,
+    StatedClaim,
+    claim_of,
+    column_table,
+    derivation_of,
+    refuse_unread,
+)
 
 KIND = "mix"
 STRAY = 1e-6  # by which prices on hardware may miss zero, and shares 1; what they miss is charged
@@ -115,6 +124,9 @@ def _parts(
     workload = column_table(nodes, ["workload"], "nodes", int)[:, 0]
     node, number = column_table(cuts, ["node", "round"], "cuts", int).T
     asked, point = column_table(tangents, ["node", "point"], "tangents", int).T
+    fields = {name for entry in workloads for name in entry["plan"]}
+    refuse_unread("nodes", nodes, {"number", "workload", *(f"at.{name}" for name in fields)})
+    refuse_unread("tangents", tangents, {"node", "point"})
     count = len(next(iter(tables["points"].values())))
     _within(workload, len(workloads), "nodes.parquet: workload")
     _within(node, len(workload), "cuts.parquet: node")

@@ -7,7 +7,6 @@ are those of an H100 cluster for all of them.
 Source: [ding2025pfa] sections 3.4 and 5.
 """
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -19,11 +18,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
+from _lib.celestisim_counting import counted_j
 from codesign.config import scenario_from_config
 from codesign.core import replace
 from codesign.evidence.validation import at_many
 from codesign.model import Scenario
-from codesign.model.metrics import evaluate
+from codesign.model.metrics import evaluate, ledger
 from codesign.model.networks.fabrics import PathEnergy
 
 __all__ = ["System", "fastest_plans", "moved_kj", "plan_grid", "template", "timed_plans"]
@@ -73,6 +73,7 @@ def template() -> Scenario:
     """A step of the family on H100 accelerators, kernels by roofline; every number above is replaced in it."""
     return scenario_from_config(
         "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=training", "model=gpt3_175b",
+        "framework=none",
         "plan=data_parallel", f"workload.global_batch={BATCH}", "workload.model.vocab=0", "plan.sequence_parallel=1",
         "workload.precision.gradients=bf16",
     )  # fmt: skip
@@ -158,16 +159,18 @@ SCHEMES = ("tp", "pp", "offload")
 
 
 @functools.cache
-def _moved() -> Callable[..., Any]:
-    def one(base: Scenario, row: dict[str, Array]) -> dict[str, Array]:
-        told = evaluate(_placed(base, row)).extra
-        return {scheme: told[f"movement_j.{scheme}"] for scheme in SCHEMES}
+def _moved(*, counted: bool) -> Callable[..., Any]:
+    def one(base: Scenario, paths: PathEnergy, row: dict[str, Array]) -> dict[str, Array]:
+        scenario = _placed(base, row)
+        if counted:
+            return counted_j(scenario, paths)
+        return {scheme: entry.energy_j(paths) for scheme, entry in ledger(scenario, paths).items() if scheme in SCHEMES}
 
-    return at_many(one, in_axes=(None, 0))
+    return at_many(one, in_axes=(None, None, 0))
 
 
-def moved_kj(plans: pd.DataFrame, paths: PathEnergy) -> dict[str, np.ndarray]:
-    """Scheme -> kJ of data movement in one step, a number a row of plans: what `evaluate` says with these paths.
+def moved_kj(plans: pd.DataFrame, paths: PathEnergy, *, counted: bool) -> dict[str, np.ndarray]:
+    """Scheme -> kJ of data movement in one step, a number a row of plans, as the tables count or of what moves.
 
     Traffic of a global batch does not depend on the replicas but for their own exchange; rows without `devices` are
     one replica, those without `virtual_stages` are not interleaved, those without `zero` shard nothing.
@@ -175,6 +178,5 @@ def moved_kj(plans: pd.DataFrame, paths: PathEnergy) -> dict[str, np.ndarray]:
     alone = {"devices": plans["tp"] * plans["pp"], "virtual_stages": 1.0, "zero": 0.0}
     frame = plans.assign(**{name: value for name, value in alone.items() if name not in plans})
     columns = {key: frame[key].to_numpy(dtype=float) for key in (*MODEL, *PLAN, "zero", "devices")}
-    bare = template()
-    priced = dataclasses.replace(bare, cluster=dataclasses.replace(bare.cluster, path_energy=paths))
-    return {scheme: np.asarray(joules) / 1e3 for scheme, joules in _moved()(priced, columns).items()}
+    moved = _moved(counted=counted)(template(), paths, columns)
+    return {scheme: np.asarray(joules) / 1e3 for scheme, joules in moved.items()}

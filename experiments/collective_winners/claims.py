@@ -147,7 +147,9 @@ def longest_trip(name: str, rival: str, nbytes: float, members: float) -> float:
 @functools.cache
 def communication(job: str) -> pd.DataFrame:
     """What a job's busiest device communicates: a training step with all its micro-batches, or one decode step."""
-    made = scenario_from_config("accelerator=h200", "fabric=lightpath", "collective=lumorph", *JOBS[job])
+    made = scenario_from_config(
+        "accelerator=h200", "framework=none", "fabric=lightpath", "collective=lumorph", *JOBS[job]
+    )
     layout, rows = made.layout, []
     repeats = {"decode": 1.0} if "decode" in job else made.workload.repeats(layout)
     for op in made.workload.lower(layout):

@@ -120,7 +120,7 @@ def ranged(scenario: Scenario, path: str, along: tuple[str, ...] = ()) -> Contin
 @functools.cache
 def composed(*overrides: str) -> Scenario:
     """A scenario that ships."""
-    return scenario_from_config("calibration=h100_sxm_roofline", *overrides)
+    return scenario_from_config("calibration=h100_sxm_roofline", "framework=none", *overrides)
 
 
 @functools.cache

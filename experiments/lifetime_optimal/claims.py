@@ -117,7 +117,7 @@ def served(hidden: int, layers: int, machine: str = USUAL) -> float:
     """USD per million tokens of the cheapest way to serve it on one node under limits on first and further tokens."""
     study = study_from_config(
         *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=continuous", "plan=serving_node",
-        "space=dense_serving_plans", "search=grid",
+        "space=dense_serving_plans", "search=grid", "framework=none",
         "cluster.device_count=8", "plan.tp=1", "plan.pp=1", "objective=cheapest_tokens",
         "space.plan={tp: [1, 2, 4, 8], micro_batch: [8, 16, 32, 64, 128, 256], token_budget: [512, 1024, 2048]}",
         f"objective.limits={{ttft_s: {TTFT_S}, tpot_s: {TPOT_S}}}",

@@ -1,7 +1,7 @@
 """Tables 2, 3 and 4 of the Photonic Fabric document: data-movement energy of pre-training, from plans and from scratch.
 
-Every kJ is what `evaluate` says of a scenario whose cluster names paths. First of the recovered plans with the counting
-that they imply; then counted physically, and with the document's own pJ/bit; then of plans that this package finds.
+First of the recovered plans with the counting that they imply; then of the bytes that move, which is what `evaluate`
+says of a scenario whose cluster names paths, and with the document's own pJ/bit; then of plans that this package finds.
 """
 
 import functools
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from _lib.celestisim_counting import Family
 from _lib.celestisim_training import fastest_plans, moved_kj, timed_plans
 from codesign.evidence.reproduction import Claim
 from codesign.model.networks.fabrics import PathEnergy
-from codesign.model.workloads.celestisim import Family
 from codesign.report.findings import BLUE, GREEN, ORANGE, beside, headline, panels
 
 NAME = "pfa_energy"
@@ -35,10 +35,9 @@ PHOTONIC = {"adapter": 10, "switch": 10, "tray": 10, "offload": 50}  # what the 
 PHOTONIC_TEXT = {"adapter": 5, "switch": 25, "tray": 10, "offload": 50}  # section 4.2; offload as above
 
 
-def paths(pj_per_bit: dict[str, int], counting: str = "physical") -> PathEnergy:
+def paths(pj_per_bit: dict[str, int]) -> PathEnergy:
     """Path energies of one technology, as `path_energy=electrical` and its relatives have them."""
-    numbers = {f"{part}_j_per_byte": value * PJ_PER_BIT for part, value in pj_per_bit.items()}
-    return PathEnergy(**numbers, byte_accounting=counting)
+    return PathEnergy(**{f"{part}_j_per_byte": value * PJ_PER_BIT for part, value in pj_per_bit.items()})
 
 
 def table(name: str) -> pd.DataFrame:
@@ -46,21 +45,21 @@ def table(name: str) -> pd.DataFrame:
     return pd.read_csv(Path(__file__).parent / name)
 
 
-def told_kj(plans: pd.DataFrame, photonic: dict[str, int], counting: str) -> pd.DataFrame:
+def told_kj(plans: pd.DataFrame, photonic: dict[str, int], *, counted: bool) -> pd.DataFrame:
     """Plans with `tp_kj`, `pp_kj` and `offload_kj`; electrical and photonic systems lie in the same trays and racks."""
     electrical = (plans["system"] == BASELINE).to_numpy()
-    one, other = (moved_kj(plans, paths(each, counting)) for each in (ELECTRICAL, photonic))
+    one, other = (moved_kj(plans, paths(each), counted=counted) for each in (ELECTRICAL, photonic))
     return plans.assign(**{f"{name}_kj": np.where(electrical, one[name], other[name]) for name in SCHEMES})
 
 
 def counted_kj(plans: pd.DataFrame, photonic: dict[str, int]) -> pd.DataFrame:
     """As the tables count."""
-    return told_kj(plans, photonic, "celestisim")
+    return told_kj(plans, photonic, counted=True)
 
 
 def physical_kj(plans: pd.DataFrame) -> pd.DataFrame:
     """Of the bytes that move, each on its own path."""
-    return told_kj(plans, PHOTONIC, "physical")
+    return told_kj(plans, PHOTONIC, counted=False)
 
 
 def saved(frame: pd.DataFrame) -> pd.DataFrame:

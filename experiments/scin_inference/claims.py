@@ -63,7 +63,7 @@ def configured(model: str, number_format: str, collective: str) -> Scenario:
     """One model on the node."""
     network = ("fabric=scin", f"collective={collective}", "cluster.device_count=8")
     job = (f"model={model}", f"workload={FORMATS[number_format]}", "plan=serving_node", "workload.output_tokens=2")
-    return scenario_from_config("accelerator=h200", *network, *job)
+    return scenario_from_config("accelerator=h200", "framework=none", *network, *job)
 
 
 @functools.cache

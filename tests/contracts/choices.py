@@ -16,7 +16,7 @@ from codesign.model.networks.collectives import Chosen, Fastest
 from codesign.model.networks.fabrics import RoutedTopology
 from codesign.model.networks.topology import Crossbar
 
-BESIDE = {"prefill"}  # made of the same parts as the cluster
+BESIDE = {"prefill", "precision"}  # made of the same parts as the cluster; has no numbers
 PLACES = {group: path for group, path in PACKAGES.items() if group not in BESIDE}
 PLACES |= {"workload": "workload", "plan": "plan"}
 """Config group -> path of what it describes."""
@@ -35,7 +35,7 @@ COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=di
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
 COMPANIONS |= {"scaling_law": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
 COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=serving")
-COMPANIONS |= {"framework=vllm_sampled": "workload=continuous"}
+COMPANIONS |= {"framework=vllm_sampled": "workload=continuous", "framework=vllm_async": "workload=at_rate"}
 COMPANIONS |= {"model=dit": "workload=images", "model=flux": "workload=images", "plan=image": "workload=images"}
 COMPANIONS |= {"space=image": "workload=images"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove

@@ -55,7 +55,7 @@ def test_every_end_is_finite_or_breaks_a_rule(group):
     assert len(leaves) >= LEAST_LEAVES[group]
 
 
-MEANT = {"accelerator=calculon_a100_80e"}
+MEANT = {"accelerator=calculon_a100_80e", "accelerator=groq_3_lpu", "accelerator=arc_pro_b60"}
 """Options whose provenance says that their numbers are unusual (tests/test_plausibility.py)."""
 
 

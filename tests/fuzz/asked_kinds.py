@@ -13,12 +13,14 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 from contracts.problems import made
+from launches import COMMANDS, MANIFESTS
 from test_chunks import OF_PORTIONS, same
 from test_explorer import SMALL
 from test_export import DENSE, FP8, SERVING, SPARSE, commands, run_of
+from test_traces import CHAT, INPUTS, TRACES
 
 from codesign.commands.export import exported
-from codesign.commands.launch_command import read_launch
+from codesign.commands.launch import read_launch
 from codesign.commands.query import Frames
 from codesign.explorer.answers import Answerer
 from codesign.explorer.beginning import given
@@ -231,21 +233,40 @@ def request(rng: random.Random) -> Case:
     return Case(repr(data[:400]), run)
 
 
-LAUNCHES = (
-    "vllm serve Qwen/Qwen3-32B --tensor-parallel-size 4 --data-parallel-size 2 --max-num-seqs 8 --kv-cache-dtype fp8",
-    "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --chunked-prefill-size 2048 --mem-fraction 0.9",
-    "vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 2 --max-model-len 4096 --quantization fp8",
-)
+LAUNCHES = tuple(text for text, _ in COMMANDS)
 
 
 def launch(rng: random.Random) -> Case:
-    """A command of a server, gone wrong."""
+    """A command of a server or a trainer, gone wrong."""
     text = mutated(rng.choice(LAUNCHES).encode(), rng).decode("utf-8", "replace")
     if rng.random() < 0.3:
         words = text.split(" ")
         words[rng.randrange(len(words))] = rng.choice((*TOKENS, "²", "٣", "-tp", "--tp=", "=", "--", "9" * 5000))
         text = " ".join(words)
     return Case(repr(text[:400]), lambda: read_launch(text) and True)
+
+
+def manifest(rng: random.Random) -> Case:
+    """A manifest or a file of settings, gone wrong, as a file."""
+    text, _ = rng.choice((*MANIFESTS, COMMANDS[-1]))
+    data = mutated(text.encode(), rng)
+    path = file_with(rng.choice(("manifest.yaml", "settings.toml")), data)
+    return Case(repr(data[:400]), lambda: read_launch(str(path)) and True)
+
+
+def published_trace(rng: random.Random) -> Case:
+    """A trace as it is published, gone wrong; what is taken are lengths and times."""
+    name, text = rng.choice((*TRACES.items(), ("chat.json", json.dumps(CHAT)), ("inputs.json", json.dumps(INPUTS))))
+    data = mutated(text.encode(), rng)
+    path = file_with(name, data)
+
+    def run() -> bool:
+        found = read_trace(path, timed=False)
+        whole = min(found.prompts.min(), found.outputs.min()) >= 1
+        came = found.arrivals
+        return bool(whole and (came is None or (np.isfinite(came).all() and (np.diff(came) >= 0).all())))
+
+    return Case(f"{name}: {data[:300]!r}", quietly(run))
 
 
 def export(rng: random.Random) -> Case:
@@ -280,5 +301,5 @@ def export(rng: random.Random) -> Case:
 
 ASKED = {
     "chunks": chunk, "loads": load, "traces": trace, "queries": query, "links": link, "requests": request,
-    "launches": launch, "exports": export,
+    "launches": launch, "manifests": manifest, "published traces": published_trace, "exports": export,
 }  # fmt: skip

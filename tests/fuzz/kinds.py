@@ -19,12 +19,18 @@ TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS)] * (str(TESTS) not in sys.path)
 
 from example_run import write_run  # noqa: E402
+from hub_kinds_by_hand import KINDS_BY_HAND  # noqa: E402
+from test_importers import FILES  # noqa: E402
+from test_observe import STREAM  # noqa: E402
 
 from codesign.config import build, scenario_from_config, study_from_config  # noqa: E402
 from codesign.config.groups import available, groups  # noqa: E402
+from codesign.core.errors import ConfigError  # noqa: E402
 from codesign.core.resources import conf_dir  # noqa: E402
 from codesign.core.untrusted_io import read_yaml_file, written  # noqa: E402
+from codesign.evidence.importers import as_csv, collective_rows, imported, is_collective  # noqa: E402
 from codesign.evidence.measurements import SCHEMAS, survey, tables  # noqa: E402
+from codesign.evidence.observing.endpoint import _TokenEvents  # noqa: E402
 from codesign.model.hardware import residual  # noqa: E402
 from codesign.model.networks.topology.files import read_topology  # noqa: E402
 from codesign.model.workloads import from_config_json  # noqa: E402
@@ -202,6 +208,77 @@ def hub(rng: random.Random) -> Case:
     return Case(f"{source.name}: {data[:300]!r}", quietly(lambda: from_config_json(path)))
 
 
+def _quantised(rng: random.Random) -> tuple[Any, Any]:
+    """A configuration of layers of several kinds, and what a checkpoint may say of its formats."""
+    name = rng.choice(sorted(KINDS_BY_HAND))
+    groups = {
+        "weights": {"num_bits": rng.choice([4, 8]), "type": rng.choice(["int", "float"]), "group_size": 16},
+        "input_activations": rng.choice([None, {"num_bits": 8, "type": "float"}]), "targets": ["Linear"],
+    }  # fmt: skip
+    ignored = ["lm_head", "re:.*self_attn.*", "model.layers.0*", "vision_tower"]
+    said = rng.choice(
+        [
+            {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ignored},
+            {"quant_method": rng.choice(["awq", "gptq"]), "bits": 4, "group_size": 128},
+            {"quant_method": "compressed-tensors", "config_groups": {"group_0": groups}, "ignore": ignored},
+            {"quant_algo": rng.choice(["NVFP4", "FP8"]), "kv_cache_quant_algo": "FP8", "exclude_modules": ignored},
+            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"lm_head": {"quant_algo": "W4A16_NVFP4"}}},
+        ]
+    )
+    return KINDS_BY_HAND[name], said
+
+
+def formats(rng: random.Random) -> Case:
+    """A `config.json` with layers of several kinds and a `hf_quant_config.json` beside it, one of them gone wrong."""
+    config, said = _quantised(rng)
+    inside = rng.random() < 0.5
+    whole = config | {"quantization_config": said} if inside else config
+    texts = [json.dumps(whole), json.dumps({"quantization": said})]
+    broken = rng.randrange(2)
+    data = [mutated(text.encode(), rng) if n == broken else text.encode() for n, text in enumerate(texts)]
+    path = file_with("config.json", data[0])
+    beside = path.with_name("hf_quant_config.json")
+    beside.write_bytes(data[1])
+
+    def run() -> None:
+        try:
+            from_config_json(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    return Case(f"{data[broken][:300]!r}", quietly(run))
+
+
+def benchmark(rng: random.Random) -> Case:
+    """What a benchmark wrote, gone wrong, as `codesign import` reads it."""
+    name, text = rng.choice(sorted(FILES.items()))
+    data = mutated(text.encode(), rng)
+    path = file_with(name, data)
+
+    def run() -> None:
+        rows = imported(path)
+        as_csv(collective_rows(rows, {"cluster": "a-400G"}) if is_collective(rows) else rows, {})
+
+    return Case(f"{name}: {data[:300]!r}", quietly(run))
+
+
+def stream(rng: random.Random) -> Case:
+    """A streamed answer of a server, gone wrong, in two pieces: what failed is said, nothing breaks in."""
+    data = mutated(STREAM, rng)
+    at = rng.randrange(len(data) + 1)
+
+    def run() -> None:
+        events = _TokenEvents()
+        for piece in (data[:at], data[at:]):
+            events.take(piece)
+        answer = events.answer(0.0, 200, "")
+        if answer.error:
+            raise ConfigError(answer.error)
+        assert answer.tokens > 0
+
+    return Case(f"{at}: {data[:300]!r}", quietly(run))
+
+
 METRICS = ("time_s", "joules_per_token", "usage.hbm", "capex_usd", "nothing", "time_s.", "é")
 PARTS = (
     *METRICS, "+", "-", "*", "/", "**", "(", ")", "max(", "min(", "sqrt(", ",", "2", "1e308", "1e-400", "not", "@",
@@ -290,6 +367,7 @@ def configuration(rng: random.Random) -> Case:
 
 KINDS: dict[str, Kind] = {
     "tables": table, "checkpoints": checkpoint, "weights": weights, "learned": learned, "runs": run_folder,
-    "graphs": graph, "hub": hub, "expressions": expression, "components": component, "configurations": configuration,
-    "own": own,
+    "graphs": graph, "hub": hub, "formats": formats, "expressions": expression,
+    "components": component, "configurations": configuration,
+    "own": own, "benchmarks": benchmark, "streams": stream,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from ...core.errors import DataError
 from .board_power import calibrate_power
 from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, inherited, node, place, text
 from .fit import NOISY_S, fit, predict, rows_of
-from .gpus import calibrated, stand_ins
+from .gpus import accelerators, calibrated, stand_ins
 from .kernel_tables import LEAST_ROWS, TableGroup, kernel_groups, unknown
 from .kernels import ROOFLINES, TABLES, KernelTable
 from .learned_factors import Learned, learn
@@ -136,7 +136,10 @@ def _texts(out: Path, fitted: Fitted, provenance: dict[tuple[str, ...], Node], v
     texts: dict[Path, str] = {}
     measured = {key[0] for key in fitted}
     for framework in sorted({key[1] for key in fitted}):
-        targets = calibrated() if framework == REFERENCE else {key[0] for key in fitted if key[1] == framework}
+        own = {key[0] for key in fitted if key[1] == framework}
+        targets = (
+            calibrated() if framework == REFERENCE else own | {name for name in calibrated() if _other_cut(name, own)}
+        )
         for accelerator in sorted(targets):
             kernels, notes = inherit(accelerator, framework, fitted, provenance)
             if not kernels:
@@ -146,6 +149,13 @@ def _texts(out: Path, fitted: Fitted, provenance: dict[tuple[str, ...], Node], v
                 title = f"Kernel constants of {accelerator}: not measured, taken from its nearest relative."
             texts[place(out, accelerator, framework, variant)] = text(title, kernels, notes)
     return texts
+
+
+def _other_cut(accelerator: str, measured: set[str]) -> bool:
+    """True for a chip of a measured generation with another number of processors: an engine's tiles fall otherwise."""
+    here = accelerators()[accelerator]
+    lenders = [accelerators()[name] for side in here.relatives for name in side if name in measured]
+    return any(one.generation == here.generation and one.processors != here.processors for one in lenders)
 
 
 def calibrate(directory: str | Path, out: str | Path = "conf/calibration", progress: Progress = print) -> list[Path]:

@@ -133,6 +133,8 @@ def inherited(kind: str, entries: list[Node], accelerator: str, number_format: s
 
 
 def _carried(table: KernelTable, entry: Node, accelerator: str, number_format: str) -> Node:
+    if "compute_ratio" in entry:
+        entry = entry | {"compute_ratio": entry["compute_ratio"] * accelerators()[accelerator].sustained_ratio}
     if "chip" not in entry:
         return entry
     columns = {ours: column for ours, column, _ in FORMATS.values()}
@@ -154,7 +156,11 @@ def _carried(table: KernelTable, entry: Node, accelerator: str, number_format: s
     share = old["processors"] / chip["processors"]
     arithmetic = chip["peak_flops_per_s"] / old["peak_flops_per_s"] * share
     traffic = chip["bandwidth_bytes_per_s"] / old["bandwidth_bytes_per_s"] * share
-    scaled = {name: entry[name] * arithmetic**a * traffic**b for name, (a, b) in table.scaling.items()}
+    lender = str(old.get("label", "")).split()[1:2]
+    kin = bool(lender) and lender[0] in accelerators() and accelerators()[lender[0]].generation == there.generation
+    kin = kin and old["processors"] != there.processors
+    scaling = table.scaling | (table.scaling_of_kin if kin else {})
+    scaled = {name: entry[name] * arithmetic**a * traffic**b for name, (a, b) in scaling.items()}
     return entry | scaled | {"chip": chip}
 
 

@@ -64,6 +64,7 @@ class GpuEntry(NamedTuple):
     prefixes: tuple[str, ...]
     relatives: tuple[tuple[str, ...], ...]
     generation: str = ""
+    sustained_ratio: float = 1.0  # of the share of its peak that a library sustains to that of its relatives
 
 
 class Device(NamedTuple):
@@ -106,7 +107,7 @@ def _entry(name: str, node: dict[str, Any], defaults: list[Any]) -> GpuEntry:
         rates, str(groups.get("/fabric", "")), str(groups.get("/calibration", name)),
         float(node["silicon"]["processors"]), float(node["silicon"]["cache_bytes"]), node["provenance"]["silicon"],
         tuple(node.get("prefixes", ())), tuple(tuple(side) for side in node.get("relatives", ())),
-        str(node.get("generation", "")),
+        str(node.get("generation", "")), float(node["silicon"].get("sustained_ratio", 1.0)),
     )  # fmt: skip
 
 

@@ -1,5 +1,8 @@
 """The tables below a folder and of which kind each is."""
 
+import contextlib
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +11,7 @@ import pandas as pd
 from ...core.errors import DataError
 from . import reader
 from .catalogue import SCHEMAS
+from .run_columns import is_runs
 from .schema import Schema, choose, nearest
 
 
@@ -34,6 +38,17 @@ class Survey(NamedTuple):
     others: dict[str, str]
 
 
+@contextlib.contextmanager
+def as_folder(path: Path) -> Generator[Path, None, None]:
+    """The folder, or one that holds nothing but this table."""
+    if not path.is_file():
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / path.name).symlink_to(path.resolve())
+        yield Path(made)
+
+
 def files(directory: Path) -> list[Path]:
     """Everything called *.csv below a folder but hidden files, sorted.
 
@@ -41,7 +56,7 @@ def files(directory: Path) -> list[Path]:
         DataError: no such folder.
     """
     if not directory.is_dir():
-        raise DataError(f"{directory} is no folder")
+        raise DataError(f"{directory} is no folder and no table")
     return sorted(p for p in directory.rglob("*") if p.suffix.lower() == ".csv" and not p.name.startswith("."))
 
 
@@ -55,7 +70,12 @@ def survey(directory: Path) -> Survey:
     for path in files(directory):
         shown = path.relative_to(directory).as_posix()
         header = reader.cells(path, shown, only_header=True).header
-        schema = choose(header, SCHEMAS, shown)
+        try:
+            schema = choose(header, SCHEMAS, shown)
+        except DataError:
+            if not is_runs(header):
+                raise
+            schema = None
         if schema is None:
             others[shown] = nearest(header, SCHEMAS)
         else:

@@ -31,7 +31,8 @@ SCALE_UP = Schema(
     "scale_up", "collectives of the vendor's library inside one scale-up domain",
     (GPU, OPERATION, MEMBERS, BYTES, LATENCY), suite="collectives", fitted=True,
     without=("cluster", "num_nodes", "algorithm", "inplace_latency_us", "kernel_source"),
-    carried=("fabric", "nccl_version", "dtype", "gpus_per_node", "busbw_gbytes_per_s", "repeats", "source"),
+    carried=("fabric", "nccl_version", "dtype", "gpus_per_node", "busbw_gbytes_per_s", "repeats", "source",
+             "cuda_graph"),
 )  # fmt: skip
 CUSTOM = Schema(
     "custom_all_reduce", "all-reduces of inference frameworks",
@@ -43,7 +44,8 @@ CLUSTERS = Schema(
     (GPU, text("cluster", "its name says the class of its network: 100G or 400G; rows of others are set aside with a "
                "note"), NODES, A_NODE, MEMBERS, OPERATION, BYTES, LATENCY),
     suite="collectives and across nodes", fitted=True, checks=(TIMES,),
-    carried=("kind", "runs", "latency_p10_us", "latency_p90_us", "busbw_gbytes_per_s"),
+    carried=("kind", "runs", "latency_p10_us", "latency_p90_us", "busbw_gbytes_per_s", "nccl_version", "dtype",
+             "cuda_graph", "source"),
 )  # fmt: skip
 LOGS = Schema(
     "published_logs", "published logs of collectives",

@@ -102,9 +102,9 @@ OPEN = Schema(
      whole("max_num_seqs", "sequences of a step at most"), INPUT,
      whole("shared_prefix_tokens", "of the prompt, the same in all", zero=True), OUTPUT, REQUESTS,
      whole("distinct_prompts", "different prompts of a run: the others are found in the prefix cache"),
-     number("duration_s", "s", "of the stage"), *MS),
-    suite="open loop", without=("peer",),
-    carried=("max_num_batched_tokens", "gpu_memory_utilization", "kv_offload", "workload"),
+     number("duration_s", "s", "of the stage"),
+     whole("max_num_batched_tokens", "tokens of a step at most").if_there(), *MS),
+    suite="open loop", without=("peer",), carried=("gpu_memory_utilization", "kv_offload", "workload"),
     checks=(Check("the shared prefix is part of the prompt", ("input_tokens", "shared_prefix_tokens"),
                   _longer_than_the_prompt),),
 )  # fmt: skip
@@ -114,4 +114,12 @@ PEERS = Schema(
      *(column.or_blank("the peer does not say") for column in MS)),
     suite="open loop",
 )  # fmt: skip
-SERVING_KINDS = (STATIC, THROUGHPUT, MLPERF_INFERENCE, AGGREGATED, DISAGGREGATED, OPEN, PEERS)
+OBSERVED = Schema(
+    "observed_requests", "single requests of an observed run",
+    (number("arrival_s", "s", "when it was sent, after the first", zero=True), INPUT, OUTPUT,
+     number("ttft_s", "s", "to the first token").or_blank("the request failed"),
+     number("tpot_s", "s", "of each token after the first").or_blank("the request failed, or has one token"),
+     number("e2e_s", "s", "to the last token").or_blank("the request failed")),
+    why="the run that they are of is compared", carried=("error",),
+)  # fmt: skip
+SERVING_KINDS = (STATIC, THROUGHPUT, MLPERF_INFERENCE, AGGREGATED, DISAGGREGATED, OPEN, PEERS, OBSERVED)

@@ -1,23 +1,29 @@
-"""SLO with measurements and with peer models: one suite for each kind of table, whatever folder it lies in."""
+"""Agreement with measurements and with peer models: one suite for each kind of table, whatever folder it lies in."""
 
+import contextlib
 import sys
+import tempfile
+from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...core.atomic_files import make_folder
 from ...core.errors import DataError
 from ...core.lazy import lazily
 from ..measurements import survey, unread
-from ..measurements.folder import FoundTable, Survey
+from ..measurements.folder import FoundTable, Survey, as_folder, files
 from .across_nodes import ACROSS
-from .closed_loop import CLOSED_LOOP
+from .closed_loop import CLOSED_LOOP, closed_loop_commands
 from .end_to_end import INFERENCE, TRAINING
 from .exchange import EXCHANGE, calibrate_exchange
 from .measured_kernels import COLLECTIVES, KERNELS
+from .measured_runs import commands, compared, run_tables, scored
 from .mlperf_training import MLPERF_TRAINING
 from .peer import CALCULON
 from .power import POWER
+from .run_rows import run_rows
 from .scores import Row, note
-from .served_open_loop import OPEN_LOOP
+from .served_open_loop import OPEN_LOOP, open_loop_commands
 from .suites import Suite as Suite
 from .throughput import THROUGHPUT
 from .two_pools import DISAGGREGATED
@@ -80,30 +86,96 @@ def understood(found: Survey, directory: Path, suites: tuple[Suite, ...]) -> lis
 
 
 def validate(directory: str | Path, suites: tuple[Suite, ...] = SUITES) -> list[Row]:
-    """Errors of every table below a folder that a suite understands.
+    """Errors of every table below a folder that a suite understands, and of measured runs in any other.
 
     Each row is {suite, stratum, quantity, group, n, median, mean, p90, bias, rank}: shares of |predicted/measured - 1|,
     bias its signed median, rank Spearman's inside the group. Files, columns and rows that were set aside are rows of
-    the suite `note`, whose quantity says what and why.
+    the suite `note`, whose quantity says what and why: a damaged table is one line, the others are scored.
 
     Raises:
-        DataError: no such folder, no table any suite understands, or a damaged table.
+        DataError: no such folder, or no table that can be scored.
     """
-    directory = Path(directory)
-    found = survey(directory)
-    mine = understood(found, directory, suites)
-    for table in found.tables:
-        if table not in mine:  # suites check their own
-            table.rows([])
-    result: list[Row] = []
-    messages = unread(directory)
-    for suite in suites:
-        if any(table.schema.name in suite.kinds for table in mine):
-            result += suite.run(directory, messages)
-    messages += [f"{shown}: no suite uses this table, {reason}" for shown, reason in found.others.items()]
+    with as_folder(Path(directory)) as folder:
+        return _validated(folder, suites)
+
+
+def _validated(directory: Path, suites: tuple[Suite, ...]) -> list[Row]:
+    paths = files(directory)
+    damaged: dict[Path, str] = {}
+    while True:
+        try:
+            return _scored(directory, suites, damaged)
+        except DataError as error:
+            guilty = [path for path in paths if _begins(str(error), path.relative_to(directory).as_posix())]
+            if len(paths) - len(damaged) < 2 or not guilty or guilty[0] in damaged:
+                if damaged:  # nothing else can be scored
+                    raise DataError(next(iter(damaged.values()))) from error
+                raise
+            damaged[guilty[0]] = str(error)
+
+
+def _begins(said: str, shown: str) -> bool:
+    return said.startswith((f"{shown},", f"{shown}:", f"{shown} "))
+
+
+def _scored(directory: Path, suites: tuple[Suite, ...], damaged: dict[Path, str]) -> list[Row]:
+    """`validate` of a folder without these files, whose reasons are told.
+
+    Raises:
+        DataError: the first file that is damaged too.
+    """
+    with without(directory, damaged) as folder:
+        found, messages = survey(folder), list[str]()
+        runs = run_tables(folder, [table.path for table in found.tables], messages)
+        mine = [] if runs else understood(found, directory, suites)
+        mine = mine or [t for t in found.tables if any(t.schema.name in suite.kinds for suite in suites)]
+        for table in found.tables:
+            if table not in mine:  # suites check their own
+                table.rows([])
+        told = compared(runs, messages)
+        result: list[Row] = scored(told) + run_rows(told)
+        messages = unread(folder) + messages
+        for suite in suites:
+            if any(table.schema.name in suite.kinds for table in mine):
+                result += suite.run(folder, messages)
+    read = {one.place.rpartition(", line ")[0] for one in runs}
+    messages += [f"{shown}: no suite uses this table, {reason}" for shown, reason in found.others.items()
+                 if shown not in read]  # fmt: skip
     messages += [
         f"{table.shown}: no suite uses this table, {table.schema.why}"
         for table in found.tables
         if table.schema.why and table.schema.name not in READ_BY_SUITES
     ]
+    messages += [f"not used: {reason}" for reason in damaged.values()]
     return result + [note(message) for message in dict.fromkeys(messages)]
+
+
+def commands_of(directory: str | Path) -> Iterator[str]:
+    """The command that predicts each measured run of a folder; what is set aside is told on standard error.
+
+    Raises:
+        DataError: no such folder, or a damaged table.
+    """
+    messages = list[str]()
+    with as_folder(Path(directory)) as folder:
+        known = [table.path for table in survey(folder).tables]
+        yield from open_loop_commands(folder, messages)
+        yield from closed_loop_commands(folder, messages)
+        yield from commands(run_tables(folder, known, messages))
+    for message in messages:
+        print(f"codesign: {message}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def without(directory: Path, damaged: Collection[Path]) -> Generator[Path, None, None]:
+    """The folder itself, or where files are damaged one of links to the others."""
+    if not damaged:
+        yield directory
+        return
+    with tempfile.TemporaryDirectory() as name:
+        for path in files(directory):
+            if path not in damaged:
+                link = Path(name) / path.relative_to(directory)
+                make_folder(link.parent)
+                link.symlink_to(path.resolve())
+        yield Path(name)

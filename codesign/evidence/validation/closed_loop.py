@@ -1,7 +1,8 @@
 """Served models at a concurrency: time to the first token, by concurrency, and time between tokens.
 
 Strata: TTFT apart for a concurrency to 4, to 16 and above; TPOT together. Each with constants fitted on all rows of the
-engine, with those of its rows but of the same device and model (`GPU and model left out`), and some rows with none.
+engine, with those of its rows but of the same device and model (`GPU and model left out`, to first order about the
+constants at hand: no fit is repeated), and some rows with none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,22 +13,12 @@ import pandas as pd
 
 from .closed_loop_rows import BANDS, jobs_of
 from .hardware import engine_cluster
+from .runs import command
 from .scores import Errors, Row, rows
-from .served_jobs import Job
+from .served_jobs import Job, run_of
 from .served_room import in_room
-from .served_rows import (
-    METHOD,
-    WAITING,
-    Service,
-    SteadyTimes,
-    Waiters,
-    parts_of,
-    requests_of,
-    service,
-    stored_serving,
-    waiting,
-)
-from .serving_fit import FEWEST, SeenRows, fit_seen
+from .served_rows import METHOD, Service, service, stored_serving
+from .serving_fit import FEWEST, FittedEngine, left_out, seen
 from .suites import Suite
 
 ALONE = ", engine not named"
@@ -56,32 +47,6 @@ def banded(suffix: str, table: pd.DataFrame) -> list[Row]:
     return result + rows("closed loop", "tpot", by_engine(f"every concurrency{suffix}", table, "tpot_s", "tpot_ms"))
 
 
-def left_out(
-    table: pd.DataFrame, jobs: Sequence[Job], parts: SteadyTimes, requests: Waiters
-) -> tuple[Service, np.ndarray]:
-    """Service by constants fitted on the rows of an engine without those of the same device and model; which rows.
-
-    Assumes: what an engine's steps take beyond its own time is all slower by the constant that they were priced with.
-    """
-    known = stored_serving()
-    step, slowdown = (
-        np.array([known.get(job.engine, {}).get(name, none) for job in jobs])
-        for name, none in (("step_overhead_s", 0.0), ("kernel_slowdown", 1.0))
-    )
-    alone = SteadyTimes(*((part - step) / slowdown for part in parts))
-    seen, measured = SeenRows(alone, alone, requests), (table["ttft_ms"] * 1e-3, table["tpot_ms"] * 1e-3)
-    first, between, told = np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs), dtype=bool)
-    for _, mine in table.reset_index(drop=True).groupby(["backend", "gpu", "model"], sort=True):
-        here = np.isin(np.arange(len(jobs)), mine.index)
-        others = (table["backend"].to_numpy() == mine["backend"].iloc[0]) & ~here
-        if others.sum() < FEWEST:
-            continue
-        engine = fit_seen(seen.some(others), [times.to_numpy(dtype=float)[others] for times in measured])
-        first[here], between[here] = seen.some(here).under(engine)
-        told |= here
-    return Service(first, between), told
-
-
 def repeats(table: pd.DataFrame) -> Iterator[str]:
     """A line for each time, of rows that agree in every column that a model may read: by how much runs differ.
 
@@ -108,17 +73,41 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     messages.append(f"closed loop: priced as {METHOD}")
     messages += repeats(table)
     jobs, crowded = in_room(jobs)
-    requests = requests_of(jobs, crowded)
-    known, parts = stored_serving(), parts_of(jobs, stored_serving())
-    added = {name: np.array([known.get(job.engine, {}).get(name, 0.0) for job in jobs]) for name in WAITING}
-    served = waiting(parts, requests, added)
+    served = service(jobs, crowded=crowded)
     named = banded("", table.assign(ttft_s=served.first_s, tpot_s=served.between_s))
-    apart, told = left_out(table, jobs, parts, requests)
+    apart, told = others_say(table, jobs, crowded)
     named += banded(LEFT_OUT, table.assign(ttft_s=apart.first_s, tpot_s=apart.between_s)[told])
     few = list(range(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1)))
     plain = service([jobs[i]._replace(engine="", cluster=engine_cluster(table["gpu"].iloc[i], "")) for i in few],
                     crowded=crowded[few])  # fmt: skip
     return named + banded(ALONE, table.iloc[list(few)].assign(ttft_s=plain.first_s, tpot_s=plain.between_s))
+
+
+def others_say(table: pd.DataFrame, jobs: Sequence[Job], crowded: np.ndarray) -> tuple[Service, np.ndarray]:
+    """Service by constants without the rows of the same engine, device and model; which rows have enough others."""
+    first, between, told = np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs), dtype=bool)
+    groups = (table["gpu"] + " " + table["model"]).to_numpy()
+    for engine, constants in stored_serving().items():
+        here = np.array([job.engine == engine for job in jobs])
+        known, counts = np.unique(groups[here], return_counts=True)
+        enough = here & np.isin(groups, known[here.sum() - counts >= FEWEST])
+        if not enough.any():
+            continue
+        theirs = (table[name].to_numpy(dtype=float)[here] * 1e-3 for name in ("ttft_ms", "tpot_ms"))
+        rows_seen = seen([job for job in jobs if job.engine == engine], crowded[here], *theirs)
+        first[here], between[here] = left_out(rows_seen, FittedEngine(**constants), groups[here])
+        told |= enough
+    return Service(first, between), told
+
+
+def closed_loop_commands(directory: Path, messages: list[str]) -> Iterator[str]:
+    """The command of each row that can be priced, behind it what was measured."""
+    table, jobs = jobs_of(directory, messages)
+    if jobs:
+        jobs, crowded = in_room(jobs)
+        told = zip(jobs, crowded, table["ttft_ms"], table["tpot_ms"], strict=True)
+        for job, queued, first, between in told:
+            yield f"{command(run_of(job, queued))}  # ttft_s {first / 1e3:.6g}, tpot_s {between / 1e3:.6g}"
 
 
 CLOSED_LOOP = Suite("closed loop", ("closed_loop",), run_closed_loop)

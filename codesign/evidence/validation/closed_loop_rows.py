@@ -14,7 +14,7 @@ from ...core.errors import ConfigError
 from ..measurements import tables
 from .hardware import engine_cluster
 from .served_jobs import ENGINES, Job, check_format, format_of
-from .served_models import model_of
+from .served_models import model_of, option_of
 
 DRAWN = "InferenceX"
 """Whose clients draw each length evenly from `SHORTEST` of what a row states up to all of it."""
@@ -62,7 +62,8 @@ def job(row: Any) -> Job:
         ConfigError: its device, model, number format or layout is not known.
     """
     (count, groups), model = ranks(row), model_of(row.model)
-    sequences, groups = shared_out(row, count, groups, hasattr(model.feed_forward, "experts"))
+    routed = hasattr(model.feed_forward, "experts")
+    sequences, groups = shared_out(row, count, groups, routed)
     if getattr(row, "moe_tp", 1.0) > MOST_CUT:
         raise ConfigError(f"{row.moe_tp:g} ranks cut every expert: no one engine, devices of a whole system")
     heads = float(model.attention.heads)
@@ -71,8 +72,9 @@ def job(row: Any) -> Job:
     engine = str(row.backend) if getattr(row, "backend", "") in ENGINES else ""
     varied = DRAWN in str(getattr(row, "origin", ""))
     mean = (1 + SHORTEST) / 2 if varied else 1.0
+    cluster = engine_cluster(row.gpu, engine, option_of(row.model) if routed else "")
     found = Job(
-        engine_cluster(row.gpu, engine), model, format_of(row.precision, row.model), count, row.pp, 1.0, False,
+        cluster, model, format_of(row.precision, row.model), count, row.pp, 1.0, False,
         sequences, mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
     )  # fmt: skip
     check_format(found)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..calibration.publish import publish
+from .run_rows import RUN
 from .scores import Row
 
 __all__ = ["tables_of", "write_tables"]
@@ -185,7 +186,7 @@ def _as_csv(strata: Sequence[Row]) -> str:
 
 def tables_of(rows: Sequence[Row]) -> dict[str, str]:
     """File name -> content: an overview, a page a suite, and all strata as CSV."""
-    scored = [row for row in rows if row["suite"] != "note"]
+    scored = [row for row in rows if row["suite"] not in ("note", RUN)]
     strata = [row for row in scored if row["group"] == "all"]
     suites = _by(lambda row: row["suite"], strata)
     pages = dict[str, str]()

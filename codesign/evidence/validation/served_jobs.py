@@ -13,14 +13,19 @@ import jax.numpy as jnp
 
 from ...core.errors import ConfigError
 from ...model.scenario import Cluster, Scenario
-from ...model.workloads import ContinuousServing, Plan, Precision, Serving, Transformer
+from ...model.workloads import ContinuousServing, Lockstep, Plan, Precision, Serving, Transformer
 from .batches import anonymous, sized
+from .runs import PricedRun
 from .sheets import Same, Sheet, sheet_of
 
 CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
 ENGINES = ("vllm", "sglang", "trtllm")
-STEPS = ("kernel_slowdown", "step_overhead_s", "sampling_s", "expert_layer_s")
-"""Constants of an engine that its steps see; the others are those of requests."""
+OF_STEPS = ("kernel_slowdown", "step_overhead_s", "sampling_s", "expert_layer_s")
+OF_REQUESTS = ("request_overhead_s", "expert_overhead_s")
+OF_CLIENTS = ("burst_ratio", "cohort_prompts", "client_overhead_s", "queued_ratio")
+"""Constants of an engine by who sees them: its steps, its requests, the clients of a closed loop."""
+EVEN_CV = 0.1 / 0.9 / 3**0.5
+"""Variation of lengths drawn evenly from 0.8 to all of what a row states."""
 FORMATS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
 }  # fmt: skip
@@ -118,20 +123,22 @@ def continuous_sheet(job: Job, added: Mapping[str, float], energies: bool = Fals
     """The job as its engine serves it, `sequences` requests open at a time.
 
     Args:
-        added: constants of the engine; those of `STEPS` are seen here.
+        added: constants of the engine; others than those listed above are seen by nobody here.
         energies: joules of arithmetic too, which `anonymous` leaves out.
 
     Raises:
         ConfigError: the device has no such number format.
     """
     named, model = precision_of(job.number_format), job.model
-    own = {name: float(value) for name, value in added.items() if name in STEPS}
+    own = {name: float(value) for name, value in added.items() if name in OF_STEPS + OF_REQUESTS}
+    crowd = {name: float(value) for name, value in added.items() if name in OF_CLIENTS}
 
     def build(numbers: Mapping[str, float]) -> Scenario:
         plain, precision = anonymous(job.cluster, named)
         cluster = _with_energies(plain, job.cluster, named) if energies else plain
-        values = {name: numbers[name] for name in ("input_tokens", "output_tokens", *own)}
-        served = ContinuousServing(replace(model, name=""), **values, precision=precision)
+        values = {name: numbers[name] for name in ("input_tokens", "output_tokens", "input_cv", "output_cv", *own)}
+        clients = Lockstep(**{name: numbers[name] for name in crowd})
+        served = ContinuousServing(replace(model, name=""), **values, precision=precision, clients=clients)
         plan = Plan(
             **{name: numbers[name] for name in ("tp", "pp", "ep", "attention_dp", "micro_batch")}, token_budget=CHUNK
         )
@@ -144,7 +151,8 @@ def continuous_sheet(job: Job, added: Mapping[str, float], energies: bool = Fals
     mine = job.sequences / job.replicas if job.spread else job.sequences
     return sheet_of(("continuous", Same(job.cluster), Same(model), named.compute, named.kv_cache, energies), build, {
         "input_tokens": float(job.input_tokens), "output_tokens": float(max(job.output_tokens, 2.0)), **layout,
-        "pp": float(job.pp), "micro_batch": float(max(mine, 1.0)), "devices": ranks * float(job.pp), **own,
+        "input_cv": EVEN_CV * job.varied, "output_cv": EVEN_CV * job.varied,
+        "pp": float(job.pp), "micro_batch": float(max(mine, 1.0)), "devices": ranks * float(job.pp), **own, **crowd,
     })  # fmt: skip
 
 
@@ -153,3 +161,32 @@ def continuous(job: Job, added: Mapping[str, float], energies: bool = False) -> 
     sheet = continuous_sheet(job, added, energies)
     scenario: Scenario = jax.tree.unflatten(sheet.structure, [jnp.asarray(leaf) for leaf in sheet.leaves])
     return scenario
+
+
+def run_of(job: Job, queued: float = 0.0) -> PricedRun:
+    """The overrides of a job as its engine serves it; what `continuous_sheet` is made of, as on the command line.
+
+    Args:
+        queued: clients without a place for each that has one.
+    """
+    precision = precision_of(job.number_format)
+    formats = {"compute": precision.compute, "weights": precision.weights, "kv_cache": precision.kv_cache}
+    chosen = (
+        f"accelerator={job.cluster.accelerator.name}", "kernel_correction=learned", f"model={job.model.name}",
+        "workload=continuous", f"framework={job.engine or 'none'}",
+        *(f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"),
+    )  # fmt: skip
+    ranks = float(job.tp * job.replicas)
+    layout = {"tp": float(job.tp), "ep": float(job.replicas), "attention_dp": 1.0}
+    if not job.spread:
+        layout = {"tp": ranks, "ep": 1.0, "attention_dp": float(job.groups * job.replicas)}
+    mine = job.sequences / job.replicas if job.spread else job.sequences
+    return PricedRun(chosen, {
+        "cluster.device_count": ranks * float(job.pp), "plan.pp": float(job.pp),
+        **{f"plan.{name}": value for name, value in layout.items()},
+        "plan.micro_batch": float(max(mine, 1.0)), "plan.token_budget": CHUNK,
+        "workload.input_tokens": float(job.input_tokens),
+        "workload.output_tokens": float(max(job.output_tokens, 2.0)),
+        "workload.input_cv": EVEN_CV * job.varied, "workload.output_cv": EVEN_CV * job.varied,
+        **({"workload.clients.queued_ratio": queued} if queued else {}),
+    })  # fmt: skip

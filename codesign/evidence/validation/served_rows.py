@@ -1,22 +1,8 @@
-"""What a served row is: model, layout and number format; and the one place where its service is predicted.
+"""The one place where served rows at a concurrency are predicted: as `evaluate` does with the row's engine.
 
-`service` is asked by every suite of served models: continuous batching (`ContinuousServing`) on the kernels and the
-all-reduce of the row's engine, with what `calibration/frameworks/serving.yaml` adds. A client keeps C requests open and
-starts with all of them at once. While one of them decodes its L tokens it meets the prompts of the others, each P long;
-what of them it waits for before its first token it does not meet between tokens, so that a whole request takes as long:
-
-    P = L (TPOT0 - f0) / C                 f0 a step without prompts, TPOT0 between tokens in the steady state
-    W = ((n - 1) + burst_ratio (C - 1)) / 2 P,   at most (C - 1) P
-    TTFT = request_overhead_s + client_overhead_s (C - 1) + max(T + W, expert_overhead_s),    TPOT = TPOT0 - W / L
-
-T is the first token of a prompt that meets nobody. All prompts of the start wait for half of the others: burst_ratio is
-the share of a run that is still like that, 1 where an engine takes prompts first and requests stay in step for ever.
-Where all lengths are alike, n = cohort_prompts of the requests (at most C) end together and come together again; where
-they vary, none do. expert_overhead_s is what the host takes to issue a prompt's launches of a model with experts, many
-and small and outside of graphs: it goes on beside what accelerators do until then, and shows where they wait for it.
-client_overhead_s is the time of a host that serves its clients one by one for each other request that is open.
-Where the cache has room for fewer than all (`served_room`), those are C above, and each of them keeps `crowded` clients
-waiting for its whole service (`workloads.waiting_room`).
+A row is a scenario of `ContinuousServing` on the kernels and the all-reduce of its engine, with what
+`calibration/frameworks/serving.yaml` adds, which is what `framework=` brings to any study: host, clients in step
+(`Lockstep`), and clients without a place where the cache has room for fewer than all (`served_room`).
 """
 
 import functools
@@ -31,13 +17,17 @@ from ...model.metrics import evaluate
 from ...model.scenario import Scenario
 from ...model.workloads import ContinuousServing
 from ...model.workloads.schedule import one_pass
-from ...model.workloads.waiting_room import room_wait_s
 from .batches import batches, grouped, vectorised
-from .served_jobs import Job, continuous_sheet, scenario
+from .served_jobs import OF_STEPS, Job, continuous_sheet, scenario
+from .sheets import Sheet
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
 STATIC = "static batches: no waiting, no prompts between decode steps"
-WAITING = ("request_overhead_s", "expert_overhead_s", "client_overhead_s", "burst_ratio", "cohort_prompts")
+ALONE = {
+    "kernel_slowdown": 1.0, "step_overhead_s": 0.0, "request_overhead_s": 0.0, "expert_overhead_s": 0.0,
+    "client_overhead_s": 0.0, "burst_ratio": 0.0, "cohort_prompts": 1.0,
+}  # fmt: skip
+"""Constants of no engine: kernels alone, clients that are not in step."""
 
 
 class Service(NamedTuple):
@@ -81,7 +71,7 @@ def stored_serving() -> dict[str, dict[str, float]]:
     return {engine: dict(constants) for engine, constants in data.items() if engine != "provenance"}
 
 
-def _steps(one: Scenario):
+def _times(one: Scenario):
     """First token, between tokens, a step without prompts: as `evaluate` says, without memory and money."""
     layout, job = one.layout, one.workload
     assert isinstance(job, ContinuousServing)
@@ -93,26 +83,15 @@ def _steps(one: Scenario):
     return extra["ttft_s"], extra["tpot_s"], job.step_s(plain, layout)
 
 
-_stepped = vectorised(_steps)
+timed = vectorised(_times)
+"""Stacked scenarios -> seconds to the first token, between tokens, of a step without prompts."""
 
 
 class SteadyTimes(NamedTuple):
-    """Seconds of jobs in the steady state: first token alone, between tokens, a step without prompts."""
+    """Seconds of jobs under their engine's steps alone: of a prompt that meets nobody, of a step without prompts."""
 
     alone_s: np.ndarray
-    between_s: np.ndarray
     decode_s: np.ndarray
-
-
-class Waiters(NamedTuple):
-    """What waiting depends on: requests that are served at a time, tokens of an answer, whether lengths vary, whether
-    experts are chosen, and clients that wait for room for each request that is served."""
-
-    sequences: np.ndarray
-    output_tokens: np.ndarray
-    varied: np.ndarray
-    experts: np.ndarray
-    crowded: np.ndarray | float = 0.0
 
 
 def parts_of(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]]) -> SteadyTimes:
@@ -125,10 +104,11 @@ def parts_of(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]]) -> 
     members = [single.setdefault(_alone_key(job), len(single)) for job in jobs]
     first = {number: place for place, number in reversed(list(enumerate(members)))}
     lone = [jobs[first[number]]._replace(sequences=1.0) for number in range(len(single))]
-    drawn = [continuous_sheet(job, constants.get(job.engine, {})) for job in (*jobs, *lone)]
-    firsts, between, decode = grouped(batches(drawn), _stepped)
+    own = {name: {k: v for k, v in values.items() if k in OF_STEPS} for name, values in constants.items()}
+    drawn = [continuous_sheet(job, ALONE | own.get(job.engine, {})) for job in (*jobs, *lone)]
+    firsts, _, decode = grouped(batches(drawn), timed)
     count = len(jobs)
-    return SteadyTimes(firsts[count:][members], between[:count], decode[:count])
+    return SteadyTimes(firsts[count:][members], decode[:count])
 
 
 def _alone_key(job: Job) -> Any:
@@ -136,27 +116,16 @@ def _alone_key(job: Job) -> Any:
     return (id(job.cluster), id(job.model), *job[2:7], *job[8:10], job.engine, job.groups, job.varied)
 
 
-def requests_of(jobs: Sequence[Job], crowded: np.ndarray | None = None) -> Waiters:
-    """What waiting depends on, of jobs; `crowded`: clients that wait for room for each request that is served."""
-    sequences, output = (np.array([getattr(job, name) for job in jobs]) for name in ("sequences", "output_tokens"))
-    chosen = [hasattr(job.model.feed_forward, "experts") for job in jobs]
-    varied, none = np.array([job.varied for job in jobs]), np.zeros(len(jobs))
-    return Waiters(sequences, np.maximum(output, 2.0), varied, np.array(chosen), none if crowded is None else crowded)
+def sheets(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]], crowded: np.ndarray) -> list[Sheet]:
+    """Scenarios of jobs under their engines; `crowded`: clients without a place for each request that has one.
 
-
-def waiting(parts: SteadyTimes, requests: Waiters, constants: Mapping[str, np.ndarray | float]) -> Service:
-    """Service of requests that wait for each other's prompts; see the module."""
-    none = np.zeros(len(parts.alone_s))
-    host, experts, client, ratio, cohort = (constants.get(name, none) for name in WAITING)
-    prompt = requests.output_tokens * np.maximum(parts.between_s - parts.decode_s, 0.0) / requests.sequences
-    together = np.where(requests.varied, 1.0, np.clip(cohort, 1.0, np.maximum(requests.sequences, 1.0)))
-    others = requests.sequences - 1
-    met = np.minimum((together - 1 + ratio * others) / 2, others) * prompt
-    own = np.maximum(parts.alone_s + met, experts * requests.experts)
-    between = parts.between_s - met / requests.output_tokens
-    clients = requests.sequences * (1 + requests.crowded)
-    room = room_wait_s(clients, requests.sequences, own + requests.output_tokens * between)
-    return Service(host + client * (clients - 1) + room + own, between)
+    Raises:
+        ConfigError: a device lacks a number format.
+    """
+    return [
+        continuous_sheet(job, ALONE | constants.get(job.engine, {}) | {"queued_ratio": float(queued)})
+        for job, queued in zip(jobs, crowded, strict=True)
+    ]
 
 
 def service(
@@ -167,15 +136,15 @@ def service(
     Args:
         jobs: what is served.
         constants: of engines, in place of those last fitted.
-        crowded: as of `requests_of`.
+        crowded: as of `sheets`.
 
     Raises:
         ConfigError: a device lacks a number format.
     """
     known = stored_serving() if constants is None else constants
-    mine = [known.get(job.engine, {}) for job in jobs]
-    added = {name: np.array([one.get(name, 0.0) for one in mine]) for name in WAITING}
-    return waiting(parts_of(jobs, known), requests_of(jobs, crowded), added)
+    queued = np.zeros(len(jobs)) if crowded is None else crowded
+    first, between, _ = grouped(batches(sheets(jobs, known, queued)), timed)
+    return Service(first, between)
 
 
 def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:

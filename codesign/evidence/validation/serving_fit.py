@@ -1,39 +1,40 @@
 """What serving engines add to kernels and all-reduce: seven constants each, fitted on served models at a concurrency.
 
-kernel_slowdown multiplies kernels and step_overhead_s is added to every step; request_overhead_s, expert_overhead_s,
-client_overhead_s, burst_ratio and cohort_prompts are what requests wait for before their first token, and no more
-between tokens (`served_rows`). All are fitted at once on both times; the first two are held near 1 and 0, so that a few
-rows cannot pull them where other devices and models do not follow. Kept in `conf/calibration/frameworks/serving.yaml`.
+Least squares in logarithms over the model itself (`served_rows.timed`): every trial prices all rows of an engine anew.
+kernel_slowdown and step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and
+models do not follow. Errors beyond `FARTHEST` count little: runs with speculation are not marked as such. Kept in
+`conf/calibration/frameworks/serving.yaml`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
-import pandas as pd
 import yaml
-from scipy.optimize import minimize
+from scipy.optimize import least_squares
 
+from ...model.scenario import Scenario
 from ..calibration.constants import provenance_lines
 from ..calibration.publish import publish
+from .batches import Batch, batches, grouped
 from .closed_loop_rows import BANDS, jobs_of
+from .served_jobs import OF_CLIENTS, Job
 from .served_room import in_room
-from .served_rows import WAITING, Service, SteadyTimes, Waiters, parts_of, requests_of, waiting
+from .served_rows import Service, sheets, timed
 
-__all__ = ["FittedEngine", "SeenRows", "calibrate_serving", "fit_engine", "fit_seen", "observations", "predicted"]
+__all__ = ["FittedEngine", "SeenRows", "calibrate_serving", "fit_engine", "left_out", "weights_of"]
 
 FEWEST = 20  # rows of an engine
-FARTHEST = (0.7, 0.5)  # log error of a first token, and between tokens, beyond which a row counts no more: runs with
-# speculation are not marked as such
+FARTHEST = (0.7, 0.5)  # log error of a first token, and between tokens, beyond which a row counts little
 HELD_STEP_S = 5e-3  # step_overhead_s that costs as much as kernels a factor e slower
 HOLD = 0.3  # of the squared log of kernel_slowdown
-SLOWER = 1.25  # at which rows are priced again: times of steps are linear in kernel_slowdown
-SCALES = (1.0, 1e-3, 1e-2, 1e-2, 1e-3, 1.0, 1.0)
-STARTS = (
-    (1.05, 0.2, 5.0, 5.0, 1.0, 0.15, 2.0), (1.05, 0.2, 5.0, 0.0, 1.0, 0.8, 4.0), (1.05, 0.2, 5.0, 10.0, 1.0, 0.15, 6.0),
-)  # fmt: skip
-EVALUATIONS = 1500
+SCALES = (1.0, 1e-3, 1e-2, 1e-2, 1e-3, 0.1, 1.0)
+LOWEST = (0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+HIGHEST = (2.0, 0.1, 1.0, 1.0, 0.1, 1.0, 1e3)
+STARTS = ((1.05, 2e-4, 0.04, 0.06, 1e-3, 0.15, 5.0),)
+EVALUATIONS = 15
 HEADER = "# @package frameworks\n# What serving engines add to kernels; fitted by `codesign calibrate`.\n"
 
 
@@ -49,88 +50,127 @@ class FittedEngine(NamedTuple):
     cohort_prompts: float = 1.0
 
 
-PARTS = tuple(f"{name}_s" for name in ("alone", "between", "decode"))
-
-
-def observations(directory: Path, progress: Callable[[str], None] = lambda text: None) -> pd.DataFrame:
-    """Rows with times as kernels alone make them (`PARTS`), what slower kernels add to them, and what waiting sees."""
-    messages: list[str] = []
-    table, jobs = jobs_of(directory, messages)
-    for message in messages:
-        progress(message)
-    if not jobs:
-        return pd.DataFrame()
-    jobs, crowded = in_room(jobs)
-    plain, slow = (parts_of(jobs, {engine: {"kernel_slowdown": g} for engine in set(table["backend"])})
-                   for g in (1.0, SLOWER))  # fmt: skip
-    slopes = {f"{name}_slope": (b - a) / (SLOWER - 1) for name, a, b in zip(PARTS, plain, slow, strict=True)}
-    return table.assign(
-        **plain._asdict(), **slopes, **{f"of_{k}": v for k, v in requests_of(jobs, crowded)._asdict().items()}
-    )
-
-
 class SeenRows(NamedTuple):
-    """Rows as arrays."""
+    """Rows of one engine: stacked scenarios, measured seconds, and weights that sum to one."""
 
-    parts: SteadyTimes
-    slopes: SteadyTimes
-    requests: Waiters
+    scenarios: Sequence[Batch]
+    first_s: np.ndarray
+    between_s: np.ndarray
+    weights: np.ndarray
 
-    def under(self, engine: FittedEngine) -> Service:
-        """Seconds under an engine, as `service` has them."""
-        slower = engine.kernel_slowdown - 1
-        both = zip(self.parts, self.slopes, strict=True)
-        steps = SteadyTimes(*(plain + slower * slope + engine.step_overhead_s for plain, slope in both))
-        return waiting(steps, self.requests, {name: getattr(engine, name) for name in WAITING})
+    def under(self, engine: Sequence[float]) -> Service:
+        """Seconds that the model says with these constants."""
 
-    def some(self, chosen: np.ndarray) -> "SeenRows":
-        """These rows."""
-        return SeenRows(*(type(part)(*(np.asarray(column)[chosen] for column in part)) for part in self))
+        def with_constants(scenarios: Scenario) -> Scenario:
+            return _with_constants(scenarios, FittedEngine(*engine))
 
+        first, between, _ = grouped(self.scenarios, timed, with_constants)
+        return Service(first, between)
 
-def arrays_of(rows: pd.DataFrame) -> SeenRows:
-    """Rows of `observations`."""
-
-    def those(names: Iterable[str]) -> Iterator[np.ndarray]:
-        return (rows[name].to_numpy(dtype=float) for name in names)
-
-    requests = Waiters(*those(f"of_{name}" for name in Waiters._fields))
-    seen = SeenRows(SteadyTimes(*those(PARTS)), SteadyTimes(*those(f"{name}_slope" for name in PARTS)), requests)
-    return seen._replace(requests=requests._replace(varied=requests.varied > 0, experts=requests.experts > 0))
+    def missed(self, engine: Sequence[float]) -> np.ndarray:
+        """Log errors of both times, each over what counts little, [rows, 2]."""
+        found = self.under(engine)
+        return np.stack([np.log(found.first_s / self.first_s) / FARTHEST[0],
+                         np.log(found.between_s / self.between_s) / FARTHEST[1]], axis=1)  # fmt: skip
 
 
-def predicted(rows: pd.DataFrame, engine: FittedEngine) -> Service:
-    """Seconds to the first token and between tokens, as `service` has them."""
-    return arrays_of(rows).under(engine)
+def _with_constants(scenarios: Scenario, engine: FittedEngine) -> Scenario:
+    """Stacked scenarios with these constants in every row."""
+    for name, value in engine._asdict().items():
+        inside = name in OF_CLIENTS
+
+        def place(one: Scenario, name: str = name, inside: bool = inside) -> Any:
+            work: Any = one.workload
+            return getattr(work.clients if inside else work, name)
+
+        scenarios = eqx.tree_at(place, scenarios, np.full_like(place(scenarios), value))
+    return scenarios
 
 
-def fit_engine(rows: pd.DataFrame) -> FittedEngine:
-    """Constants of one engine's rows."""
-    return fit_seen(arrays_of(rows), [rows[name].to_numpy(dtype=float) * 1e-3 for name in ("ttft_ms", "tpot_ms")])
+def seen(jobs: Sequence[Job], crowded: np.ndarray, first_s: np.ndarray, between_s: np.ndarray) -> SeenRows:
+    """Rows of one engine.
+
+    Raises:
+        ConfigError: a device lacks a number format.
+    """
+    weights = weights_of(np.array([job.sequences for job in jobs]))
+    return SeenRows(batches(sheets(jobs, {}, crowded)), first_s, between_s, weights / weights.sum())
 
 
-def fit_seen(seen: SeenRows, theirs: Sequence[np.ndarray]) -> FittedEngine:
-    """Constants from seconds to the first token and between tokens; not those that no row tells."""
-    told = np.array([1.0, 1.0, 1.0, seen.requests.experts.any(), 1.0, 1.0, not seen.requests.varied.all()])
+def _held(engine: np.ndarray) -> np.ndarray:
+    """What keeps the first two constants near 1 and 0, as residuals."""
+    return np.array([HOLD**0.5 * np.log(engine[0]), engine[1] / HELD_STEP_S])
 
-    alike = weights_of(seen.requests.sequences)
 
-    def engine_of(x: np.ndarray) -> FittedEngine:
-        slowdown, *others, cohort = np.abs(x) * told * SCALES
-        return FittedEngine._make([slowdown, *others, max(float(cohort), 1.0)])
+def _residuals(missed: np.ndarray, weights: np.ndarray, engine: np.ndarray) -> np.ndarray:
+    """Of all rows, such that their squares are sums of errors that flatten out, and of what is held."""
+    flat = np.sign(missed) * np.sqrt(np.log1p(np.abs(missed) / 0.1) * 0.1)
+    return np.concatenate([(flat * np.sqrt(weights)[:, None]).ravel(), _held(engine)])
 
-    def missed(x: np.ndarray) -> float:
-        engine = engine_of(x)
-        held = HOLD * np.log(engine.kernel_slowdown) ** 2 + (engine.step_overhead_s / HELD_STEP_S) ** 2
-        return held + sum(
-            float(np.average(np.minimum(np.abs(np.log(ours / measured)), farthest), weights=alike))
-            for ours, measured, farthest in zip(seen.under(engine), theirs, FARTHEST, strict=True)
+
+def fit_engine(rows: SeenRows, told: Sequence[bool] = (True,) * len(SCALES)) -> FittedEngine:
+    """Constants of one engine's rows.
+
+    Args:
+        rows: of the engine.
+        told: which constants some row tells; the others keep their least.
+    """
+    free = np.flatnonzero(told)
+
+    def whole(x: np.ndarray) -> np.ndarray:
+        engine = np.array(LOWEST)
+        engine[0] = 1.0
+        engine[free] = x * np.array(SCALES)[free]
+        return engine
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        engine = whole(x)
+        return _residuals(rows.missed(engine), rows.weights, engine)
+
+    low, high = (np.array(edge)[free] / np.array(SCALES)[free] for edge in (LOWEST, HIGHEST))
+    tried = [
+        least_squares(
+            residuals, np.array(start)[free] / np.array(SCALES)[free], bounds=(low, high), diff_step=1e-3,
+            max_nfev=EVALUATIONS,
         )
+        for start in STARTS
+    ]  # fmt: skip
+    best = whole(min(tried, key=lambda one: one.cost).x)
+    return FittedEngine(*(float(f"{value:.4g}") for value in best))
 
-    options = {"maxfev": EVALUATIONS, "xatol": 1e-4, "fatol": 1e-6}
-    tried = [minimize(missed, np.array(start), method="Nelder-Mead", options=options) for start in STARTS]
-    best = engine_of(min(tried, key=lambda one: one.fun).x)
-    return FittedEngine(**{name: _short(value) for name, value in best._asdict().items()})
+
+def left_out(rows: SeenRows, engine: FittedEngine, groups: np.ndarray) -> Service:
+    """Seconds of each row by constants fitted without the rows of its group, to first order about the fitted ones.
+
+    Args:
+        rows: of the engine.
+        engine: constants fitted on all of them.
+        groups: of each row.
+    """
+    at, weights = np.array(engine), rows.weights
+    here = rows.missed(at)
+    steps = 1e-3 * np.maximum(at, np.array(SCALES) * 0.1)
+    slopes = np.stack(
+        [(rows.missed(at + step * unit) - here) / step for step, unit in zip(steps, np.eye(len(at)), strict=True)]
+    )
+    held = np.diag([HOLD / at[0] ** 2, 1 / HELD_STEP_S**2, *[0.0] * (len(at) - 2)])
+    pull = np.array([HOLD * np.log(at[0]) / at[0], at[1] / HELD_STEP_S**2, *[0.0] * (len(at) - 2)])
+    away = np.zeros_like(here)
+    counts = (weights[:, None] / np.maximum(np.abs(here), 0.02)) * (
+        np.abs(here) < 1
+    )  # as least absolute errors have it
+    whole = np.einsum("arq,brq,rq->ab", slopes, slopes, counts) + held
+    ridge = 1e-3 * np.diag(np.diag(whole)) + np.diag(1e-12 / np.array(SCALES) ** 2)
+    for group in np.unique(groups):
+        others = groups != group
+        some = counts[others]
+        curve = np.einsum("arq,brq,rq->ab", slopes[:, others], slopes[:, others], some) + held
+        pushed = np.einsum("arq,rq,rq->a", slopes[:, others], here[others], some) + pull
+        moved = -np.linalg.solve(curve + ridge, pushed)
+        moved = np.clip(at + moved, LOWEST, HIGHEST) - at
+        away[~others] = np.einsum("a,arq->rq", moved, slopes[:, ~others])
+    log = (here + away) * np.array(FARTHEST)
+    return Service(rows.first_s * np.exp(log[:, 0]), rows.between_s * np.exp(log[:, 1]))
 
 
 def weights_of(sequences: np.ndarray) -> np.ndarray:
@@ -139,29 +179,39 @@ def weights_of(sequences: np.ndarray) -> np.ndarray:
     return 1 / np.bincount(band)[band]
 
 
-def _short(value: Any) -> float:
-    return float(f"{float(value):.4g}")
+def told_by(jobs: Sequence[Job]) -> list[bool]:
+    """Which constants rows of these jobs tell: of experts where some are chosen, of cohorts where lengths agree."""
+    experts = any(hasattr(job.model.feed_forward, "experts") for job in jobs)
+    return [True, True, True, experts, True, True, not all(job.varied for job in jobs)]
 
 
 def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None] = lambda text: None) -> list[Path]:
     """Fit every engine of tables below a folder and write `frameworks/serving.yaml` under `out`; the file, if any."""
-    rows = observations(directory, progress)
+    messages: list[str] = []
+    table, jobs = jobs_of(directory, messages)
+    for message in messages:
+        progress(message)
+    jobs, crowded = in_room(jobs) if jobs else ([], np.zeros(0))
     found: dict[str, dict[str, float]] = {}
     origins: dict[str, Any] = {}
-    for name, part in rows.groupby("backend", sort=True) if len(rows) else ():
-        if len(part) < FEWEST:
-            progress(f"{name}: {len(part)} rows are too few to fit an engine on; allowed: at least {FEWEST}")
+    for name in sorted({job.engine for job in jobs} - {""}):
+        mine = np.array([job.engine == name for job in jobs])
+        if mine.sum() < FEWEST:
+            progress(f"{name}: {mine.sum()} rows are too few to fit an engine on; allowed: at least {FEWEST}")
             continue
-        engine = fit_engine(part)
-        first, between = predicted(part, engine)
+        few = [job for job in jobs if job.engine == name]
+        theirs = (table[column].to_numpy(dtype=float)[mine] * 1e-3 for column in ("ttft_ms", "tpot_ms"))
+        rows = seen(few, crowded[mine], *theirs)
+        engine = fit_engine(rows, told_by(few))
+        ours = rows.under(engine)
         errors = [
-            100 * float(np.median(np.abs(ours / part[column].to_numpy(dtype=float) * 1e3 - 1)))
-            for ours, column in ((between, "tpot_ms"), (first, "ttft_ms"))
+            100 * float(np.median(np.abs(a / b - 1)))
+            for a, b in ((ours.between_s, rows.between_s), (ours.first_s, rows.first_s))
         ]
-        note = f"{len(part)} rows, median residual {errors[0]:.1f} % between tokens, {errors[1]:.1f} % to the first"
+        note = f"{len(few)} rows, median residual {errors[0]:.1f} % between tokens, {errors[1]:.1f} % to the first"
         progress(f"{name}: {note}")
-        found[str(name)] = engine._asdict()
-        origins[str(name)] = {"source": "aiconfigurator", "at": "serving_aggregated", "kind": "fitted", "note": note}
+        found[name] = engine._asdict()
+        origins[name] = {"source": "aiconfigurator", "at": "serving_aggregated", "kind": "fitted", "note": note}
     if not found:
         return []
     content = HEADER + yaml.safe_dump(found, sort_keys=True) + "".join(provenance_lines(origins))

@@ -32,7 +32,7 @@ from .prompt_engines import Clients, closed_network, prompt_engines
 from .scores import Row, rows
 from .served_jobs import ENGINES, Job, check_format, format_of
 from .served_models import model_of, option_of
-from .served_rows import Service, parts_of, requests_of, stored_serving
+from .served_rows import Service, parts_of, stored_serving
 from .suites import Suite
 
 KNOWN = (
@@ -124,7 +124,8 @@ def service(known: Sequence[TwoPools]) -> Service:
     count, engines = (np.array([getattr(one, name) for one in known]) for name in ("clients", "prefill_engines"))
     first, answer, here = closed_network(Clients(count, engines, burst), engine, decoding)
     host = host + client * np.maximum(here - 1, 0.0)
-    return Service(host + np.maximum(first, experts * requests_of(prompts).experts), answer / tokens)
+    chosen = np.array([hasattr(job.model.feed_forward, "experts") for job in prompts])
+    return Service(host + np.maximum(first, experts * chosen), answer / tokens)
 
 
 def step_of(requests: np.ndarray, sizes: np.ndarray, steps: np.ndarray) -> np.ndarray:

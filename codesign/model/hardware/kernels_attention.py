@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +31,7 @@ class PrefillAttention(AbstractKernel):
 
     long: ClassVar[bool] = True
 
-    chip: AbstractChip = Chip()
+    chip: AbstractChip = eqx.field(default_factory=Chip)
     t0_s: Float[Array, "*b"] = quantity(default=6e-6, doc="launch and drain")
     compute_ratio: Float[Array, "*b"] = quantity(low=1e-3, high=2.0, default=0.6)
     memory_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=10.0, default=0.6)
@@ -80,7 +81,7 @@ class DecodeAttention(AbstractKernel):
 
     long: ClassVar[bool] = True
 
-    chip: AbstractChip = Chip()
+    chip: AbstractChip = eqx.field(default_factory=Chip)
     t0_s: Float[Array, "*b"] = quantity(default=6e-6, doc="launch and drain")
     compute_ratio: Float[Array, "*b"] = quantity(low=1e-4, high=2.0, default=0.3)
     memory_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=4.0, default=0.85)

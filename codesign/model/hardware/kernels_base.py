@@ -78,7 +78,7 @@ class Elementwise(AbstractKernel):
     Source: constants from `conf/calibration`.
     """
 
-    chip: AbstractChip = Chip()
+    chip: AbstractChip = eqx.field(default_factory=Chip)
     t0_s: Float[Array, "*b"] = quantity(default=3e-6, doc="launch and drain")
     memory_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=4.0, default=0.85)
     cache_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=100.0, default=3.0, doc="cache over memory bandwidth")

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,7 +37,7 @@ class Gemm(AbstractKernel):
 
     long: ClassVar[bool] = True
 
-    chip: AbstractChip = Chip()
+    chip: AbstractChip = eqx.field(default_factory=Chip)
     operand_bytes: Float[Array, "*b"] = quantity(low=0.1, high=8.0, default=2.0, doc="an element of either operand")
     t0_s: Float[Array, "*b"] = quantity(default=4e-6, doc="launch and drain")
     compute_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=1.5, default=0.8)
@@ -118,7 +119,7 @@ class GroupedGemm(AbstractKernel):
 
     long: ClassVar[bool] = True
 
-    chip: AbstractChip = Chip()
+    chip: AbstractChip = eqx.field(default_factory=Chip)
     operand_bytes: Float[Array, "*b"] = quantity(low=0.1, high=8.0, default=2.0, doc="a weight with its scales")
     t0_s: Float[Array, "*b"] = quantity(default=10e-6, doc="launch and drain")
     compute_ratio: Float[Array, "*b"] = quantity(low=1e-2, high=1.5, default=0.5)

@@ -19,7 +19,7 @@ from ...core.yaml_io import is_mapping
 from ...jaxprs.evaluator import interpreted
 from ..hardware import Accelerator
 from ..scenario import Cluster, Scenario
-from ..workloads import ComputeOp, Op
+from ..workloads import ComputeOp, Layout, Op
 from ..workloads.ops import PREFILL
 from ..workloads.schedule import Timeline
 from .footprint import memory_by_class, memory_limits, per_tier
@@ -117,9 +117,9 @@ def _is_zero(value: Any) -> bool:
     return not isinstance(value, Tracer) and not np.any(np.asarray(value))
 
 
-def priced_ops(scenario: Scenario) -> list[tuple[Op, Cost]]:
-    """Every operation of the workload with its cost on the cluster."""
-    layout = scenario.layout
+def priced_ops(scenario: Scenario, layout: Layout | None = None) -> list[tuple[Op, Cost]]:
+    """Every operation of the workload with its cost on the cluster, laid out as the scenario says."""
+    layout = scenario.workload.laid_out(scenario.layout) if layout is None else layout
     ops = scenario.workload.lower(layout)
     cluster = scenario.cluster.joining(layout.devices)
     return list(zip(ops, cluster.price(ops, layout, scenario.workload.repeats(layout)), strict=True))
@@ -171,8 +171,8 @@ class Account(NamedTuple):
 
 def account(scenario: Scenario) -> Account:
     """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
-    priced = priced_ops(scenario)
-    repeats = scenario.workload.repeats(scenario.layout)
+    layout = scenario.workload.laid_out(scenario.layout)
+    priced, repeats = priced_ops(scenario, layout), scenario.workload.repeats(layout)
     rates: dict[str, Array] = {}
     for op, _ in priced:
         if isinstance(op, ComputeOp):
@@ -180,7 +180,7 @@ def account(scenario: Scenario) -> Account:
             rates |= {place + op.number_format: accelerator.peak(op.number_format)}
             rates |= {place + BANDWIDTH: accelerator.hbm.bandwidth()}
     ops, costs = [op for op, _ in priced], [cost for _, cost in priced]
-    return Account(_metrics(scenario, priced), ops, costs, rates, repeats, parts_of(scenario))
+    return Account(_metrics(scenario, priced, layout), ops, costs, rates, repeats, parts_of(scenario))
 
 
 def computed_by(cluster: Cluster, op: Op) -> tuple[Accelerator, str]:
@@ -206,7 +206,8 @@ def parts_of(scenario: Scenario) -> dict[str, Array]:
 
 def _evaluate(scenario: Scenario) -> Metrics:
     """What `evaluate` is, without a decision on how it runs."""
-    return _metrics(scenario, priced_ops(scenario))
+    layout = scenario.workload.laid_out(scenario.layout)
+    return _metrics(scenario, priced_ops(scenario, layout), layout)
 
 
 def _told(movement: dict[str, Array]) -> dict[str, Array]:
@@ -226,8 +227,7 @@ def drawn_j(cluster: Cluster, timeline: Timeline) -> Array:
     return jnp.minimum(timeline.energy_j + board.working_w * timeline.working_s, most)
 
 
-def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
-    layout = scenario.layout
+def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) -> Metrics:
     cluster = scenario.cluster.joining(layout.devices)
     work = scenario.workload if cluster.doubts is None else scenario.workload.under(cluster.doubts.first_token)
     timeline, ops = work.timeline(priced, layout), [op for op, _ in priced]
@@ -252,7 +252,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]]) -> Metrics:
         paid["input"] = (paid["input"][0] + more.usd, paid["input"][1])
         fast_devices = devices + pool.devices * pool.peak(scenario.workload.number_format()) / peak
     billed = {f"usd_per_million_{kind}_tokens": 1e6 * part / tokens for kind, (part, tokens) in paid.items()}
-    memory = memory_by_class(scenario)
+    memory = memory_by_class(scenario, layout)
     capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
     used = per_tier(memory)
     usage = {tier: used_share(nbytes, capacity[tier]) for tier, nbytes in used.items()}

@@ -5,14 +5,15 @@ from jaxtyping import Array
 from ...core.jax_typed import asarray
 from ..networks.fabrics import Group
 from ..scenario import Cluster, Scenario
+from ..workloads import Layout
 
 
-def memory_by_class(scenario: Scenario) -> dict[str, Array]:
+def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[str, Array]:
     """Bytes per device as `tier/class`: an offloaded share x leaves (1 - x) of the class, or its buffer, behind.
 
     Near memory holds (1 - x) all + x buffer, far memory x all.
     """
-    layout = scenario.layout
+    layout = scenario.workload.laid_out(scenario.layout) if layout is None else layout
     used: dict[str, Array] = {}
     for name, (whole, buffer) in scenario.workload.footprint(layout).items():
         afar = layout.plan.offloaded(name)

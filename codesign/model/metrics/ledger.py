@@ -1,7 +1,6 @@
 """The traffic ledger: how many bytes each parallelism scheme moves over which class of path, and what they cost.
 
-Physical accounting: what an algorithm of minimal volume puts on the wire, from the same operations that are timed.
-The accounting of [ding2025pfa]'s tables is offered beside it.
+What an algorithm of minimal volume puts on the wire, from the same operations that are timed.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,13 +9,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.errors import ConfigError
 from ...core.jax_typed import asarray
 from ..networks.fabrics import Group
 from ..networks.fabrics.path_energy import PathEnergy, PathShares
 from ..scenario import Scenario
-from ..workloads import CommOp, DenseFeedForward, GroupedQueryAttention, Op, Training, TransferOp
-from ..workloads.celestisim import Family, counted_bytes, model_parallel_group
+from ..workloads import CommOp, Op, TransferOp
 
 SCHEMES = {"data": "dp", "expert_data": "dp"}
 """Mesh axes that are booked under another scheme's name."""
@@ -73,14 +70,9 @@ def ledger(scenario: Scenario, paths: PathEnergy, ops: Sequence[Op] | None = Non
 
     Args:
         scenario: what moves them.
-        paths: where trays and racks end, and whose accounting it is.
+        paths: where trays and racks end.
         ops: what the workload lowers to, where that is known already.
-
-    Raises:
-        ConfigError: the document's accounting of a job that it does not cover.
     """
-    if paths.byte_accounting == "celestisim":
-        return tables_ledger(scenario, paths)
     layout = scenario.layout
     repeats = scenario.workload.repeats(layout)
     booked: dict[str, Entry] = {}
@@ -98,30 +90,6 @@ def ledger(scenario: Scenario, paths: PathEnergy, ops: Sequence[Op] | None = Non
             continue
         booked[name] = booked[name] + entry if name in booked else entry
     return booked
-
-
-def tables_ledger(scenario: Scenario, paths: PathEnergy) -> dict[str, Entry]:
-    """Bytes of a pre-training step as the tables of [ding2025pfa] count them: tp, pp and offload.
-
-    Assumes: a model of the tables' family, all state outside the accelerator; the replicas' exchange is not counted.
-
-    Raises:
-        ConfigError: another job, or a model with experts.
-    """
-    job = scenario.workload
-    others = ConfigError(
-        "path_energy.byte_accounting = celestisim counts training of dense transformers only; physical counts any job"
-    )
-    if not isinstance(job, Training) or not isinstance(job.model.feed_forward, DenseFeedForward):
-        raise others
-    model, plan, attention = job.model, scenario.plan, job.model.attention
-    if not isinstance(attention, GroupedQueryAttention):
-        raise others
-    family = Family(model.layers, model.hidden, attention.head_dim, job.sequence, job.global_batch)
-    nbytes = counted_bytes(family, plan.tp, plan.pp, plan.micro_batch, scenario.layout.selective)
-    shares = paths.to_any_peer(model_parallel_group(plan.tp, plan.pp))
-    entries = {scheme: spread(nbytes[scheme], shares) for scheme in ("tp", "pp")}
-    return entries | {"offload": offloaded(nbytes["offload"])}
 
 
 def moved(scenario: Scenario, ops: Sequence[Op]) -> dict[str, Array]:

@@ -1,6 +1,5 @@
 """What must be computed: models and jobs that lower a plan to operations."""
 
-from . import celestisim as celestisim
 from . import goodput as goodput
 from . import kinds as kinds
 from . import open_loop as open_loop
@@ -11,6 +10,10 @@ from .attention import AbstractAttention as AbstractAttention
 from .attention import GroupedQueryAttention as GroupedQueryAttention
 from .attention import LatentAttention as LatentAttention
 from .base import AbstractWorkload as AbstractWorkload
+from .beside_layers import ExtraEmbeddings as ExtraEmbeddings
+from .beside_layers import VisionEncoder as VisionEncoder
+from .compressed_attention import CompressedAttention as CompressedAttention
+from .compressed_attention import EntryIndex as EntryIndex
 from .continuous import ContinuousServing as ContinuousServing
 from .daily_load import read_load as read_load
 from .diffusion import DiffusionTransformer as DiffusionTransformer
@@ -23,11 +26,18 @@ from .feed_forward import MixtureOfExperts as MixtureOfExperts
 from .goodput import SLO as SLO
 from .hub import from_config_json as from_config_json
 from .hub import transformer_from_dict as transformer_from_dict
+from .hub_architectures import Architecture as Architecture
+from .hub_keys import general as architecture_by_keys
+from .hub_table import ARCHITECTURES as ARCHITECTURES
+from .layer_kinds import MixedAttention as MixedAttention
+from .layer_kinds import MixedFeedForward as MixedFeedForward
 from .layer_operations import Precision as Precision
 from .linear_attention import AlternatingAttention as AlternatingAttention
 from .linear_attention import LinearAttention as LinearAttention
 from .local_attention import LocalAttention as LocalAttention
+from .lockstep import Lockstep as Lockstep
 from .lowering import indivisible as indivisible
+from .number_formats import WeightFormats as WeightFormats
 from .ops import CommOp as CommOp
 from .ops import ComputeOp as ComputeOp
 from .ops import Op as Op
@@ -60,6 +70,7 @@ from .under_load import ServingAtRate as ServingAtRate
 from .words import Words as Words
 
 __all__ = [
+    "ARCHITECTURES",
     "SLO",
     "AbstractAttention",
     "AbstractFeedForward",
@@ -69,7 +80,9 @@ __all__ = [
     "Adam",
     "AlternatingAttention",
     "AnySchedule",
+    "Architecture",
     "CommOp",
+    "CompressedAttention",
     "ComputeOp",
     "ContinuousServing",
     "DenseFeedForward",
@@ -78,6 +91,8 @@ __all__ = [
     "DisaggregatedGoodput",
     "DisaggregatedServing",
     "EmbeddingTables",
+    "EntryIndex",
+    "ExtraEmbeddings",
     "GoodputServing",
     "GroupedQueryAttention",
     "ImagePlan",
@@ -86,6 +101,9 @@ __all__ = [
     "Layout",
     "LinearAttention",
     "LocalAttention",
+    "Lockstep",
+    "MixedAttention",
+    "MixedFeedForward",
     "MixtureOfExperts",
     "Op",
     "Plan",
@@ -105,8 +123,10 @@ __all__ = [
     "TrainingRun",
     "TransferOp",
     "Transformer",
+    "VisionEncoder",
+    "WeightFormats",
     "Words",
-    "celestisim",
+    "architecture_by_keys",
     "from_config_json",
     "goodput",
     "indivisible",
@@ -118,4 +138,4 @@ __all__ = [
     "steady_state",
     "total",
     "transformer_from_dict",
-]  # fmt: skip
+]

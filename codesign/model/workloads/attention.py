@@ -40,6 +40,10 @@ class AbstractAttention(eqx.Module):
     def parameters(self, hidden: Array) -> Array:
         """Weights of one layer, on all devices together."""
 
+    def weights_by_class(self, hidden: Array) -> dict[str, Array]:
+        """Class of weights (`number_formats.CLASSES`) -> how many, of an average layer."""
+        return {"attention": self.parameters(hidden)}
+
     @abc.abstractmethod
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
         """What is kept of a sequence of `tokens` while it is decoded: one layer, one tensor rank."""
@@ -55,7 +59,9 @@ class GroupedQueryAttention(AbstractAttention):
     Key-value heads are replicated where there are fewer than tensor ranks. `fused` computes the core in one kernel
     that never writes the score matrix ([dao2022]); otherwise scores, softmax, dropout and values are four operations
     on a materialised matrix. `causal` 1 counts only the attended half. `redo_values` False stops a selective
-    recomputation before the product with the values, whose result nothing needs.
+    recomputation before the product with the values, whose result nothing needs. `gated_output` multiplies the result
+    by a gate as wide as the queries; `values_from_keys` takes the keys' projection for the values too, but caches both;
+    `cached` False caches nothing, as an encoder.
     """
 
     heads: Float[Array, "*b"] = integer(low=1.0)
@@ -65,22 +71,52 @@ class GroupedQueryAttention(AbstractAttention):
     fused: bool = static(default=True)
     separate_projections: bool = static(default=False)
     redo_values: bool = static(default=True)
+    gated_output: bool = static(default=False)
+    values_from_keys: bool = static(default=False)
+    cached: bool = static(default=True)
+    value_dim: Float[Array, "*b"] | None = integer(low=1.0, default=None, doc="of a value head; as head_dim")
+
+    @property
+    def _both_dims(self) -> Array:
+        """Elements of a key and a value together."""
+        return 2 * self.head_dim if self.value_dim is None else self.head_dim + self.value_dim
+
+    @property
+    def _result_dim(self) -> Array:
+        """Elements of a head's result."""
+        return self.head_dim if self.value_dim is None else self.value_dim
+
+    def _query_columns(self, heads: Array) -> Array:
+        """Columns of the projection of queries, and of their gates."""
+        return heads * self.head_dim + (heads * self._result_dim if self.gated_output else 0.0)
+
+    def _key_columns(self, kv_heads: Array) -> Array:
+        """Columns of the projections of keys and values."""
+        return kv_heads * (self.head_dim if self.values_from_keys else self._both_dims)
 
     def parameters(self, hidden: Array) -> Array:
         """Query, key, value and output projections."""
-        return hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        if self._plain:
+            return hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        inner = self._query_columns(self.heads) + self._key_columns(self.kv_heads)
+        return hidden * (inner + self.heads * self._result_dim)
+
+    @property
+    def _plain(self) -> bool:
+        return self.value_dim is None and not (self.gated_output or self.values_from_keys)
 
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
         """A key and a value for each token and each key-value head this rank holds."""
-        return tokens * self._cached(tp) * precision.bytes_of("kv_cache")
+        held = tokens * self._cached(tp) * precision.bytes_of("kv_cache")
+        return held if self.cached else 0.0 * held
 
     def _cached(self, tp: Array) -> Array:
         """Elements of one token."""
-        return 2 * self._kv_heads(tp) * self.head_dim
+        return self._kv_heads(tp) * self._both_dims
 
     def flops_per_token(self, keys: Array) -> Array:
         """Two products of one query with every key and value."""
-        return 4 * self.heads * self.head_dim * keys
+        return 2 * self.heads * self._both_dims * keys
 
     def _kv_heads(self, tp: Array) -> Array:
         return at_least(self.kv_heads / tp, 1.0)
@@ -101,13 +137,14 @@ class GroupedQueryAttention(AbstractAttention):
         """Norm, projections, core, output projection, residual."""
         tp, act = shard.layout.plan.tp, shard.precision.bytes_of("activations")
         sharded = shard.tokens * hidden * act / shard.outside
-        width = self.heads * self.head_dim / tp
+        width = self.heads * self._result_dim / tp
         out_bytes = shard.tokens * width * act
         return [
             branch("attention_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
             norm("attention_norm", shard, hidden, vectors=norm_vectors),
-            *self._projections(shard, hidden, width),
+            *self._projections(shard, hidden),
             *(self._fused_core(shard) if self.fused else self._core(shard, dropout)),
+            *([gate(shard, width)] if self.gated_output else []),
             linear(
                 "attention_out", shard, shard.tokens, width, hidden,
                 stored_bytes=out_bytes, working_bytes=out_bytes + join_bytes(shard, hidden),
@@ -115,19 +152,20 @@ class GroupedQueryAttention(AbstractAttention):
             *residual("attention", shard, hidden, dropout=dropout),
         ]  # fmt: skip
 
-    def _projections(self, shard: Shard, hidden: Array, width: Array) -> list[BlockOp]:
+    def _projections(self, shard: Shard, hidden: Array) -> list[BlockOp]:
         """Query, key and value: one product, or three whose input gradients are then summed."""
-        tokens = shard.tokens
-        kv_width = self._kv_heads(shard.layout.plan.tp) * self.head_dim
+        tokens, tp = shard.tokens, shard.layout.plan.tp
+        width, kv_width = self._query_columns(self.heads / tp), self._kv_heads(tp) * self.head_dim
         kept, whole = input_bytes(shard, hidden, shard.layout.selective)
         both = {"stored_bytes": kept, "working_bytes": whole}
         if not self.separate_projections:
-            return [linear("attention_qkv", shard, tokens, hidden, width + 2 * kv_width, **both)]
+            columns = width + (2 * kv_width if self._plain else self._key_columns(self._kv_heads(tp)))
+            return [linear("attention_qkv", shard, tokens, hidden, columns, **both)]
         return [
             branch("attention_qkv_branch", shard, hidden, 3, sharded=False, **both),
             linear("attention_q", shard, tokens, hidden, width),
             linear("attention_k", shard, tokens, hidden, kv_width),
-            linear("attention_v", shard, tokens, hidden, kv_width),
+            linear("attention_v", shard, tokens, hidden, self._kv_heads(tp) * self._result_dim),
         ]
 
     def _fused_core(self, shard: Shard) -> list[BlockOp]:
@@ -135,9 +173,9 @@ class GroupedQueryAttention(AbstractAttention):
         tp, act = shard.layout.plan.tp, shard.precision.bytes_of("activations")
         heads, kv_heads = self.heads / tp, self._kv_heads(tp)
         attended = shard.keys - 0.5 * self.causal * shard.queries * shard.layout.plan.cp
-        flops = 4 * shard.tokens * heads * self.head_dim * attended
+        flops = 2 * shard.tokens * heads * self._both_dims * attended
         cache = shard.precision.bytes_of("kv_cache") if shard.decode else act
-        kv_bytes = 2 * shard.sequences * kv_heads * self.head_dim * shard.keys * cache
+        kv_bytes = shard.sequences * kv_heads * self._both_dims * shard.keys * cache
         q_bytes = shard.tokens * heads * self.head_dim * act
 
         def work(passes: float, q_reads: float, kv_reads: float) -> Work:
@@ -147,7 +185,7 @@ class GroupedQueryAttention(AbstractAttention):
             )  # fmt: skip
 
         # q and the new k, v are kept for the backward pass; the result belongs to the output projection
-        new_kv = 2 * shard.tokens * kv_heads * self.head_dim * act
+        new_kv = shard.tokens * kv_heads * self._both_dims * act
         kept = q_bytes + new_kv
         return [
             BlockOp(
@@ -200,6 +238,21 @@ class GroupedQueryAttention(AbstractAttention):
         ]
 
 
+def summed(found: list[tuple[dict[str, Array], Array]]) -> dict[str, Array]:
+    """Sums by name of several mappings, each times its share."""
+    total: dict[str, Array] = {}
+    for counts, share in found:
+        for name, count in counts.items():
+            total[name] = total[name] + share * count if name in total else share * count
+    return total
+
+
+def gate(shard: Shard, width: Array) -> BlockOp:
+    """Sigmoid of a gate times the attention's result, `width` elements a token of each."""
+    act = shard.precision.bytes_of("activations")
+    return elementwise("attention_gate", shard.tokens * width, forward=(4, 3 * act), backward=(8, 5 * act))
+
+
 def input_bytes(shard: Shard, hidden: Array, redone: Array) -> tuple[Array, Array]:
     """Bytes of a tensor-parallel region's input (kept for its weight gradients, live while the layer is at work).
 
@@ -234,6 +287,7 @@ class LatentAttention(AbstractAttention):
     rope_dim: Float[Array, "*b"] = integer(low=0.0)
     value_dim: Float[Array, "*b"] = integer(low=1.0)
     causal: Float[Array, "*b"] = quantity(high=1.0, default=1.0)
+    gated_output: bool = static(default=False)
 
     def _query_parameters(self, hidden: Array) -> Array:
         width = self.heads * (self.nope_dim + self.rope_dim)
@@ -244,7 +298,8 @@ class LatentAttention(AbstractAttention):
         """Down- and up-projections of queries and of keys and values, and the output projection."""
         down = hidden * (self.kv_rank + self.rope_dim)
         up = self.kv_rank * self.heads * (self.nope_dim + self.value_dim)
-        return self._query_parameters(hidden) + down + up + self.heads * self.value_dim * hidden
+        out = self.heads * self.value_dim * hidden
+        return self._query_parameters(hidden) + down + up + (2 * out if self.gated_output else out)
 
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
         """The latent vector and the rotary key of each token, on every tensor rank."""
@@ -285,10 +340,14 @@ class LatentAttention(AbstractAttention):
             linear("attention_q_up", shard, tokens, q_in, query, stored_bytes=tokens * self.q_rank * act),
             linear("attention_kv_up", shard, tokens, self.kv_rank, expanded, stored_bytes=tokens * latent * act),
             self._core(shard, heads),
+            *(self._gate(shard, hidden, heads * self.value_dim) if self.gated_output else []),
             linear("attention_out", shard, tokens, heads * self.value_dim, hidden,
                    stored_bytes=tokens * heads * self.value_dim * act),
             *residual("attention", shard, hidden, dropout=dropout),
         ]  # fmt: skip
+
+    def _gate(self, shard: Shard, hidden: Array, width: Array) -> list[BlockOp]:
+        return [linear("attention_gate_in", shard, shard.tokens, hidden, width), gate(shard, width)]
 
     def _core(self, shard: Shard, heads: Array) -> BlockOp:
         act = shard.precision.bytes_of("activations")

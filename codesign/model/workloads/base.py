@@ -37,6 +37,10 @@ class AbstractWorkload(eqx.Module):
         """A small job, which contracts price; classes without defaults bring their own."""
         return by_default(cls)
 
+    def laid_out(self, layout: Layout) -> Layout:
+        """The layout with intermediate results that a job needs repeatedly, computed once."""
+        return layout
+
     @abc.abstractmethod
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Everything one device does; counts as in `ops`."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.smooth import at_least
-from .lowering import indivisible
+from .lowering import indivisible, unspread
 from .plan import Layout
 from .steady_state import FULLEST
 
@@ -24,7 +24,7 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
     ranks = {axis: float(getattr(plan, axis)) for axis in ("tp", "cp", "pp")}
     product = " * ".join(f"{axis} {degree:g}" for axis, degree in ranks.items() if degree != 1) or "tp 1"
     counted = "cluster.device_count" if plan.device_count is None else "plan.device_count"
-    replicas, micro = float(layout.dp), float(plan.micro_batch)
+    replicas, micro, trains = float(layout.dp), float(plan.micro_batch), hasattr(workload, "global_batch")
     texts: dict[str, Callable[[], str]] = {
         "devices": lambda: f"plan: {product} does not divide {counted} = {devices:g}",
         "heads": lambda: f"plan.tp = {ranks['tp']:g} does not divide model heads = {float(model.attention.heads):g}",
@@ -40,8 +40,9 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
             else f"plan.micro_batch = {micro:g} is less than one sequence"
         ),
         "experts": lambda: (
-            f"plan.ep = {float(plan.ep):g} must divide model experts ="
-            f" {float(getattr(model.feed_forward, 'experts', plan.ep)):g} and the {replicas * ranks['cp']:g} data ranks"
+            f"plan.ep = {float(plan.ep):g} must {'divide' if trains else 'be at most twice'} model experts ="
+            f" {float(getattr(model.feed_forward, 'experts', plan.ep)):g} and {'' if trains else 'divide '}the"
+            f" {replicas * ranks['cp']:g} data ranks"
         ),
         "interleaving": lambda: (
             f"plan.virtual_stages = {float(plan.virtual_stages):g} needs a pipeline, but plan.pp = {ranks['pp']:g}"
@@ -89,7 +90,7 @@ def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
         "attention_groups": indivisible(plan.tp, plan.attention_dp),
         "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
         "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
-        "experts": indivisible(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
+        "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
         "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
         "prompts": at_least(workload.rhythm(layout).state.load / FULLEST - 1, 0.0),
     }

@@ -1,21 +1,23 @@
 """Serving a transformer as engines do it: continuous batching with prompts in chunks."""
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import integer, quantity, static
-from ...core.smooth import at_least, maximum
+from ...core.smooth import at_least, at_most, maximum
 from .broken_rules import batching_violations, broken_batching
 from .kinds import Kinds, known_kinds
 from .layer_operations import Precision
-from .lowering import weights_held
+from .lockstep import Lockstep
+from .lowering import held_weight_bytes
 from .mixed_step import MixedStep
 from .ops import Op, TransferOp
 from .plan import Layout
 from .schedule import Pass, Priced, Timeline, one_pass
 from .served import AbstractServing
 from .sessions import computed_cv, keys_before
-from .steady_state import Rhythm, SteadyState, steady_state
+from .steady_state import FULLEST, Rhythm, SteadyState, steady_state
 from .transformer import Transformer
 
 
@@ -102,19 +104,39 @@ class AbstractContinuousServing(AbstractServing):
         before = keys_before(self.cached_ratio, self.retained_share)
         return 0.5 * (1 + before) * self.input_tokens * (1 + self.input_cv**2)
 
+    def laid_out(self, layout: Layout) -> Layout:
+        """With the rhythm of steps."""
+        return Layout(layout.plan, layout.devices, self.rhythm(layout))
+
     def rhythm(self, layout: Layout) -> Rhythm:
         """What a step carries, by the plan alone."""
+        if layout.rhythm is not None:
+            return layout.rhythm
         plan = layout.plan
-        decodes = at_least(plan.micro_batch / (plan.pp * plan.attention_dp), 1.0)
         steps = (self.output_tokens - 1) / self.accepted_tokens
         tokens = self.computed_tokens()
+        decodes = self.clients_of_group(layout) / self.overload(layout)
         state = steady_state(decodes, steps, tokens, self.computed_cv(), plan.token_budget, kinds=self.input_lengths)
         groups = plan.attention_dp * (plan.ep if self.model.has_experts else 1.0)  # of ranks that step together
         mixed, met = (
             jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
             for own in (state.share, state.met)
         )
-        return Rhythm(state, decodes, steps, mixed, met, state.tokens * state.share / mixed)
+        return Rhythm(state, at_least(decodes, 1.0), steps, mixed, met, state.tokens * state.share / mixed)
+
+    def clients_of_group(self, layout: Layout) -> Array:
+        """Requests that are open at a time in one attention group, on one stage of the pipeline."""
+        plan = layout.plan
+        return at_least(plan.micro_batch / (plan.pp * plan.attention_dp), 1.0)
+
+    def overload(self, layout: Layout) -> Array:
+        """Open requests for each decoded sequence; 1 where steps have room for all prompts."""
+        del layout
+        return jnp.asarray(1.0)
+
+    def sequences(self, layout: Layout) -> Array:
+        """Sequences that are decoded at a time on all devices."""
+        return layout.plan.micro_batch * layout.dp / self.overload(layout)
 
     def mixed_step(self, layout: Layout) -> MixedStep:
         """The operations of a step with prompts."""
@@ -196,27 +218,44 @@ class AbstractContinuousServing(AbstractServing):
         plain = one_pass(priced, "decode", plan, self.kernel_slowdown, self.launch_s)
         mixed = one_pass(priced, "mixed", plan, self.kernel_slowdown, self.launch_s)
         f0, f1 = self.step_s(plain, layout), self.step_s(mixed, layout)
-        counted = {name: share * rhythm.state.counted for name, share in (("mixed", rhythm.mixed), ("met", rhythm.met))}
-        step = (1 - counted["mixed"]) * f0 + counted["mixed"] * f1
-        tpot = plan.pp * ((1 - counted["met"]) * f0 + counted["met"] * f1) / self.accepted_tokens
-        ttft = self.first_s(self._waiting(rhythm.state, f0, f1) + (plan.pp - 1) * f1)
+        mixed_share, met = rhythm.mixed * rhythm.state.counted, self._met(layout)
+        step = (1 - mixed_share) * f0 + mixed_share * f1
+        tpot = plan.pp * ((1 - met) * f0 + met * f1) / self.accepted_tokens
+        worked = self._waiting(layout, f0, f1) + (plan.pp - 1) * f1
+        ttft = self.first_s(worked) + self._later_s(layout, worked, tpot)
         if self.async_scheduling:
             ttft = ttft + plan.pp * step
         rounds = rhythm.steps * plan.pp
-        time, sequences = rounds * step, plan.micro_batch * layout.dp
+        time, sequences = rounds * step, self.sequences(layout)
         often = self.repeats(layout)
         energy = sum(often[name] * done.energy_j for name, done in (("decode", plain), ("mixed", mixed)))
         return Timeline(
             time, self._breakdown({"decode": plain, "mixed": mixed}, often, layout), energy,
             sequences * self.output_tokens, sequences * self._flops(),
-            self._extra(layout, ttft, tpot, time), self._billed(sequences, counted["mixed"] * (f1 - f0) / step),
+            self._extra(layout, ttft, tpot, time), self._billed(sequences, mixed_share * (f1 - f0) / step),
             working_s=rounds * self.unlisted_s(rhythm.decodes, layout),
         )  # fmt: skip
 
-    def _waiting(self, state: SteadyState, f0: Array, f1: Array) -> Array:
-        """From the arrival of a request to its first token, on one stage."""
+    def _met(self, layout: Layout) -> Array:
+        """Share of a sequence's decode steps that count as steps with prompts."""
+        rhythm = self.rhythm(layout)
+        return rhythm.met * rhythm.state.counted
+
+    def _waiting(self, layout: Layout, f0: Array, f1: Array) -> Array:
+        """From the arrival of a request to its first token, on one stage; another stage's prompts are on the way."""
+        state = self.rhythm(layout).state
         own = state.own_steps * (state.own_counted * f1 + (1 - state.own_counted) * f0)
-        return own + state.waiting_steps * f1
+        return own + self._steps_before(layout, state) * f1
+
+    def _steps_before(self, layout: Layout, state: SteadyState) -> Array:
+        """Steps with prompts of others that a request waits for."""
+        del layout
+        return state.waiting_steps
+
+    def _later_s(self, layout: Layout, worked: Array, tpot: Array) -> Array:
+        """What other clients add to the first token, of a request that is `worked` on until then."""
+        del layout, tpot
+        return 0.0 * worked
 
     def _breakdown(self, passes: dict[str, Pass], often: dict[str, Array], layout: Layout) -> dict[str, Array]:
         """Parts of the time of one answer."""
@@ -235,7 +274,7 @@ class AbstractContinuousServing(AbstractServing):
         return prompt + (self.output_tokens - 1) * self.model.forward_flops_per_token(self.context())
 
     def _extra(self, layout: Layout, ttft: Array, tpot: Array, time: Array) -> dict[str, Array]:
-        sequences = layout.plan.micro_batch * layout.dp
+        sequences = self.sequences(layout)
         requests = sequences / time
         return {
             "ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft + (self.output_tokens - 1) * tpot,
@@ -287,9 +326,7 @@ class AbstractContinuousServing(AbstractServing):
         """Weights of the fullest stage with its part of embedding and head."""
         block = self.decode_step(layout).layer_ops(layout)
         layers, plan = self.layers_per_stage(layout), layout.plan
-        single = jnp.where(plan.pp > 1, 1.0, 2 - self.model.tied_embeddings)
-        held = weights_held(block, layers, expert=False) + weights_held(block, layers, expert=True)
-        return (held + self.model.vocab * self.model.hidden / plan.tp * single) * self.precision.bytes_of("weights")
+        return held_weight_bytes(block, layers, self.model, self.precision, plan)
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Weights, key-value cache of all that is under way, activations of one mixed step."""
@@ -320,5 +357,50 @@ class AbstractContinuousServing(AbstractServing):
         return cls(Transformer.example(), 512.0, 64.0)
 
 
+ROUNDING = 1e-9  # of the room for prompts, so that steps that are full break no rule by it
+
+
 class ContinuousServing(AbstractContinuousServing):
-    """Prompts beside decodes on the same accelerators: see `AbstractContinuousServing`."""
+    """Prompts beside decodes on the same accelerators: see `AbstractContinuousServing`.
+
+    Where `clients` of a closed loop stay in step (`Lockstep`), a request waits for a of their prompts, I / q of a step
+    with q prompt tokens each, if that is more than w, and meets as many less between tokens:
+
+        TTFT = (k + max(w, a I / q)) f1        TPOT = (1 - m (1 - a / B)) f0 + m (1 - a / B) f1
+
+    Where prompts ask for more than steps take, rho = B I / (c L) > 1 with c prompt tokens a step and L steps of an
+    answer, every step is full and a cycle takes rho L of them. B / rho sequences are decoded at a time, the other
+    clients wait for their prompts:
+
+        TTFT = max(k, (rho - 1) L) f1        TPOT = (1 - m) f0 + m f1,  m = min(1, (B - 1) k / L)
+    """
+
+    clients: Lockstep = eqx.field(default_factory=Lockstep)
+
+    def _before(self, layout: Layout) -> Array:
+        return self.clients.prompts_before(layout.plan.micro_batch, (self.input_cv > 0) | (self.output_cv > 0))
+
+    def overload(self, layout: Layout) -> Array:
+        """Clients for each decoded sequence; above 1 where they queue for prefill."""
+        steps = (self.output_tokens - 1) / self.accepted_tokens
+        load = self.clients_of_group(layout) * self.computed_tokens() / (steps * layout.plan.token_budget)
+        return at_least(load / (FULLEST - ROUNDING), 1.0)
+
+    def _met(self, layout: Layout) -> Array:
+        rhythm = self.rhythm(layout)
+        apart = 1 - self._before(layout) / at_least(layout.plan.micro_batch, 1.0)
+        others = (self.clients_of_group(layout) - 1) * rhythm.state.own_steps / rhythm.steps
+        return jnp.where(self.overload(layout) > 1, at_most(others, 1.0), super()._met(layout) * apart)
+
+    def _waiting(self, layout: Layout, f0: Array, f1: Array) -> Array:
+        over, rhythm = self.overload(layout), self.rhythm(layout)
+        cycle = jnp.maximum((over - 1) * rhythm.steps * layout.plan.pp, rhythm.state.own_steps)
+        return jnp.where(over > 1, cycle * f1, super()._waiting(layout, f0, f1))
+
+    def _steps_before(self, layout: Layout, state: SteadyState) -> Array:
+        together = self._before(layout) * self.computed_tokens() / state.tokens
+        return jnp.maximum(super()._steps_before(layout, state), layout.plan.pp * together)
+
+    def _later_s(self, layout: Layout, worked: Array, tpot: Array) -> Array:
+        served = self.first_s(worked) - self.request_overhead_s + (self.output_tokens - 1) * tpot
+        return self.clients.later_s(layout.plan.micro_batch, served)

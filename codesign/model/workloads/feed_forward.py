@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import integer, quantity, switch
-from ...core.smooth import at_least, at_most, ratio
+from ...core.smooth import at_least, at_most, ceil, ratio
 from ..hardware import Routing, Work
 from .attention import input_bytes, join_bytes
 from .layer_operations import (
@@ -42,6 +42,10 @@ class AbstractFeedForward(eqx.Module):
     @abc.abstractmethod
     def active_parameters(self, hidden: Array, layers: Array) -> Array:
         """Weights of an average layer that one token uses."""
+
+    def weights_by_class(self, hidden: Array, layers: Array) -> dict[str, Array]:
+        """Class of weights (`number_formats.CLASSES`) -> how many, of an average layer."""
+        return {"dense": self.parameters(hidden, layers)}
 
 
 def mlp(
@@ -111,7 +115,9 @@ class MixtureOfExperts(AbstractFeedForward):
     The first `dense_layers` layers are dense with `dense_width`. Experts are divided over the expert-parallel ranks
     and each expert over the tensor ranks: a rank dispatches its share of the token copies, and those that reach a
     tensor group are gathered there (with ep 1 nothing is dispatched, and the tokens are gathered as in a dense layer).
-    `imbalance` is the most loaded rank's tokens over the mean.
+    `imbalance` is the most loaded rank's tokens over the mean. Ranks that do not divide the experts each hold as many
+    whole ones as it takes: the redundant experts of a server, which training does not have. `latent`: routed experts
+    work on so many elements of a token, to which one product leads and from which another leads back.
 
     Assumes: tokens spread evenly but for `imbalance`; the expected number of distinct experts touched by few tokens.
     Source: [fedus2022]; shared experts [dai2024].
@@ -125,6 +131,7 @@ class MixtureOfExperts(AbstractFeedForward):
     dense_layers: Float[Array, "*b"] = integer(default=0.0)
     dense_width: Float[Array, "*b"] = integer(default=0.0)
     imbalance: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
+    latent: Float[Array, "*b"] | None = integer(low=1.0, default=None, doc="elements; none: the hidden size")
 
     def _dense_share(self, layers: Array) -> Array:
         """Of all layers; no more are dense than there are."""
@@ -133,6 +140,10 @@ class MixtureOfExperts(AbstractFeedForward):
     def _parameters(self, hidden: Array, layers: Array, experts: Array) -> Array:
         matrices = hidden * (2 + self.gated)
         sparse = (experts + self.shared_experts) * self.expert_width * matrices + hidden * self.experts
+        if self.latent is not None:
+            routed = experts * self.expert_width * self.latent * (2 + self.gated)
+            shared = self.shared_experts * self.expert_width * matrices
+            sparse = routed + shared + hidden * (self.experts + 2 * self.latent)
         dense = self._dense_share(layers)
         return (1 - dense) * sparse + dense * self.dense_width * matrices
 
@@ -144,12 +155,28 @@ class MixtureOfExperts(AbstractFeedForward):
         """Router, shared and the visited experts."""
         return self._parameters(hidden, layers, self.top_k)
 
+    def routed_parameters(self, hidden: Array) -> Array:
+        """Routed weights of a layer with experts."""
+        return self._parameters(hidden, jnp.asarray(jnp.inf), self.experts)
+
+    def weights_by_class(self, hidden: Array, layers: Array) -> dict[str, Array]:
+        """Routed and shared experts, dense layers; router and products to a latent vector have no class."""
+        matrices, sparse = 2 + self.gated, 1 - self._dense_share(layers)
+        depth = hidden if self.latent is None else self.latent
+        beside = self.experts if self.latent is None else self.experts + 2 * self.latent
+        return {
+            "experts": sparse * self.experts * self.expert_width * depth * matrices,
+            "shared_experts": sparse * self.shared_experts * self.expert_width * hidden * matrices,
+            "dense": (1 - sparse) * self.dense_width * hidden * matrices,
+            "": sparse * hidden * beside,
+        }
+
     def comms(self, shard: Shard, hidden: Array, layers: Array) -> list[BlockComm]:
         """Tensor-parallel joins, dispatch to the experts and combination of their results."""
         layout = shard.layout
         again = jnp.maximum(layout.full, layout.sequence_parallel_regather)
         act, sparse = shard.precision.bytes_of("activations"), 1 - self._dense_share(layers)
-        copies = shard.tokens * self.top_k * hidden * self.imbalance
+        copies = shard.tokens * self.top_k * (hidden if self.latent is None else self.latent) * self.imbalance
         dispatch, combine = copies * shard.precision.bytes_of("dispatch"), copies * act
         apart = sparse * jnp.where(layout.plan.ep > 1, 1.0, 0.0)  # layers whose experts work on token copies alone
         alone = apart * jnp.where(self.shared_experts > 0, 0.0, 1.0)  # and that have no use for the tokens themselves
@@ -188,38 +215,51 @@ class MixtureOfExperts(AbstractFeedForward):
             scaled(router, 1 - dense),
             *[scaled(op, some * (1 - dense)) for op in shared],
             *[scaled(op, 1 - dense) for op in self._routed(shard, hidden)],
+            *[scaled(op, 1 - dense) for op in self._latent(shard, hidden)],
             *[scaled(op, dense) for op in dense_ops],
             *residual("mlp", shard, hidden, dropout=dropout),
+        ]
+
+    def _latent(self, shard: Shard, hidden: Array) -> list[BlockOp]:
+        """Products to and from the elements on which routed experts work, on each tensor rank's share of the tokens."""
+        if self.latent is None:
+            return []
+        tokens = shard.tokens / shard.outside
+        return [
+            linear("moe_latent_down", shard, tokens, hidden, self.latent),
+            linear("moe_latent_up", shard, tokens, self.latent, hidden),
         ]
 
     def _routed(self, shard: Shard, hidden: Array) -> list[BlockOp]:
         """The grouped products of the experts that this rank holds."""
         layout, act = shard.layout, shard.precision.bytes_of("activations")
-        local = self.experts / layout.plan.ep
+        depth = hidden if self.latent is None else self.latent
+        local = ceil(self.experts / layout.plan.ep)  # whole ones: where ranks do not divide them, some are held twice
         rows = shard.tokens * self.top_k * self.imbalance  # token copies that reach this rank
         width = self.expert_width / layout.plan.tp
-        touched = at_least(local * (1 - (1 - 1 / self.experts) ** (rows * layout.plan.ep)), 1.0)
+        held = local * layout.plan.ep
+        touched = at_least(local * (1 - (1 - 1 / held) ** (rows * layout.plan.ep)), 1.0)
 
         def grouped(name: str, depth: Array, cols: Array, back: float, stored: Array, working: Array) -> BlockOp:
             flops = 2 * rows * depth * cols
-            nbytes = rows * (depth + cols) * act + touched * depth * cols * shard.precision.bytes_of("weights")
+            nbytes = rows * (depth + cols) * act + touched * depth * cols * shard.precision.weight_bytes(name)
             everyone = shard.tokens * layout.plan.ep
             routing = Routing(everyone, self.top_k, self.experts, layout.plan.tp, self.imbalance, back)
             work = Work(flops, nbytes, rows / local, cols, depth, local, touched, routing)
             return BlockOp(
-                name, "moe_gemm", shard.precision.compute, work, work, work,
+                name, "moe_gemm", shard.precision.product(name), work, work, work,
                 weights=local * depth * cols, stored_bytes=stored, working_bytes=working,
                 gradient_bytes=rows * cols * act, expert=True,
             )  # fmt: skip
 
         inner = rows * width
         kept = inner * (1 + self.gated) * act
-        copies = [self.top_k * self.imbalance * nbytes for nbytes in input_bytes(shard, hidden, layout.full)]
+        copies = [self.top_k * self.imbalance * nbytes for nbytes in input_bytes(shard, depth, layout.full)]
         return [
-            grouped("moe_up", hidden, width * (1 + self.gated), 0.0, *copies),
+            grouped("moe_up", depth, width * (1 + self.gated), 0.0, *copies),
             elementwise(
                 "moe_activation", inner, forward=(8, 2 * act), backward=(13, 2 * act),
                 stored_bytes=kept, gradient_bytes=kept, extra_bytes=inner * self.gated * act,
             ),
-            grouped("moe_down", width, hidden, 1.0, inner * act, inner * act),
+            grouped("moe_down", width, depth, 1.0, inner * act, inner * act),
         ]  # fmt: skip

@@ -73,10 +73,8 @@ def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
     """Who comes in a clump finds somebody more often, and his prompt."""
     idle = alone(decodes, others(demand.arrival_cv, decodes))
     before = 0.5 * at.plain * (1 - idle)
-    close = others(demand.arrival_cv, demand.rate * (before + at.mixed)) - others(
-        demand.arrival_cv, demand.rate * before
-    )
-    close = jnp.maximum(close, 0.0)
+    later, sooner = others(demand.arrival_cv, demand.rate * jnp.stack([before + at.mixed, before]))
+    close = jnp.maximum(later - sooner, 0.0)
     usual = at.share * at.mixed / at.mean
     mixed = usual + (1 - usual) * close / (1 + close)
     plain = jnp.maximum(1 - mixed, 0.0) * (1 - idle)
@@ -117,7 +115,7 @@ def first_token(
     times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array, places: PlaceWait
 ) -> tuple[Percentiles, Array]:
     """Mean and percentiles, and variance; who waits for a place waits for prompts as long as others on average."""
-    full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
+    full = at.full
     size = demand.input_tokens / demand.chunk
     more = others(demand.arrival_cv, demand.rate * size * full / (1 - at.load))
     wait = size * (at.load * (1 + demand.input_cv**2) / 2 + more) / (1 - at.load) * full

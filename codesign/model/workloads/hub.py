@@ -1,25 +1,37 @@
 """Models as their hubs publish them: a `config.json` becomes a `Transformer`.
 
-`hub_architectures` says how each architecture is read. Windows and chunks of attention are read here, for they stand in
-the same keys whatever the architecture. What changes a model's cost but has no number here (multi-token prediction,
-parallel residuals) is named in one warning.
+`hub_table` says how each architecture is read, `hub_vision` and `hub_formats` what may stand in any file: a vision
+encoder, number formats. Windows and chunks of attention are read here, for they stand in the same keys whatever the
+architecture. What changes a model's cost but has no number here (parallel residuals) is named in one warning.
 """
 
+import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import ConfigError
+from ...core.errors import ConfigError, suggestion
 from ...core.untrusted_io import read_json
 from .attention import AbstractAttention
-from .hub_architectures import ARCHITECTURES, SIDE_BY_SIDE, Architecture, Values
+from .beside_layers import ExtraEmbeddings
+from .feed_forward import AbstractFeedForward, MixtureOfExperts
+from .hub_architectures import SIDE_BY_SIDE, Architecture, Values
+from .hub_formats import formats_of
+from .hub_keys import general
+from .hub_table import ARCHITECTURES, by_model_type
+from .hub_vision import vision_of
 from .local_attention import LocalAttention
+from .number_formats import CLASSES
 from .transformer import Transformer
 
 LARGEST = 10**9  # no published size is near it; beyond it a number is a mistake
 MOST_LAYERS = 10_000
-MAY_BE_ZERO = {"q_rank", "rope_dim", "shared_experts", "shared_width", "first_dense"}
+MAY_BE_ZERO = {
+    "q_rank", "rope_dim", "shared_experts", "shared_width", "first_dense", "token_kinds", "experts", "top_k",
+    "expert_width",
+}  # fmt: skip
 NULL_IS_ZERO = {"q_rank", "shared_experts"}  # how the file says "none of it"
 
 
@@ -62,18 +74,24 @@ def _placed(attention: AbstractAttention, config: Values, layers: int) -> Abstra
     return attention
 
 
+OUTSIDE = ("tie_word_embeddings", "quantization_config")  # may stand beside the part that describes the language model
+INSIDE = ("text_config", "language_config", "llm_config", "thinker_config", "language_model_config")
+AHEAD = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_layers")
 IGNORED: dict[str, tuple[str, Callable[[Values], Any]]] = {
-    "num_nextn_predict_layers": ("multi-token prediction is left out", lambda c: c.get("num_nextn_predict_layers")),
     "use_parallel_residual": (SIDE_BY_SIDE, lambda c: c.get("use_parallel_residual")),
-    "quantization_config": ("number formats are the workload's precision", lambda c: c.get("quantization_config")),
+    "audio_config": ("the audio part", lambda c: c.get("audio_config")),
+    "hidden_size_per_layer_input": ("the work of embeddings a layer", lambda c: c.get("hidden_size_per_layer_input")),
+    "num_kv_shared_layers": ("layers that share a cache", lambda c: c.get("num_kv_shared_layers")),
 }
 """Keys that change what a model costs and that we do not read: key -> (what happens instead, whether it applies)."""
 
 
-def _warn_of_ignored(config: Values, architecture: Architecture, name: str) -> None:
+def _warn_of_ignored(config: Values, architecture: Architecture, name: str, guessed: str) -> None:
     notes = [f"{key}: {note}" for key, (note, applies) in IGNORED.items() if applies(config)]
     if notes or architecture.ignored:
         warnings.warn(f"model {name}: not modelled: {'; '.join([*notes, *architecture.ignored])}", stacklevel=3)
+    if guessed:
+        warnings.warn(f"model {name}: {guessed}", stacklevel=3)
 
 
 def _count(name: str, key: str, value: Any) -> int:
@@ -119,40 +137,100 @@ def _names(name: str, key: str, value: Any) -> list[str]:
     return value
 
 
+def _any_numbers(name: str, key: str, value: Any) -> list[Any]:
+    if not isinstance(value, list) or not value or len(value) > MOST_LAYERS:
+        raise ConfigError(f"{key} = {value!r} is not a list with an entry a layer")
+    if not all(
+        type(entry) in (int, str, bool) and 0 <= (entry if type(entry) is int else 0) < LARGEST for entry in value
+    ):
+        raise ConfigError(f"{key} is not a list of whole numbers or kinds of layers")
+    return value
+
+
+def _period(name: str, key: str, value: Any) -> int | list[Any]:
+    """One number, or a flag a layer."""
+    return _any_numbers(name, key, value) if isinstance(value, list) else _count(name, key, value)
+
+
+def _flags(name: str, key: str, value: Any) -> list[Any] | str:
+    return value if isinstance(value, str) and len(value) < 10**5 else _any_numbers(name, key, value)
+
+
+def _pattern(name: str, key: str, value: Any) -> list[str]:
+    return list(value[: MOST_LAYERS + 1]) if isinstance(value, str) else _names(name, key, value)
+
+
+def _blocks(name: str, key: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{key} is not a list with an entry a layer")
+    return value
+
+
 CHECKS: dict[str, Callable[[str, str, Any], Any]] = {
-    "tied": _flag, "dropout": _share, "dense_list": _layer_numbers, "kinds": _names,
+    "tied": _flag, "dropout": _share, "dense_list": _layer_numbers, "kinds": _any_numbers, "indexers": _names,
+    "attention_list": _any_numbers, "gate": _flag, "keys_are_values": _flag, "full_gate": _flag, "ratios": _any_numbers,
+    "sparse_period": _period, "sparse_flags": _flags, "sparse_layers": _any_numbers, "full_layers": _layer_numbers,
+    "pattern": _pattern, "blocks": _blocks,
 }  # fmt: skip
+LISTED = {"experts", "top_k", "expert_width", "shared_experts", "width"}  # some files repeat one number a layer
+
+
+def _found(config: Values, key: str) -> Any:
+    """Value of a key, or of one below it where it leads to an object."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return None if value == "auto" else value
+
+
+def _one(name: str, value: Any) -> Any:
+    """The number that a list repeats."""
+    alike = isinstance(value, list) and value and name in LISTED and all(entry == value[0] for entry in value)
+    return value[0] if alike else value
 
 
 def _read(config: Values, architecture: Architecture) -> Values:
     """Every number of the architecture, from the file or from its default."""
     values: Values = {}
-    for name, key in architecture.names.items():
-        value = None if config.get(key) == "auto" else config.get(key)
+    for name, first in architecture.names.items():
+        keys = architecture.synonyms.get(name, (first,))
+        key = next((key for key in keys if _found(config, key) is not None), first)
+        value = _one(name, _found(config, key))
         if value is None and key in config and name in NULL_IS_ZERO:
             value = 0
         if value is not None:
             values[name] = CHECKS.get(name, _count)(name, key, value)
-        elif name not in architecture.defaults:
+        elif name not in architecture.defaults and name in NEEDED | (set() if architecture.synonyms else {name}):
             raise ConfigError(f"{key} is missing")
-    for name, default in architecture.defaults.items():
+    plain = {name: default for name, default in architecture.defaults.items() if not callable(default)}
+    for name, default in (*plain.items(), *architecture.defaults.items()):
         if name not in values:
             values[name] = default(values) if callable(default) else default
     return values
 
 
-def _architecture(config: Values) -> Architecture:
-    """The table entry that the file names.
+NEEDED = {"hidden", "layers", "heads", "vocab"}
+"""Numbers without which no model is one."""
+
+
+def _architecture(config: Values) -> tuple[Architecture, str]:
+    """The table entry that the file names, or its `model_type`; and a line where neither is in the table.
 
     Raises:
-        ConfigError: no architecture named, or one that is not known.
+        ConfigError: no architecture named.
     """
     named = config.get("architectures")
-    if not isinstance(named, list) or len(named) != 1 or not isinstance(named[0], str):
+    if named is not None and not (isinstance(named, list) and all(isinstance(one, str) for one in named)):
         raise ConfigError(f"architectures = {named!r} does not name one architecture")
-    if named[0] not in ARCHITECTURES:
-        raise ConfigError(f"architecture {named[0]!r} is not known (known: {', '.join(sorted(ARCHITECTURES))})")
-    return ARCHITECTURES[named[0]]
+    named = [str(one) for one in named or []]
+    known = next((one for one in named if one in ARCHITECTURES), None) or by_model_type(config.get("model_type"))
+    if known is not None:
+        return ARCHITECTURES[known], ""
+    if not named and config.get("model_type") is None:
+        raise ConfigError("architectures and model_type are missing: which model is it")
+    called = named[0] if named else str(config.get("model_type"))
+    hint = suggestion(called, list(ARCHITECTURES))
+    return general(), f"architecture {called[:60]!r} is not known{hint}: read by its keys alone"
 
 
 def _inside(config: Values, architecture: Architecture) -> Values:
@@ -161,22 +239,66 @@ def _inside(config: Values, architecture: Architecture) -> Values:
     Raises:
         ConfigError: there is none.
     """
-    if not architecture.inside:
+    key = architecture.inside or next((key for key in INSIDE if isinstance(config.get(key), dict)), "")
+    if not key:
         return config
-    part = config.get(architecture.inside)
+    part = config.get(key)
     if not isinstance(part, dict):
-        raise ConfigError(
-            f"{architecture.inside} is missing" if part is None else f"{architecture.inside} is no object"
-        )
-    return part
+        raise ConfigError(f"{key} is missing" if part is None else f"{key} is no object")
+    return {key: config[key] for key in OUTSIDE if key in config} | part
 
 
-def transformer_from_dict(config: Any, name: str) -> Transformer:
+def _parts(config: Values) -> tuple[Architecture, Values, str]:
+    """How a file is read, the part that describes the language model, and a line where its name is not known.
+
+    A wrapper whose own name is not known is read as the model inside it.
+    """
+    architecture, guessed = _architecture(config)
+    inner = _inside(config, architecture)
+    if guessed and inner is not config and (inner.get("architectures") or inner.get("model_type")):
+        architecture, guessed = _architecture(inner)
+        architecture = architecture._replace(inside="")
+    return architecture, inner, guessed
+
+
+def _ahead(config: Values) -> int:
+    """Modules that predict tokens ahead."""
+    key = next((key for key in AHEAD if config.get(key) is not None), None)
+    if key is None or config.get("use_mtp") is False:
+        return 0
+    return _count("first_dense", key, config[key])
+
+
+def _extra(values: Values, config: Values) -> ExtraEmbeddings | None:
+    """Embeddings of positions and kinds of token, or one of each layer."""
+    each, layers = config.get("hidden_size_per_layer_input"), values["layers"]
+    if each:
+        rows = _count("vocab", "vocab_size_per_layer_input", config.get("vocab_size_per_layer_input", values["vocab"]))
+        return ExtraEmbeddings(rows, layers * _count("width", "hidden_size_per_layer_input", each))
+    rows = sum(values.get(name, 0) for name in ("positions", "token_kinds", "pooler"))  # a pooler is as wide as long
+    return ExtraEmbeddings(rows, values["hidden"]) if rows else None
+
+
+def _layers(architecture: Architecture, values: Values) -> tuple[AbstractAttention, AbstractFeedForward]:
+    """Layers that the builders make of the numbers.
+
+    Raises:
+        ConfigError: a number that they need and the file does not state.
+    """
+    try:
+        return architecture.attention(values), architecture.feed_forward(values)
+    except KeyError as error:
+        name = str(error.args[0])
+        raise ConfigError(f"{architecture.names.get(name, name)} is missing") from None
+
+
+def transformer_from_dict(config: Any, name: str, quantization: Any = None) -> Transformer:
     """The model that a published configuration describes.
 
     Args:
         config: the parsed `config.json`.
         name: what to call the model.
+        quantization: what a `hf_quant_config.json` beside it says of number formats.
 
     Raises:
         ConfigError: not an object, an unknown architecture, a missing field or a senseless value.
@@ -185,34 +307,78 @@ def transformer_from_dict(config: Any, name: str) -> Transformer:
         if not isinstance(config, dict):
             raise ConfigError("not a JSON object")
         _optional(config, "model_type", (str,), "a word")
-        architecture = _architecture(config)
-        config = _inside(config, architecture)
+        whole = config
+        architecture, config, guessed = _parts(config)
         values = _read(config, architecture)
-        attention = _placed(architecture.attention(values), config, values["layers"])
-        feed_forward = architecture.feed_forward(values)
+        attention, feed_forward = _layers(architecture, values)
+        if architecture.windows:
+            attention = _placed(attention, config, values["layers"])
+        stored = config.get("quantization_config") or quantization
+        model = Transformer(
+            name=name,
+            hidden=values["hidden"],
+            layers=values["layers"],
+            attention=attention,
+            feed_forward=feed_forward,
+            vocab=values["vocab"],
+            tied_embeddings=values["tied"],
+            norm_vectors=architecture.norm_vectors,
+            dropout=values["dropout"] > 0,
+            predicts_ahead=_ahead(config),
+            vision=vision_of(whole, values["hidden"]),
+            extra_embeddings=_extra(values, config),
+        )
+        model = _with_formats(model, stored, config, architecture)
     except ConfigError as error:
         raise ConfigError(f"model {name}: {error}") from None
-    _warn_of_ignored(config, architecture, name)
-    return Transformer(
-        name=name,
-        hidden=values["hidden"],
-        layers=values["layers"],
-        attention=attention,
-        feed_forward=feed_forward,
-        vocab=values["vocab"],
-        tied_embeddings=values["tied"],
-        norm_vectors=architecture.norm_vectors,
-        dropout=values["dropout"] > 0,
-    )
+    _warn_of_ignored(whole, architecture, name, guessed)
+    return model
+
+
+def _with_formats(model: Transformer, stored: Any, config: Values, architecture: Architecture) -> Transformer:
+    """The model with the formats of the classes that it has.
+
+    Experts may have one of their own that the file states beside (`expert_dtype`). A name that promises a format which
+    no file states is told.
+    """
+    network, layers = model.feed_forward, int(float(model.layers))
+    dense = int(float(network.dense_layers)) if isinstance(network, MixtureOfExperts) else None
+    formats = formats_of(stored, layers, dense, architecture.modules)
+    promised = PROMISED.search(model.name)
+    if formats is None:
+        if promised:
+            warnings.warn(
+                f"model {model.name}: its name says {promised[0]}, but neither config.json nor hf_quant_config.json"
+                " states number formats: priced in bf16",
+                stacklevel=4,
+            )
+        return model
+    if config.get("expert_dtype") == "fp4":
+        formats = replace(formats, experts="mxfp4_w4a8")
+    there = {kind for kind, count in model.weights_by_class().items() if float(count) > 0}
+    absent = {kind: "bf16" for kind in CLASSES if kind not in there}
+    return replace(model, formats=replace(formats, **absent))
+
+
+PROMISED = re.compile(r"(?i)(?<![a-z0-9])(nvfp4|mxfp4|fp8|awq|gptq|int4|int8|w4a16|w8a8)(?![a-z0-9])")
 
 
 def from_config_json(path: str | Path) -> Transformer:
-    """The model that a hub's `config.json` (or the folder it lies in) describes.
+    """The model that a hub's `config.json` (or the folder it lies in) describes, in the formats that it states.
+
+    A `hf_quant_config.json` beside it is read for number formats too.
 
     Raises:
         ConfigError: the file is missing, is not JSON, or describes no model we know.
     """
     file = Path(str(path))
     file = file / "config.json" if file.is_dir() else file
-    config = read_json(file, f"model path {str(path)!r}")
-    return transformer_from_dict(config, file.resolve().parent.name if file.name == "config.json" else file.stem)
+    config = read_json(file, f"model path {str(path)!r}", infinite=True)
+    beside, quantization = file.with_name("hf_quant_config.json"), None
+    if file.name == "config.json" and beside.is_file():
+        quantization = read_json(beside, f"{str(beside)!r}", infinite=True)
+        quantization = quantization.get("quantization") if isinstance(quantization, dict) else quantization
+        if not isinstance(quantization, dict):
+            raise ConfigError(f"{str(beside)!r}: quantization is missing or no object")
+    name = file.resolve().parent.name if file.name == "config.json" else file.stem
+    return transformer_from_dict(config, name, quantization)

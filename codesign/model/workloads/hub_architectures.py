@@ -3,19 +3,21 @@
 A new architecture is a new entry of `ARCHITECTURES`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError
-from .attention import AbstractAttention, GroupedQueryAttention, LatentAttention
+from .attention import AbstractAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
+from .hub_kinds import experts_listed, heads_of, latent_of, lightning, shared_index
 from .linear_attention import AlternatingAttention, LinearAttention
 from .sparse_attention import SparseAttention
 
 Values = dict[str, Any]
 
 
-def _per_head(values: Values) -> float:
+def per_head(values: Values) -> float:
     """Head dimension of a file that does not state it.
 
     Raises:
@@ -30,21 +32,17 @@ def _per_head(values: Values) -> float:
 
 def grouped_query(values: Values) -> AbstractAttention:
     """Multi-head, grouped-query and multi-query attention in one fused kernel."""
-    heads, kv_heads = values["heads"], values["kv_heads"]
-    if kv_heads > heads or heads % kv_heads:
-        raise ConfigError(f"{kv_heads} key-value heads cannot be shared evenly by {heads} query heads")
-    return GroupedQueryAttention(heads, kv_heads, values["head_dim"])
+    return heads_of(values)
 
 
 def latent(values: Values) -> AbstractAttention:
     """Multi-head latent attention."""
-    return LatentAttention(*(values[name] for name in ("heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim")))
+    return latent_of(values)
 
 
 def sparse(values: Values) -> AbstractAttention:
     """Multi-head latent attention to what an indexer chooses."""
-    own = LatentAttention(*(values[name] for name in ("heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim")))
-    return SparseAttention(own, values["selected"], values["index_heads"], values["index_dim"])
+    return SparseAttention(latent_of(values), values["selected"], values["index_heads"], values["index_dim"])
 
 
 def alternating(linear: LinearAttention, kind: str, values: Values) -> AbstractAttention:
@@ -93,7 +91,11 @@ def swiglu(values: Values) -> AbstractFeedForward:
 
 
 def dense_layers(values: Values) -> int:
-    """Layers without experts: the first ones, the listed ones, and those that the periods leave out."""
+    """Layers without experts: the first ones, the listed ones, and those that flags or periods leave out."""
+    if values.get("sparse_flags") is not None:
+        return experts_listed(values).count(False)
+    if isinstance(values["sparse_period"], list):
+        return experts_listed(values | {"sparse_flags": values["sparse_period"]}).count(False)
 
     def sparse(layer: int) -> bool:
         listed, early = layer in values["dense_list"], layer < values["first_dense"]
@@ -107,14 +109,22 @@ def mixture(values: Values) -> AbstractFeedForward:
     if values["top_k"] > values["experts"]:
         raise ConfigError(f"a token cannot visit {values['top_k']} of {values['experts']} experts")
     dense = dense_layers(values)
+    if dense and not values["width"]:
+        raise ConfigError(f"intermediate_size is missing, and {dense} layers have no experts")
+    shared, width = values["shared_experts"], values["shared_width"] / values["expert_width"]
     return MixtureOfExperts(
         values["experts"],
         values["top_k"],
         values["expert_width"],
-        shared_experts=values["shared_experts"] + values["shared_width"] / values["expert_width"],
+        shared_experts=(shared or 1) * width if width else shared,
+        gated=float(values.get("gated", 1.0)),
         dense_layers=dense,
         dense_width=values["width"] if dense else 0.0,
+        latent=values.get("latent"),
     )
+
+
+NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class Architecture(NamedTuple):
@@ -122,7 +132,9 @@ class Architecture(NamedTuple):
 
     `names`: our number -> the file's key. `defaults`: our number -> its value where the file says nothing or null (a
     function reads it off the numbers before it). `ignored`: what every model of this architecture has and we do not.
-    `inside`: the key under which all of it stands.
+    `inside`: the key under which all of it stands. `synonyms`: our number -> keys in the order in which they are asked.
+    `windows`: whether windows are read from the keys that all architectures share, or its `attention` has them.
+    `modules`: class of weights -> names of its modules, where they are not those of `hub_formats.MODULES`.
     """
 
     attention: Callable[[Values], AbstractAttention]
@@ -132,6 +144,9 @@ class Architecture(NamedTuple):
     norm_vectors: float = 1.0
     ignored: tuple[str, ...] = ()
     inside: str = ""
+    synonyms: Mapping[str, tuple[str, ...]] = NOTHING
+    windows: bool = True
+    modules: Mapping[str, tuple[str, ...]] = NOTHING
 
 
 NAMES = {
@@ -197,8 +212,8 @@ LLAMA4 = GROUPED | {
     "expert_width": "intermediate_size",
     "sparse_step": "interleave_moe_layer_step",
 }
-QWEN_NEXT = QWEN_MOE | {
-    "shared_width": "shared_expert_intermediate_size",
+MINIMAX = LOCAL_EXPERTS | {"shared_width": "shared_intermediate_size", "attention_list": "attn_type_list"}
+DELTA = {
     "kinds": "layer_types",
     "interval": "full_attention_interval",
     "linear_heads": "linear_num_value_heads",
@@ -206,7 +221,9 @@ QWEN_NEXT = QWEN_MOE | {
     "linear_key_dim": "linear_key_head_dim",
     "linear_value_dim": "linear_value_head_dim",
     "convolution": "linear_conv_kernel_dim",
+    "gate": "attn_output_gate",
 }
+QWEN_NEXT = QWEN_MOE | DELTA | {"shared_width": "shared_expert_intermediate_size"}
 GRANITE_HYBRID = LOCAL_EXPERTS | {
     "shared_width": "shared_intermediate_size",
     "kinds": "layer_types",
@@ -220,21 +237,26 @@ GRANITE_HYBRID = LOCAL_EXPERTS | {
 }
 
 PLAIN = {"tied": False, "dropout": 0.0}
-EVERY_HEAD = PLAIN | {"kv_heads": lambda values: values["heads"], "head_dim": _per_head}
+EVERY_HEAD = PLAIN | {"kv_heads": lambda values: values["heads"], "head_dim": per_head}
 GPT2_PLAIN = EVERY_HEAD | {"width": lambda values: 4 * values["hidden"]}
 UNIFORM = {"shared_experts": 0, "shared_width": 0, "first_dense": 0, "sparse_step": 1, "sparse_period": 1}
 SPARSE = UNIFORM | {"dense_list": []}
 LOCAL = EVERY_HEAD | SPARSE | {"width": 0}
 FOURTH = {"interval": 4, "kinds": every_fourth_is_full}
+GATED = FOURTH | {"gate": 1.0}
 SIDE_BY_SIDE = "attention and feed-forward side by side (priced one after the other)"
 
 
 LLAMA = Architecture(grouped_query, swiglu, GROUPED, EVERY_HEAD)
+QWEN3_MOE = Architecture(grouped_query, mixture, QWEN_MOE, EVERY_HEAD | SPARSE)
+DEEPSEEK_V3 = Architecture(latent, mixture, DEEPSEEK, PLAIN | SPARSE)
 ARCHITECTURES = {
     "LlamaForCausalLM": LLAMA,
     "MistralForCausalLM": LLAMA,
     "Qwen2ForCausalLM": LLAMA,
     "Qwen3ForCausalLM": LLAMA,
+    "MiMoForCausalLM": LLAMA,
+    "Qwen3VLForConditionalGeneration": LLAMA._replace(inside="text_config"),
     "GPT2LMHeadModel": Architecture(grouped_query, gelu, GPT2_NAMES, GPT2_PLAIN | {"tied": True}, norm_vectors=2.0),
     "GPTJForCausalLM": Architecture(
         grouped_query, gelu, GPT2_NAMES, GPT2_PLAIN, norm_vectors=2.0, ignored=(SIDE_BY_SIDE,)
@@ -251,21 +273,37 @@ ARCHITECTURES = {
     "Qwen2MoeForCausalLM": Architecture(
         grouped_query, mixture, QWEN_MOE | {"shared_width": "shared_expert_intermediate_size"}, EVERY_HEAD | SPARSE
     ),
-    "Qwen3MoeForCausalLM": Architecture(grouped_query, mixture, QWEN_MOE, EVERY_HEAD | SPARSE),
+    "Qwen3MoeForCausalLM": QWEN3_MOE,
+    "Qwen3VLMoeForConditionalGeneration": QWEN3_MOE._replace(inside="text_config"),
     "DeepseekV2ForCausalLM": Architecture(latent, mixture, DEEPSEEK, PLAIN | SPARSE),
-    "DeepseekV3ForCausalLM": Architecture(latent, mixture, DEEPSEEK, PLAIN | SPARSE),
+    "DeepseekV3ForCausalLM": DEEPSEEK_V3,
+    "KimiK25ForConditionalGeneration": DEEPSEEK_V3._replace(inside="text_config"),
     "DeepseekV32ForCausalLM": Architecture(sparse, mixture, SPARSE_DEEPSEEK, PLAIN | SPARSE),
+    "GlmMoeDsaForCausalLM": Architecture(
+        shared_index,
+        mixture,
+        SPARSE_DEEPSEEK | {"indexers": "indexer_types"},
+        PLAIN | SPARSE | {"indexers": lambda values: ["full"] * values["layers"]},
+    ),
+    "MiniMaxM2ForCausalLM": Architecture(lightning, mixture, MINIMAX, LOCAL | {"attention_list": [1]}),
     "Glm4MoeForCausalLM": Architecture(grouped_query, mixture, GLM_MOE, EVERY_HEAD | SPARSE),
     "Llama4ForConditionalGeneration": Architecture(
         grouped_query,
         mixture,
         LLAMA4,
         EVERY_HEAD | SPARSE | {"shared_experts": 1},
-        ignored=("the vision part",),
         inside="text_config",
     ),
-    "Qwen3NextForCausalLM": Architecture(
-        gated_delta, mixture, QWEN_NEXT, EVERY_HEAD | SPARSE | FOURTH, ignored=("the gate on full attention's output",)
+    "Qwen3NextForCausalLM": Architecture(gated_delta, mixture, QWEN_NEXT, EVERY_HEAD | SPARSE | GATED),
+    "Qwen3_5ForConditionalGeneration": Architecture(
+        gated_delta, swiglu, GROUPED | DELTA, EVERY_HEAD | GATED, inside="text_config"
+    ),
+    "Qwen3_5MoeForConditionalGeneration": Architecture(
+        gated_delta,
+        mixture,
+        QWEN_NEXT,
+        EVERY_HEAD | SPARSE | GATED | {"width": 0},
+        inside="text_config",
     ),
     "GraniteMoeHybridForCausalLM": Architecture(
         state_space, mixture, GRANITE_HYBRID, LOCAL | {"expand": 2, "linear_value_dim": state_value_dim, "chunk": 256}

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from ...core.fields import quantity, static
 from ...core.units import BYTES
 from ..hardware import Work
+from .number_formats import WeightFormats
 from .plan import Layout
 
 
@@ -20,7 +21,9 @@ class Precision(eqx.Module):
     """Number format of each class of tensor, and of the arithmetic.
 
     `gradient_buffer` is the format in which one layer's whole gradients are computed before they join the (sharded)
-    rest; "none": they are computed in place.
+    rest; "none": they are computed in place. `by_class` gives classes of weights formats of their own, in place of
+    `weights` and, in their products, of `compute`; `checkpoint` takes those that the model was published in. Products
+    in a format that the devices lack (`lacking`) are computed in `compute`, on weights expanded to it.
     """
 
     compute: str = static(default="bf16")
@@ -31,6 +34,19 @@ class Precision(eqx.Module):
     kv_cache: str = static(default="bf16")
     attention: str = static(default="bf16")
     dispatch: str = static(default="bf16")
+    by_class: WeightFormats | None = None
+    checkpoint: bool = static(default=False)
+    lacking: tuple[str, ...] = static(default=())
+
+    def weight_bytes(self, operation: str) -> float:
+        """Bytes of a weight of an operation, its share of scales included."""
+        own = None if self.by_class is None else self.by_class.of(operation)
+        return self.bytes_of("weights") if own is None else own.nbytes
+
+    def product(self, operation: str) -> str:
+        """Format of an operation's products."""
+        own = None if self.by_class is None else self.by_class.of(operation)
+        return self.compute if own is None or own.product in ("", *self.lacking) else own.product
 
     def bytes_of(self, tensor: str) -> float:
         """Bytes per element of a class of tensor."""
@@ -125,13 +141,13 @@ def linear(
     working_bytes: Array | float | None = None,
 ) -> BlockOp:
     """[rows, depth] x [depth, cols]: 2 rows depth cols FLOPs forward, the same for each gradient."""
-    act, weight = shard.precision.bytes_of("activations"), shard.precision.bytes_of("weights")
+    act, weight = shard.precision.bytes_of("activations"), shard.precision.weight_bytes(name)
     nbytes = (rows * depth + rows * cols) * act + depth * cols * weight
     flops = 2 * rows * depth * cols
     return BlockOp(
         name=name,
         kernel="gemm",
-        number_format=shard.precision.compute,
+        number_format=shard.precision.product(name),
         forward=Work(flops, nbytes, rows, cols, depth),
         grad_input=Work(flops, nbytes, rows, depth, cols),
         grad_weight=Work(flops, nbytes, depth, cols, rows),

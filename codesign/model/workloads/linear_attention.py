@@ -7,7 +7,7 @@ from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, ceil
 from ...core.units import BYTES
 from ..hardware import Work
-from .attention import AbstractAttention, GroupedQueryAttention, input_bytes, join_bytes
+from .attention import AbstractAttention, GroupedQueryAttention, input_bytes, join_bytes, summed
 from .layer_operations import (
     BlockComm,
     BlockOp,
@@ -36,6 +36,9 @@ class LinearAttention(AbstractAttention):
     times as much: both gradients, and the states once more. The state and the last `convolution` - 1 inputs of a short
     convolution are all that is cached.
 
+    The output's gate and, with `forget_rank`, a forgetting rate of each key channel (Kimi delta attention) come from
+    the hidden state at once or through so many elements.
+
     Assumes: the decode core runs at the speed of element-wise passes, chunks at that of batched matrix products: no
     measurement is fitted. Context ranks pass the state on, one after the other. Source: [dao2024mamba2],
     [yang2025deltanet].
@@ -49,6 +52,8 @@ class LinearAttention(AbstractAttention):
     chunk: Float[Array, "*b"] = integer(low=1.0, default=64.0, doc="tokens")
     delta: bool = static(default=True)
     state: str = static(default="fp32")
+    gate_rank: Float[Array, "*b"] | None = integer(low=1.0, default=None, doc="of the output's gate; none: full")
+    forget_rank: Float[Array, "*b"] | None = integer(low=1.0, default=None, doc="of a channel's rate; none: a head's")
 
     def _key_heads(self, tp: Array) -> Array:
         return at_least(self.key_heads / tp, 1.0)
@@ -59,7 +64,22 @@ class LinearAttention(AbstractAttention):
 
     def _projected(self, tp: Array) -> Array:
         """Columns of the input projection on one rank: queries, keys, values, the output's gate, gates a head."""
-        return self._convolved(tp) + self.heads / tp * (self.value_dim + (2.0 if self.delta else 1.0))
+        heads = self.heads / tp
+        if self.gate_rank is None and self.forget_rank is None:
+            return self._convolved(tp) + heads * (self.value_dim + (2.0 if self.delta else 1.0))
+        gate = heads * self.value_dim if self.gate_rank is None else self.gate_rank
+        rate = heads if self.forget_rank is None else self.forget_rank
+        return self._convolved(tp) + gate + rate + (heads if self.delta else 0.0)
+
+    def _gates(self, shard: Shard) -> list[BlockOp]:
+        """Second products of gates that come through a rank."""
+        heads = self.heads / shard.layout.plan.tp
+        through = (("gate", self.gate_rank, self.value_dim), ("forget", self.forget_rank, self.key_dim))
+        return [
+            linear(f"linear_{name}_up", shard, shard.tokens, rank, heads * dim)
+            for name, rank, dim in through
+            if rank is not None
+        ]
 
     def _state_bytes(self, tp: Array) -> Array:
         """Of one sequence, one layer, one rank."""
@@ -67,7 +87,14 @@ class LinearAttention(AbstractAttention):
 
     def parameters(self, hidden: Array) -> Array:
         """Input and output projections (the convolution's are left out, as norm vectors are)."""
-        return hidden * (self._projected(jnp.ones_like(self.heads)) + self.heads * self.value_dim)
+        inner = hidden * (self._projected(jnp.ones_like(self.heads)) + self.heads * self.value_dim)
+        for rank, dim in ((self.gate_rank, self.value_dim), (self.forget_rank, self.key_dim)):
+            inner = inner if rank is None else inner + rank * self.heads * dim
+        return inner
+
+    def weights_by_class(self, hidden: Array) -> dict[str, Array]:
+        """All of a class of their own."""
+        return {"linear_attention": self.parameters(hidden)}
 
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
         """The state and the convolution's inputs, however many tokens there are."""
@@ -101,6 +128,7 @@ class LinearAttention(AbstractAttention):
                 "linear_convolution", tokens * channels, forward=(12, passed), backward=(24, 2 * passed),
                 stored_bytes=tokens * channels * act,
             ),
+            *self._gates(shard),
             self._core(shard),
             elementwise("linear_gate", tokens * width, forward=(13, 3 * act), backward=(21, 5 * act),
                         stored_bytes=2 * out_bytes),
@@ -177,16 +205,21 @@ class AlternatingAttention(AbstractAttention):
         return own + [scaled(comm, self.share) for comm in self.other.comms(shard, hidden)]
 
     def parameters(self, hidden: Array) -> Array:
-        """Of an average layer."""
+        """Parameters of an average layer."""
         return self._mean(self.attention.parameters(hidden), self.other.parameters(hidden))
 
+    def weights_by_class(self, hidden: Array) -> dict[str, Array]:
+        """Weights by class of an average layer."""
+        kinds = ((self.attention, 1 - self.share), (self.other, self.share))
+        return summed([(kind.weights_by_class(hidden), share) for kind, share in kinds])
+
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
-        """Of an average layer."""
+        """Cache bytes of an average layer."""
         both = (kind.cache_bytes(tokens, tp, precision) for kind in (self.attention, self.other))
         return self._mean(*both)
 
     def flops_per_token(self, keys: Array) -> Array:
-        """Of an average layer."""
+        """Flops per token of an average layer."""
         return self._mean(self.attention.flops_per_token(keys), self.other.flops_per_token(keys))
 
     @classmethod

@@ -76,6 +76,10 @@ class LocalAttention(AbstractAttention):
         """Windows have no weights."""
         return self.attention.parameters(hidden)
 
+    def weights_by_class(self, hidden: Array) -> dict[str, Array]:
+        """As its attention's."""
+        return self.attention.weights_by_class(hidden)
+
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
         """Whole contexts in some layers, windows in the others."""
         whole = self.attention.cache_bytes(tokens, tp, precision)

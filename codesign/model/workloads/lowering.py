@@ -3,9 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .layer_operations import BlockComm, BlockOp
+from ...core.smooth import at_least
+from .layer_operations import BlockComm, BlockOp, Precision
+from .number_formats import WEIGHT_FORMATS
 from .ops import CommOp, ComputeOp, Op
-from .plan import Layout
+from .plan import Layout, Plan
+from .transformer import Transformer
 
 
 def forward_ops(block: list[BlockOp], times: Array, *, phase: str = "forward", edge: bool = False) -> list[Op]:
@@ -61,12 +64,39 @@ def weights_held(block: list[BlockOp], times: Array, *, expert: bool) -> Array:
     return total
 
 
+def held_weight_bytes(
+    block: list[BlockOp], layers: Array, model: Transformer, precision: Precision, plan: Plan
+) -> Array:
+    """Bytes of the weights that one device holds: its layers, its part of embedding and head, and what is beside."""
+    single = jnp.where(plan.pp > 1, 1.0, 2 - model.tied_embeddings)
+    table, formats = model.vocab * model.hidden / plan.tp, precision.by_class
+    if formats is None:
+        held = weights_held(block, layers, expert=False) + weights_held(block, layers, expert=True)
+        nbytes = (held + table * single) * precision.bytes_of("weights")
+    else:
+        embedding, head = (WEIGHT_FORMATS[name].nbytes for name in (formats.embedding, formats.head))
+        nbytes = table * (embedding + (single - 1) * head)
+        for op in block:
+            nbytes = nbytes + op.weights * op.per_layer * layers * precision.weight_bytes(op.name)
+    beside = model.beside_parameters()
+    return nbytes if beside is None else nbytes + beside * precision.bytes_of("activations") / plan.tp
+
+
 def layer_bytes(block: list[BlockOp], kind: str) -> Array:
     """Sum of stored, working or gradient bytes over an average layer."""
     total = jnp.asarray(0.0)
     for op in block:
         total = total + getattr(op, kind) * op.per_layer
     return total
+
+
+MOST_COPIES = 2.0
+"""Ranks over experts beyond which experts are spread over no more of them: each would be held more than twice."""
+
+
+def unspread(experts: Array, ranks: Array) -> Array:
+    """0 where so many ranks can hold the experts of a server, redundant ones among them, else how far they are off."""
+    return at_least(ranks / (MOST_COPIES * experts) - 1, 0.0)
 
 
 def indivisible(whole: Array, part: Array) -> Array:

@@ -7,6 +7,7 @@ number of rounds of Newton's method, so that many points are one program; the la
 solution (implicit function theorem).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ FURTHEST = 0.7  # that one of them goes, in the logarithm
 class EngineStep(NamedTuple):
     """At so many decodes: mean step, those without and with prompts, share of the latter, load of prompts.
 
-    `asked` is the load that there would be, `load` at most what steps have room for.
+    `asked` is the load that there would be, `load` at most what steps have room for; `full` a step with a whole chunk.
     """
 
     mean: Array
@@ -38,18 +39,18 @@ class EngineStep(NamedTuple):
     load: Array
     decodes: Array
     asked: Array
+    full: Array
 
 
 @traced_for_all
 def engine_step(times: Times, demand: Demand, step: Array, share: Array, decodes: Array) -> EngineStep:
     """What steps are where they take `step` seconds on average, and so many of them carry prompts."""
     tokens = jnp.minimum(demand.rate * step * demand.computed / share, demand.chunk)
-    plain = times.step_s(decodes, demand.context, jnp.asarray(0.0), demand.keys)
-    mixed = times.step_s(decodes, demand.context, tokens, demand.keys)
-    full = times.step_s(decodes, demand.context, demand.chunk, demand.keys)
+    carried = jnp.stack([jnp.zeros_like(tokens), tokens, demand.chunk])
+    plain, mixed, full = jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)
     asked = demand.rate * demand.computed / demand.chunk * full
     busy = jnp.minimum(asked, FULLEST)
-    return EngineStep((1 - share) * plain + share * mixed, plain, mixed, share, busy, decodes, asked)
+    return EngineStep((1 - share) * plain + share * mixed, plain, mixed, share, busy, decodes, asked, full)
 
 
 def _decodes(demand: Demand, step: Array) -> Array:
@@ -62,10 +63,9 @@ def _told(demand: Demand, step: Array, at: EngineStep) -> Array:
     """Share of steps with prompts where steps are such."""
     arrivals = demand.rate * step
     load = jnp.minimum(arrivals * demand.computed / demand.chunk, FULLEST)
-    come = [demand.rate * seconds for seconds in (at.plain, at.mixed)]
-    nobody = [jnp.exp(-mean) for mean in come]
-    none = (1 - at.share) * nobody[0] + at.share * nobody[1]
-    alone = (1 - at.share) * come[0] * nobody[0] + at.share * come[1] * nobody[1]
+    come = demand.rate * jnp.stack([at.plain, at.mixed])
+    nobody = jnp.stack([1 - at.share, at.share]) * jnp.exp(-come)
+    none, alone = nobody.sum(), (nobody * come).sum()
     own = None if demand.prompts is None else _lost_by(demand.computed * demand.prompts[..., 0], demand)
     return mixed_share(arrivals, none, alone, load, demand.computed, demand.input_cv, demand.chunk, _lost, own)
 
@@ -87,10 +87,10 @@ def _lost_by(lengths: Array, demand: Demand) -> Array:
 
 
 def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
-    """As `chunks_lost`, of arrays: less to compile."""
-    drawn = jnp.exp(jnp.sqrt(jnp.log1p(cv * cv + TINY)) * jnp.asarray(LEVELS))
-    parts = mean * drawn / drawn.mean() / chunk
-    return jnp.maximum((jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts).mean(), 0.0)
+    """As `chunks_lost`, whose slopes take the number of chunks for constant."""
+    drawn = jnp.exp(jnp.sqrt(jnp.log1p(cv * cv + TINY))[..., None] * jnp.asarray(LEVELS))
+    parts = (mean / chunk)[..., None] * drawn / drawn.mean(-1, keepdims=True)
+    return jnp.maximum((jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts).mean(-1), 0.0)
 
 
 @traced_for_all
@@ -103,9 +103,10 @@ def _missed(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Ar
 def agreed(times: Times, demand: Demand) -> EngineStep:
     """Steps at the least length at which all agrees, with the derivatives of that solution."""
     fixed = jax.lax.stop_gradient((times, demand))
-    none = jnp.asarray(0.0)
-    start = 0.9 * fixed[0].step_s(none, demand.context, none, demand.keys)
-    most = 1.1 * fixed[0].step_s(fixed[1].most, fixed[1].context, fixed[1].chunk, fixed[1].keys)
+    none = jnp.zeros_like(demand.most)
+    decodes, tokens = (jnp.stack(jnp.broadcast_arrays(none, most)) for most in (fixed[1].most, fixed[1].chunk))
+    ends = jax.vmap(fixed[0].step_s, (0, None, 0, None))(decodes, fixed[1].context, tokens, fixed[1].keys)
+    start, most = 0.9 * ends[0], 1.1 * ends[1]
 
     def body(_: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
         step, share = found
@@ -132,19 +133,24 @@ def agreed(times: Times, demand: Demand) -> EngineStep:
 
 def _together(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Array, Array]:
     """A step of Newton's method on both: relative in the length, whole in the share; slopes are held."""
-    fixed = jax.lax.stop_gradient((times, demand))
 
     def missed(log_step: Array, share: Array) -> tuple[Array, Array]:
-        return _missed(*fixed, step * jnp.exp(log_step), share)
+        return _missed(times, demand, step * jnp.exp(log_step), share)
 
-    at = (jnp.zeros_like(step), share)
-    one, none = jnp.ones_like(step), jnp.zeros_like(step)
-    (a, c), (b, d) = (jax.jvp(missed, at, way)[1] for way in ((one, none), (none, one)))
+    (first, second), (by_length, by_share) = _along_each(missed, jnp.zeros_like(step), share)
+    a, c, b, d = jax.lax.stop_gradient((*by_length, *by_share))
     size = a * d - b * c
-    size = jax.lax.stop_gradient(jnp.where(jnp.abs(size) > 1e-12, size, jnp.inf))
-    a, b, c, d = jax.lax.stop_gradient((a, b, c, d))
-    first, second = _missed(times, demand, step, share)
+    size = jnp.where(jnp.abs(size) > 1e-12, size, jnp.inf)
     return -(d * first - b * second) / size, -(a * second - c * first) / size
+
+
+def _along_each(
+    function: Callable[[Array, Array], tuple[Array, Array]], *at: Array
+) -> tuple[tuple[Array, Array], tuple[tuple[Array, Array], tuple[Array, Array]]]:
+    """Two values of two numbers, and their slopes along the one and along the other, in one pass."""
+    ways = tuple(jnp.eye(2))
+    values, (first, second) = jax.vmap(lambda *way: jax.jvp(function, at, way), out_axes=(None, 0))(*ways)
+    return values, ((first[0], second[0]), (first[1], second[1]))
 
 
 def slope(times: Times, demand: Demand, step: Array, at: EngineStep) -> Array:
@@ -154,7 +160,6 @@ def slope(times: Times, demand: Demand, step: Array, at: EngineStep) -> Array:
         here = engine_step(times, demand, step, share, decodes)
         return here.mean, _told(demand, step, here)
 
-    one, none = jnp.ones_like(step), jnp.zeros_like(step)
-    by_decodes, by_share = (jax.jvp(around, (at.decodes, at.share), way)[1] for way in ((one, none), (none, one)))
+    _, (by_decodes, by_share) = _along_each(around, at.decodes, at.share)
     follows = by_decodes[1] / jnp.maximum(1 - by_share[1], 0.05)
     return by_decodes[0] + by_share[0] * follows

@@ -38,13 +38,13 @@ class MixedStep(eqx.Module):
         """All tokens of one attention group, on its tensor ranks."""
         plan = dataclasses.replace(layout.plan, tp=layout.plan.tp / layout.plan.attention_dp)
         tokens = self.decodes * self.queries + self.prompt_tokens
-        return self._shard(dataclasses.replace(layout, plan=plan), tokens)
+        return self._shard(Layout(plan, layout.devices), tokens)
 
     def joint_shard(self, layout: Layout) -> Shard:
         """The tokens of all attention groups of the replica, gathered and scattered where there are several."""
         plan = layout.plan
         scattered = jnp.where(plan.attention_dp > 1, 1.0, plan.sequence_parallel)
-        joint = dataclasses.replace(layout, plan=dataclasses.replace(plan, sequence_parallel=scattered))
+        joint = Layout(dataclasses.replace(plan, sequence_parallel=scattered), layout.devices)
         return self._shard(joint, plan.attention_dp * (self.decodes * self.queries + self.shared_tokens))
 
     def _shard(self, layout: Layout, tokens: Array) -> Shard:

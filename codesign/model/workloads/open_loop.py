@@ -19,7 +19,7 @@ from .arriving_load import Demand, RooflineTimes, TableTimes, Times
 from .first_token import crowds_at, first_token
 from .mean_step import EngineStep, agreed, prompt_steps, slope
 from .place_wait import PlaceWait, place_wait
-from .quantiles import Percentiles, above, spread_about
+from .quantiles import Percentiles, gamma_quantiles, lognormal_quantiles
 from .token_times import token_times
 
 __all__ = [
@@ -87,5 +87,5 @@ def whole(demand: Demand, begins: Array, tpot: Array, variances: tuple[Array, Ar
     answer = demand.output_cv**2 * demand.output_tokens**2 * tpot**2 + demand.steps**2 * between
     mean, varies = begins + demand.steps * tpot, answer + first + 1e-12 * tpot**2
     share = jnp.minimum(waits / varies, 1.0)
-    sums, waiting = spread_about(mean, varies), above(0.0 * mean, mean, varies)
-    return Percentiles(mean, *(one + share * (other - one) for one, other in zip(sums[1:], waiting[1:], strict=True)))
+    sums, waiting = lognormal_quantiles(mean, varies), gamma_quantiles(0.0 * mean, mean, varies)
+    return Percentiles(mean, *(sums + share * (waiting - sums)))

@@ -20,6 +20,7 @@ Source: processor sharing [kelly1979], clumps [fredericks1980], the two variatio
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -61,15 +62,11 @@ def place_wait(times: Times, demand: Demand, at: EngineStep) -> PlaceWait:
     most, steps = demand.most, demand.steps + prompt_steps(demand)
     tokens = jnp.minimum(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
     prompts = demand.computed / tokens  # steps that a request fills with prompt tokens
-
-    def taken(places: Array) -> Array:
-        """A step with so many places taken, each that ends followed by another."""
-        plain = times.step_s(places, demand.context, jnp.zeros_like(tokens), demand.keys)
-        more = prompts * (times.step_s(places, demand.context, tokens, demand.keys) - plain)
-        return plain + places / steps * more
-
-    full = taken(most)
-    grows = 2 * (full - taken(0.5 * most))  # from no place to all, were it as between half of them and all
+    places, carried = jnp.stack([most, 0.5 * most]), jnp.stack([jnp.zeros_like(tokens), tokens])
+    each = jax.vmap(jax.vmap(times.step_s, (0, None, None, None)), (None, None, 0, None))
+    plain, mixed = each(places, demand.context, carried, demand.keys)
+    full, half = plain + places / steps * prompts * (mixed - plain)  # each that ends is followed by another
+    grows = 2 * (full - half)  # from no place to all, were it as between half of them and all
     grows = jnp.clip(grows, LEAST_GROWTH * full, full)
     load = demand.rate * steps * full / most
     left = jnp.maximum(1 - load, LEAST_LEFT)
@@ -90,7 +87,8 @@ def _all_over(places: Array, ratio: Array, start: Array) -> Array:
     """
     rising, number = start * places + 1, -places * BELOW**2 - 0.5  # from c down; the middle of a number is the number
     often = jnp.log(ratio * (rising + places) / (places + 1))
-    over = number * often + _falls(rising + places, number) - _falls(places + 1, number)
+    first, second = _falls(jnp.stack([rising + places, places + 1])[:, None], number)
+    over = number * often + first - second
     return places * (PARTS * jnp.exp(jnp.minimum(over, FARTHEST))).sum()
 
 

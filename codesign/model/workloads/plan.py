@@ -34,14 +34,13 @@ class AbstractModelPlan(AbstractPlan):
 
     dp is no field: it is what the devices leave, devices / (tp cp pp). Expert parallelism is carved out of the data
     (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded together by one
-    replica in serving, where a step of continuous batching adds up to `token_budget` prompt tokens (2048 is vLLM's
-    budget for a step). With `attention_dp` the tensor ranks of a replica form so many groups with sequences of their
-    own in attention, and join for the feed-forward network. The `*_overlap` numbers are the share of the covering work
-    that can hide the communication. With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes
-    prompts by the degrees of `prefill_*` in steps of `prefill_token_budget` tokens (`token_budget`, where that is 0),
-    and the others decode. Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is
-    left of tp spreads whole tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to
-    the plan (`Chosen`).
+    replica in serving, where a step of continuous batching adds up to `token_budget` prompt tokens. With `attention_dp`
+    the tensor ranks of a replica form so many groups with sequences of their own in attention, and join for the
+    feed-forward network. The `*_overlap` numbers are the share of the covering work that can hide the communication.
+    With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes prompts by the degrees of
+    `prefill_*` in steps of `prefill_token_budget` tokens (`token_budget`, where that is 0), and the others decode.
+    Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads whole
+    tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
 
     tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel")
@@ -192,10 +191,14 @@ class Plan(AbstractModelPlan):
 
 
 class Layout(eqx.Module):
-    """A plan on a number of devices: everything derived that the lowering needs."""
+    """A plan on a number of devices: everything derived that the lowering needs.
+
+    `rhythm` is what a workload asks of this plan again and again, where it has been computed (`laid_out`).
+    """
 
     plan: Any  # an `AbstractPlan`; a workload knows which
     devices: Float[Array, "*b"] = quantity(low=1.0)
+    rhythm: Any = None
 
     def __getattr__(self, name: str) -> Array:
         """Fields of the plan, read through."""

@@ -111,7 +111,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         cut, engines = self.prompt(layout), self.prompt_engines(layout)
         last = between(tokens[:4], cut.largest()) @ stages[:4]
         passes, (decodes, nodes) = self._passes(priced, layout), self.nodes(layout)
-        seconds = jnp.stack([self._seconds(row[0], layout, decodes[at]) for at, row in enumerate(passes)])
+        seconds = self._seconds(jax.tree.map(lambda each: each[:, 0], passes), layout, decodes)
         times = NodeTimes(decodes, nodes, seconds[:, None] * jnp.ones((1, 3)))
         count, steps = self.engines(layout), rhythm.steps
         asked = TwoQueues(

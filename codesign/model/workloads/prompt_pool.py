@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from ...core.smooth import at_least, maximum
 from .continuous import AbstractContinuousServing
-from .lowering import indivisible, weights_held
+from .lowering import held_weight_bytes, indivisible, unspread
 from .mixed_step import MixedStep
 from .ops import KV_TRANSFER, CommOp, Op
 from .plan import AbstractModelPlan, Layout
@@ -122,12 +122,10 @@ class AbstractPromptPool(AbstractContinuousServing):
         block, widest = step.layer_ops(pool), jnp.asarray(0.0)
         for op in block:
             widest = at_least(widest, op.stored_bytes)
-        held = weights_held(block, layers, expert=False) + weights_held(block, layers, expert=True)
-        single = jnp.where(pool.plan.pp > 1, 1.0, 2 - self.model.tied_embeddings)
-        weights = held + self.model.vocab * self.model.hidden / pool.plan.tp * single
+        weights = held_weight_bytes(block, layers, self.model, self.precision, pool.plan)
         prompts = 2 * cut.room * self.input_tokens * (1 + self.input_cv**2)
         found = {
-            "weights": weights * self.precision.bytes_of("weights"),
+            "weights": weights,
             "kv_cache": self.kv_bytes_per_token(pool) * prompts, "working": 2 * widest + self.workspace_bytes,
         }  # fmt: skip
         return {name: jnp.where(layout.plan.prefill_devices > 0, nbytes, 0.0) for name, nbytes in found.items()}
@@ -144,7 +142,7 @@ class AbstractPromptPool(AbstractContinuousServing):
             "prefill_heads": indivisible(
                 self.model.attention.heads, at_least(pool.plan.tp / pool.plan.attention_dp, 1.0)
             ),
-            "prefill_experts": indivisible(experts, pool.plan.ep) + indivisible(devices / engine, pool.plan.ep),
+            "prefill_experts": unspread(experts, pool.plan.ep) + indivisible(devices / engine, pool.plan.ep),
         }
         if "prompts" in rules:
             rules["prompts"] = jnp.where(two, 0.0, rules["prompts"])
@@ -165,7 +163,7 @@ class AbstractPromptPool(AbstractContinuousServing):
                 f" {float(self.model.attention.heads):g}"
             ),
             "prefill_experts": (
-                f"plan.prefill_ep = {float(pool.ep):g} must divide the model's experts and the"
+                f"plan.prefill_ep = {float(pool.ep):g} must be at most twice the model's experts and divide the"
                 f" {float(layout.prefill_devices) / float(pool.tp * pool.pp):g} engines of the pool"
             ),
         }

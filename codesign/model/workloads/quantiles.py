@@ -20,10 +20,11 @@ __all__ = [
     "Percentiles",
     "Summed",
     "above",
+    "gamma_quantiles",
     "lognormal",
+    "lognormal_quantiles",
     "moments",
     "normal_quantiles",
-    "spread_about",
     "tail_quantiles",
     "tailed",
 ]
@@ -56,18 +57,28 @@ class Percentiles(NamedTuple):
     p99: Array
 
 
-def above(floor: Array, mean: Array, variance: Array) -> Percentiles:
-    """Of a gamma distribution above a floor (Wilson and Hilferty)."""
+def gamma_quantiles(floor: Array, mean: Array, variance: Array) -> Array:
+    """The percentiles of `SHARES`, along a first axis, of a gamma distribution above a floor (Wilson and Hilferty)."""
     extra = jnp.maximum(mean - floor, 1e-12)
     shape = jnp.maximum(extra**2 / jnp.maximum(variance, 1e-30), 0.05)
-    cubes = [1 - 1 / (9 * shape) + level / (3 * jnp.sqrt(shape)) for level in NORMAL]
-    return Percentiles(mean, *(floor + extra * jnp.maximum(cube, 0.0) ** 3 for cube in cubes))
+    cubes = 1 - 1 / (9 * shape) + _levels(shape) / (3 * jnp.sqrt(shape))
+    return floor + extra * jnp.maximum(cubes, 0.0) ** 3
 
 
-def spread_about(mean: Array, variance: Array) -> Percentiles:
-    """Of a lognormal distribution."""
+def lognormal_quantiles(mean: Array, variance: Array) -> Array:
+    """The percentiles of `SHARES`, along a first axis, of a lognormal distribution."""
     log = jnp.log1p(variance / mean**2)
-    return Percentiles(mean, *(mean * jnp.exp(jnp.sqrt(log) * level - 0.5 * log) for level in NORMAL))
+    return mean * jnp.exp(jnp.sqrt(log) * _levels(log) - 0.5 * log)
+
+
+def _levels(beside: Array) -> np.ndarray:
+    """Quantiles of a normal distribution at `SHARES`, along an axis in front of those of `beside`."""
+    return np.reshape(NORMAL, (-1, *(1,) * jnp.ndim(beside)))
+
+
+def above(floor: Array, mean: Array, variance: Array) -> Percentiles:
+    """Mean and percentiles of a gamma distribution above a floor."""
+    return Percentiles(mean, *gamma_quantiles(floor, mean, variance))
 
 
 def lognormal(cv: Array) -> Array:
@@ -225,14 +236,15 @@ def _quantiles(parts: tuple[Summed, ...]) -> Array:
     late = sum(((one.drawn.weight * one.drawn.late).sum() for one in held), jnp.asarray(0.0))
     most = jnp.log(jnp.maximum(late / left, 1.0)) * longest / unit
     ends = jax.lax.stop_gradient((least / unit * jnp.ones_like(left), 1.0001 * (farthest / unit + most)))
-    guess = jnp.stack(above(ends[0][0], *moments(*(one.drawn for one in held)))[1:])
+    guess = gamma_quantiles(ends[0][0], *moments(*(one.drawn for one in held)))
     few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in held)
     guess = _Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
     sought = jax.lax.stop_gradient(_Sought(*ends, jnp.clip(guess, *ends)).closer(held, ROUNDS))
     found = sought.at
-    slope = jax.lax.stop_gradient(jax.vmap(lambda value: _beyond(held, value)[1])(found))
+    tail, slope = jax.vmap(lambda value: _beyond(often, value))(found)
+    slope = jax.lax.stop_gradient(slope)
     falls = slope < 0
-    gap = (jax.vmap(lambda value: _beyond(often, value)[0])(found) - left) / jnp.where(falls, slope, -1.0)
+    gap = (tail - left) / jnp.where(falls, slope, -1.0)
     last = jax.lax.stop_gradient(gap)
     # no further than the ends, with all derivatives
     last = gap - last + jnp.clip(last, found - sought.high, found - sought.low)

@@ -1,8 +1,10 @@
 """From priced operations to a timeline: what hides behind what, and what one pass of a stage takes."""
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -65,6 +67,16 @@ def total(priced: Priced, phase: str, kind: type, axes: Iterable[str] = (), *, e
             continue
         cost = cost + price
     return cost
+
+
+def alongside(priced: Priced, phases: Sequence[str]) -> Priced:
+    """Phases of the same operations as one, under the name of the first: costs and counts [phases]."""
+    rows = ([(op, cost) for op, cost in priced if op.phase == phase] for phase in phases)
+    found: Priced = []
+    for alike in zip(*rows, strict=True):
+        count, cost = jax.tree.map(lambda *each: jnp.stack(each), *((op.count, cost) for op, cost in alike))
+        found.append((dataclasses.replace(alike[0][0], count=count), cost))
+    return found
 
 
 def launches(priced: Priced, phase: str, *, edge: bool) -> Array:

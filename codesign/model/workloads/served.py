@@ -86,7 +86,7 @@ class AbstractServing(AbstractWorkload):
 
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One request that does not fit on all devices together, and by how much."""
-        weights = float(self.model.parameters()) * self.precision.bytes_of("weights")
+        weights = float(self.model.stored_bytes(self.precision))
         one, tokens = jnp.asarray(1.0), self.input_tokens + self.output_tokens
         cache = float(self.model.attention.cache_bytes(tokens, one, self.precision) * self.model.layers)
         devices = float(layout.devices)

@@ -3,18 +3,21 @@
 import dataclasses
 from typing import Any, ClassVar
 
+import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity, static
 from ..scaling_laws import AbstractLaw, Bits, Trained
 from ..scaling_laws.base import AS_TRAINED
 from .continuous import AbstractContinuousServing, ContinuousServing
+from .lockstep import Lockstep
 from .mixed_step import MixedStep
 from .ops import Op
 from .plan import Layout
 from .schedule import Priced, Timeline
 from .seen_by_laws import seen_by_laws
 from .shaped_plan import ShapedPlan, broken_shapes
+from .steady_state import Rhythm
 from .transformer import Transformer
 from .words import SERVING, Words
 
@@ -58,6 +61,7 @@ class ServedRun(AbstractContinuousServing):
     tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e18, default=3e11, doc="trained on, in all")
     trained_bits: float = static(default=16.0)
     scaling_law: AbstractLaw | None = None
+    clients: Lockstep = eqx.field(default_factory=Lockstep)
 
     def at(self, layout: Layout) -> ContinuousServing:
         """The model in the plan's shape."""
@@ -87,6 +91,10 @@ class ServedRun(AbstractContinuousServing):
         if self.scaling_law is None:
             return {}
         return self.scaling_law.limits(self._seen(self.at(layout).model, self._tokens(layout)))
+
+    def rhythm(self, layout: Layout) -> Rhythm:
+        """Of the model in the plan's shape."""
+        return self.at(layout).rhythm(layout)
 
     def mixed_step(self, layout: Layout) -> MixedStep:
         """Of the model in the plan's shape."""

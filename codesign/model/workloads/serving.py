@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from ...core.fields import quantity, switch
 from ...core.smooth import at_least
 from .layer_operations import Precision, Shard
-from .lowering import comm_ops, forward_ops, indivisible, weights_held
+from .lowering import comm_ops, forward_ops, held_weight_bytes, indivisible, unspread
 from .ops import CommOp, Op, TransferOp
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass
@@ -120,9 +120,7 @@ class Serving(AbstractServing):
         """Weights of the fullest stage with its part of embedding and head."""
         block = self.model.layer_ops(self.decode_shard(layout))
         layers, plan = self.layers_per_stage(layout), layout.plan
-        single = jnp.where(plan.pp > 1, 1.0, 2 - self.model.tied_embeddings)
-        held = weights_held(block, layers, expert=False) + weights_held(block, layers, expert=True)
-        return (held + self.model.vocab * self.model.hidden / plan.tp * single) * self.precision.bytes_of("weights")
+        return held_weight_bytes(block, layers, self.model, self.precision, plan)
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Weights, key-value cache of the whole batch, prefill activations of one part."""
@@ -149,7 +147,7 @@ class Serving(AbstractServing):
             "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
             "heads": indivisible(model.attention.heads, plan.tp),
             "layers": at_least(per_stage * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
-            "experts": indivisible(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
+            "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
             "batch": jnp.where(plan.micro_batch < 1, 1 / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
         }
 

@@ -1,37 +1,44 @@
-"""Sparse attention: an indexer chooses the tokens that latent attention sees."""
+"""Sparse attention: an indexer chooses the tokens that latent or grouped-query attention sees."""
 
 import dataclasses
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.fields import integer
+from ...core.fields import integer, static
 from ...core.smooth import at_most
 from ..hardware import Work
-from .attention import AbstractAttention, LatentAttention
+from .attention import AbstractAttention, GroupedQueryAttention, LatentAttention
 from .layer_operations import BlockComm, BlockOp, Precision, Shard, elementwise, linear
 from .local_attention import mean_seen
 
 
 class SparseAttention(AbstractAttention):
-    """Latent attention to the `selected` tokens that a small indexer scores highest.
+    """Attention to the `selected` tokens, or blocks of so many in all, that a small indexer scores highest.
 
     The indexer has `index_heads` heads of `index_dim` that share one key a token, and scores the whole context; the
-    core then attends at most `selected` latent vectors of each token's own choice, in the absorbed form.
+    core then attends at most `selected` tokens (latent vectors, in the absorbed form) of each token's own choice.
+    Without an indexer of its `own`, a layer takes the choice of one before it.
 
     Assumes: scores are products in the format of the matrix products, keys of the index are cached in that of the
     cache; choosing passes over the scores twice, in fp32; trained and prefilled as served. Source: [deepseekv32].
     """
 
-    attention: LatentAttention
+    attention: LatentAttention | GroupedQueryAttention
     selected: Float[Array, "*b"] = integer(low=1.0, doc="tokens")
     index_heads: Float[Array, "*b"] = integer(low=1.0)
     index_dim: Float[Array, "*b"] = integer(low=1.0)
+    own: bool = static(default=True)
 
     @property
     def heads(self) -> Array:
         """Query heads."""
         return self.attention.heads
+
+    @property
+    def kv_heads(self) -> Array:
+        """Key-value heads, where there are some."""
+        return getattr(self.attention, "kv_heads", self.heads)
 
     @property
     def causal(self) -> Array:
@@ -73,13 +80,23 @@ class SparseAttention(AbstractAttention):
         options = {"dropout": dropout, "norm_vectors": norm_vectors}
         own = [op for op in self.attention.ops(shard, hidden, **options) if not op.core]
         chosen = self.attention.ops(self._chosen(shard), hidden, **options)
+        return [*own, *(self._index(shard, hidden) if self.own else []), *[op for op in chosen if op.core]]
+
+    def _queries_from(self, hidden: Array) -> Array:
+        """Depth of the product that gives the index's queries: the latent queries where there are some."""
+        return self.attention.q_rank if isinstance(self.attention, LatentAttention) else hidden
+
+    def _key_columns(self) -> Array:
+        """A key, and of latent attention a weight a head."""
+        return self.index_dim + (self.index_heads if isinstance(self.attention, LatentAttention) else 0.0)
+
+    def _index(self, shard: Shard, hidden: Array) -> list[BlockOp]:
+        """Projections, scores and choice."""
         width = self.index_heads * self.index_dim
         return [
-            *own,
-            linear("index_queries", shard, shard.tokens, self.attention.q_rank, width),
-            linear("index_keys", shard, shard.tokens, hidden, self.index_dim + self.index_heads),
+            linear("index_queries", shard, shard.tokens, self._queries_from(hidden), width),
+            linear("index_keys", shard, shard.tokens, hidden, self._key_columns()),
             *self._scores(shard),
-            *[op for op in chosen if op.core],
         ]
 
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
@@ -88,17 +105,23 @@ class SparseAttention(AbstractAttention):
 
     def parameters(self, hidden: Array) -> Array:
         """With the indexer's."""
-        index = self.attention.q_rank * self.index_heads * self.index_dim
-        return self.attention.parameters(hidden) + index + hidden * (self.index_dim + self.index_heads)
+        if not self.own:
+            return self.attention.parameters(hidden)
+        index = self._queries_from(hidden) * self.index_heads * self.index_dim
+        return self.attention.parameters(hidden) + index + hidden * self._key_columns()
 
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
         """All latent vectors, for any may be chosen, and the index's keys."""
+        if not self.own:
+            return self.attention.cache_bytes(tokens, tp, precision)
         index = tokens * self.index_dim * precision.bytes_of("kv_cache")
         return self.attention.cache_bytes(tokens, tp, precision) + index
 
     def flops_per_token(self, keys: Array) -> Array:
         """The indexer over all keys, attention over those chosen."""
         chosen = mean_seen(keys, self.selected, chunked=False)
+        if not self.own:
+            return self.attention.flops_per_token(chosen)
         return 2 * self.index_heads * self.index_dim * keys + self.attention.flops_per_token(chosen)
 
     @classmethod

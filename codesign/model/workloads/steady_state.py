@@ -38,6 +38,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ...core.smooth import at_least, at_most, ceil, floor
@@ -81,37 +82,33 @@ class Rhythm(NamedTuple):
     shared_tokens: Array  # prompt tokens of a mixed step, mean over the groups that step together
 
 
-def length_nodes(mean: Array, cv: Array) -> list[Array]:
-    """Equally likely lengths with the given mean."""
+def length_nodes(mean: Array, cv: Array) -> Array:
+    """Equally likely lengths with the given mean, along a last axis [..., nodes]."""
     varied = cv > 0
     spread = jnp.where(varied, jnp.sqrt(jnp.log1p(jnp.where(varied, cv * cv, 1.0))), 0.0)
-    drawn = [jnp.exp(spread * level) for level in LEVELS]
-    total = drawn[0]
-    for one in drawn[1:]:
-        total = total + one
-    return [mean * NODES * one / total for one in drawn]
+    drawn = jnp.exp(spread[..., None] * np.array(LEVELS))
+    return mean[..., None] * NODES * drawn / drawn.sum(-1, keepdims=True)
 
 
 def _mean_of(function: Callable[[Array], Array], mean: Array, cv: Array, kinds: Kinds) -> Array:
-    """Mean over lengths, lognormal ones where no kinds are known."""
-    total = jnp.zeros_like(mean)
+    """Mean of a function of lengths [..., n], lognormal ones where no kinds are known."""
+    mean = jnp.asarray(mean)
     if kinds:
-        for length, share, _ in kinds:
-            total = total + share * function(mean * length)
-        return total
-    for length in length_nodes(mean, cv):
-        total = total + function(length)
-    return total / NODES
+        lengths, shares, _ = np.array(kinds).T
+        return (shares * function(mean[..., None] * lengths)).sum(-1)
+    return function(length_nodes(mean, jnp.asarray(cv))).sum(-1) / NODES
 
 
 def chunks(mean: Array, cv: Array, chunk: Array, kinds: Kinds = ()) -> Array:
     """Mean number of chunks that a length is cut into."""
-    return _mean_of(lambda length: at_least(ceil(length / chunk), 1.0), mean, cv, kinds)
+    size = jnp.asarray(chunk)[..., None]
+    return _mean_of(lambda length: at_least(ceil(length / size), 1.0), mean, cv, kinds)
 
 
 def whole_chunks(mean: Array, cv: Array, chunk: Array, kinds: Kinds = ()) -> Array:
     """Mean number of whole chunks in a length."""
-    return _mean_of(lambda length: floor(length / chunk), mean, cv, kinds)
+    size = jnp.asarray(chunk)[..., None]
+    return _mean_of(lambda length: floor(length / size), mean, cv, kinds)
 
 
 def chunks_lost(mean: Array, cv: Array, chunk: Array, kinds: Kinds = ()) -> Array:
@@ -136,15 +133,18 @@ def mixed_share(
         arrivals: prompts that come in a step, on average.
         none, alone: shares of steps in which nobody comes, and one alone.
         load, tokens, cv, chunk: as in `steady_state`.
-        lost_by: as `chunks_lost`.
+        lost_by: as `chunks_lost`, of lengths along a first axis.
         lost_alone: the same of one prompt, where its lengths are known.
     """
     several = at_least(1 - none - alone, 0.0)
     some = arrivals > FEW
     count = jnp.where(some, (arrivals - alone) / jnp.where(some, several, 1.0), 2 + arrivals / 3)
     spread = jnp.sqrt(at_least((cv * cv + 1 - 2 / count) / count, 1e-12))
-    own = lost_by(tokens, cv, chunk) if lost_alone is None else lost_alone
-    lost = alone * own + several * lost_by(count * tokens, spread, chunk)
+    if lost_alone is None:
+        means, spreads = (jnp.stack(jnp.broadcast_arrays(*pair)) for pair in ((tokens, count * tokens), (cv, spread)))
+        lost = (jnp.stack(jnp.broadcast_arrays(alone, several)) * lost_by(means, spreads, chunk)).sum(0)
+    else:
+        lost = alone * lost_alone + several * lost_by(count * tokens, spread, chunk)
     left = at_most(at_least(load - alone - several, 0.0) / at_least(none, 1e-12), 1.0)
     return at_most(load + (1 - left) * lost, 1.0)
 

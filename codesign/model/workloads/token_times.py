@@ -30,7 +30,7 @@ from .clumps import others
 from .first_token import STEEPEST, Crowds
 from .mean_step import EngineStep
 from .place_wait import PlaceWait
-from .quantiles import Percentiles, above
+from .quantiles import Percentiles, gamma_quantiles
 
 __all__ = ["TokenTimes", "token_times"]
 
@@ -50,11 +50,10 @@ class TokenTimes(NamedTuple):
 
     def percentiles(self) -> Percentiles:
         """Of a gamma distribution above the plain step, and no more than steps of full chunks give."""
-        free = above(self.plain_s, self.mean_s, self.variance)
-        beside = above(self.plain_s, self.mean_s, self.crowd)
+        free = gamma_quantiles(self.plain_s, self.mean_s, self.variance)
+        beside = gamma_quantiles(self.plain_s, self.mean_s, self.crowd)
         most = jnp.maximum(self.most_s - self.mean_s, 0.0)
-        told = (jnp.minimum(value, least + most) for value, least in zip(free[1:], beside[1:], strict=True))
-        return Percentiles(self.mean_s, *told)
+        return Percentiles(self.mean_s, *jnp.minimum(free, beside + most))
 
 
 class Delays(NamedTuple):
@@ -80,7 +79,7 @@ def token_times(
     """
     full_met = jnp.minimum(places.late * demand.most / jnp.maximum(at.decodes, 1e-12), 1.0)
     own_place = full_met / demand.most
-    near = others(demand.arrival_cv, 0.5 * at.decodes)
+    near, around, after = others(demand.arrival_cv, jnp.stack([0.5 * at.decodes, at.decodes, demand.rate * at.mixed]))
     clumps = jnp.maximum(1 + 2 * near, 0.0)
     longer = 1 / (1 - jnp.minimum(slope * at.decodes / at.mean, STEEPEST))
     lengths, likely = _answers(demand)
@@ -90,16 +89,14 @@ def token_times(
         held - (at.mixed - at.plain)
     )  # a full step is longer by more than an empty one shorter
     mean = mean - own_place * at.share * held
-    full = times.step_s(at.decodes, demand.context, demand.chunk, demand.keys)
-    most = jnp.maximum(full, at.mixed)
+    most = jnp.maximum(at.full, at.mixed)
     work = _work(times, demand, at, crowds, at.share * (1 - own_place) * held / mean, mean, clumps)
     delays = 1 / (1 - work.share)
     starts = jnp.minimum(work.waiting * delays / steps, jnp.maximum(most - mean, 0.0))
     start = (likely * starts).sum()
     own = work.waiting_varies * delays**2 + work.waiting * work.varies * delays**3
     met = mean * work.varies * delays**2 / steps + own / steps**2 + (starts - start) ** 2
-    later = others(demand.arrival_cv, at.decodes) - others(demand.arrival_cv, demand.rate * at.mixed)
-    start = start + jnp.maximum(later, 0.0) * (at.mixed - at.plain) / demand.steps
+    start = start + jnp.maximum(around - after, 0.0) * (at.mixed - at.plain) / demand.steps
     crowd = _beside(times, demand, at, slope, (lengths, likely), longer) * longer * clumps
     crowd = crowd * (1 - full_met)
     tpot = mean + slope * jnp.minimum(longer * clumps, jnp.maximum(demand.most - at.decodes, 0.0)) + start

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -40,7 +41,7 @@ class AbstractTraining(AbstractWorkload):
     )
     global_batch: Float[Array, "*b"] = integer(low=1.0, doc="sequences per step")
     precision: Precision = Precision()
-    optimizer: Adam = Adam()
+    optimizer: Adam = eqx.field(default_factory=Adam)
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")

@@ -6,8 +6,10 @@ from jaxtyping import Array, Float
 
 from ...core.fields import integer, static, switch
 from .attention import AbstractAttention, GroupedQueryAttention
+from .beside_layers import ExtraEmbeddings, VisionEncoder
 from .feed_forward import AbstractFeedForward, DenseFeedForward
-from .layer_operations import BlockComm, BlockOp, Shard, elementwise, linear, norm
+from .layer_operations import BlockComm, BlockOp, Precision, Shard, elementwise, linear, norm
+from .number_formats import WEIGHT_FORMATS, WeightFormats
 
 FUSED = ((5.0, 6.0), (3.0, 6.0))
 UNFUSED = ((5.0, 38.0), (3.0, 14.0))
@@ -24,6 +26,9 @@ class Transformer(eqx.Module):
 
     vocab 0 leaves embedding and head out. `norm_vectors` is 2 for layer normalisation with bias, 1 for RMS norm.
     `fused_loss` reads the logits once each way; otherwise the loss is a chain of passes over them (see `UNFUSED`).
+    `predicts_ahead` modules of one more layer and a product of twice the hidden size predict further tokens; they are
+    published with the weights, but loaded and run by speculative decoding alone. `formats`: number formats that the
+    weights were published in. The work of a vision encoder is not part of a step.
     """
 
     name: str = static()
@@ -36,6 +41,10 @@ class Transformer(eqx.Module):
     norm_vectors: float = static(default=1.0)
     dropout: bool = static(default=False)
     fused_loss: bool = static(default=True)
+    predicts_ahead: int = static(default=0)
+    vision: VisionEncoder | None = None
+    extra_embeddings: ExtraEmbeddings | None = None
+    formats: WeightFormats | None = None
 
     @property
     def has_experts(self) -> bool:
@@ -73,9 +82,46 @@ class Transformer(eqx.Module):
         layer = self.attention.parameters(self.hidden) + self.feed_forward.parameters(self.hidden, self.layers)
         return self.layers * layer
 
+    def beside_parameters(self) -> Array | None:
+        """Weights beside layers and vocabulary; none where there are none."""
+        there = [part.parameters() for part in (self.vision, self.extra_embeddings) if part is not None]
+        return sum(there[1:], there[0]) if there else None
+
     def parameters(self) -> Array:
-        """All weights (norm vectors left out)."""
-        return self.inner_parameters() + self.embedding_parameters()
+        """All weights (norm vectors, and modules that predict tokens ahead, left out)."""
+        beside = self.beside_parameters()
+        inside = self.inner_parameters() + self.embedding_parameters()
+        return inside if beside is None else inside + beside
+
+    def ahead_parameters(self) -> Array:
+        """Weights of the modules that predict tokens ahead; embedding and head are the model's own.
+
+        Assumes: attention of an average layer, and the feed-forward network of a layer with experts where some have it.
+        """
+        whole = self.feed_forward.parameters(self.hidden, self.layers)
+        routed = getattr(self.feed_forward, "routed_parameters", None)
+        layer = self.attention.parameters(self.hidden) + (whole if routed is None else routed(self.hidden))
+        return self.predicts_ahead * (layer + 2 * self.hidden**2)
+
+    def weights_by_class(self) -> dict[str, Array]:
+        """Class of weights -> how many; "" for what has no class (`number_formats.CLASSES`)."""
+        found: dict[str, Array] = {"embedding": self.vocab * self.hidden}
+        found["head"] = found["embedding"] * (1 - self.tied_embeddings)
+        attention = self.attention.weights_by_class(self.hidden)
+        for kind, count in (attention | self.feed_forward.weights_by_class(self.hidden, self.layers)).items():
+            found[kind] = self.layers * count
+        beside = self.beside_parameters()
+        return found if beside is None else found | {"": found.get("", 0.0) + beside}
+
+    def stored_bytes(self, precision: Precision) -> Array:
+        """Bytes of all weights in the formats of a precision, scales included."""
+        if precision.by_class is None:
+            return self.parameters() * precision.bytes_of("weights")
+        total = jnp.asarray(0.0)
+        for kind, count in self.weights_by_class().items():
+            each = WEIGHT_FORMATS[getattr(precision.by_class, kind)].nbytes if kind else precision.bytes_of("weights")
+            total = total + count * each
+        return total
 
     def active_parameters(self) -> Array:
         """Weights that one token multiplies: visited experts only, the head but not the embedding table."""

@@ -2,8 +2,10 @@
 
 import abc
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -19,7 +21,7 @@ from .mixed_step import MixedStep
 from .open_loop import OpenLoop
 from .ops import Op
 from .plan import Layout
-from .schedule import Pass, Priced, Timeline, one_pass
+from .schedule import Pass, Priced, Timeline, alongside, one_pass
 from .steady_state import FULLEST
 from .words import OPEN_SERVING, Words
 
@@ -152,25 +154,25 @@ class AbstractOpenServing(AbstractContinuousServing):
                 ops.append(self.cache_in(layout, step, phase, prompts=True))
         return tuple(ops)
 
-    def _passes(self, priced: Priced, layout: Layout) -> list[list[Pass]]:
-        """Priced steps; with few decodes prompts add what they do between one and all."""
+    def _passes(self, priced: Priced, layout: Layout) -> Pass:
+        """Priced steps [decodes, prompt tokens]; with few decodes prompts add what they do between one and all."""
 
-        def done(phase: str) -> Pass:
-            return one_pass(priced, phase, layout.plan, self.kernel_slowdown, self.launch_s)
+        def done(phases: Sequence[str]) -> Pass:
+            alike = one_pass(alongside(priced, phases), phases[0], layout.plan, self.kernel_slowdown, self.launch_s)
+            return jax.tree.map(lambda each: jnp.broadcast_to(each, len(phases)), alike)
 
         decodes, _ = self.nodes(layout)
         share = (decodes[1] - decodes[0]) / at_least(decodes[2] - decodes[0], 1.0)
-        one, all_ = ([done(DECODES[row]), *map(done, MIXED[at])] for row, at in ((0, 0), (2, 1)))
-        few = [done(DECODES[1])]
-        for column in (1, 2):
-            few.append(jax.tree.map(
-                lambda plain, low, high, base, top: plain + (1 - share) * (low - base) + share * (high - top),
-                few[0], one[column], all_[column], one[0], all_[0],
-            ))  # fmt: skip
-        return [one, few, all_]
+
+        def table(plain: Array, mixed: Array) -> Array:
+            one, all_ = mixed.reshape(2, 2)
+            few = plain[1] + (1 - share) * (one - plain[0]) + share * (all_ - plain[2])
+            return jnp.concatenate([plain[:, None], jnp.stack([one, few, all_])], axis=1)
+
+        return jax.tree.map(table, done(DECODES), done((*MIXED[0], *MIXED[1])))
 
     def _seconds(self, done: Pass, layout: Layout, decodes: Array) -> Array:
-        """A step from the first stage to the last."""
+        """Steps from the first stage to the last."""
         return layout.plan.pp * self.with_host_s(self.device_s(done, decodes, layout), decodes)
 
     def engines(self, layout: Layout) -> Array:
@@ -194,9 +196,7 @@ class AbstractOpenServing(AbstractContinuousServing):
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """At the rate that is served."""
         passes, (decodes, tokens) = self._passes(priced, layout), self.nodes(layout)
-        seconds = jnp.stack(
-            [jnp.stack([self._seconds(one, layout, decodes[row]) for one in done]) for row, done in enumerate(passes)]
-        )
+        seconds = self._seconds(passes, layout, decodes[:, None])
         rhythm = self.rhythm(layout)
         others = (rhythm.mixed - rhythm.state.share) / at_least(1 - rhythm.state.share, 1e-9)
         usual = (between(tokens, rhythm.state.tokens) * seconds).sum(-1)
@@ -211,14 +211,13 @@ class AbstractOpenServing(AbstractContinuousServing):
         weight = (1 - share) * times.weights(seen.decodes, 0 * share) + share * times.weights(seen.decodes, carried)
         return self.told(passes, weight, answered._replace(rate=rate), layout)
 
-    def told(self, passes: list[list[Pass]], weight: Array, answered: Answered, layout: Layout) -> Timeline:
+    def told(self, passes: Pass, weight: Array, answered: Answered, layout: Layout) -> Timeline:
         """Of `weight` of each priced step, as many rounds as an answer takes."""
         rate, seen, more, usage = answered
         rounds = self.rhythm(layout).steps * layout.plan.pp
         sequences = seen.decodes * self.engines(layout)
         time = sequences / rate
-        flat = jax.tree.map(lambda *each: jnp.stack(each), *[one for row in passes for one in row])
-        mean = jax.tree.map(lambda each: rounds * (weight.ravel() * each).sum(), flat)
+        mean = jax.tree.map(lambda each: rounds * (weight * each).sum(), passes)
         parts = {"compute": mean.compute_s} | mean.exposed_s | {"head": mean.edge_s}
         parts["overhead"] = at_least(time - sum(parts.values()), 0.0)  # rounding may take it below
         extra = self._seen(layout, seen, rate) | more
@@ -276,7 +275,7 @@ class AbstractGoodputServing(AbstractOpenServing):
     as `power_w / tokens_per_s` is. A design that keeps it at no rate is infeasible.
     """
 
-    slo: SLO = SLO(2.0, 0.05)
+    slo: SLO = eqx.field(default_factory=lambda: SLO(2.0, 0.05))
 
     def under(self, first_token: Array) -> "AbstractGoodputServing":
         """By as much earlier must the model's first tokens be to meet the SLO."""

@@ -19,6 +19,7 @@ from .requests import read_trace as read_trace
 from .serve import simulate_apart as simulate_apart
 from .serve import simulate_closed as simulate_closed
 from .serve import simulate_open as simulate_open
+from .serve import simulate_run as simulate_run
 from .speculating import SpeculatingReplica as SpeculatingReplica
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "simulate_apart",
     "simulate_closed",
     "simulate_open",
+    "simulate_run",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...core.errors import ConfigError
 from ...core.untrusted_io import read_text
+from .traces import ALIASES, TraceTable, alias_of, in_order, read_json_trace, to_seconds
 
 Numbers = np.ndarray
 ARRIVAL = "arrival_s"
@@ -26,7 +27,8 @@ class Requests:
     """Prompt and output tokens of each request; when it comes (open loop), and what prefix it shares with whom.
 
     `arrivals` rise; without them a closed loop keeps a number of requests under way. Requests of one `prefix` (a number
-    from 0, -1 for none) begin with the same `prefix_tokens` tokens.
+    from 0, -1 for none) begin with the same `prefix_tokens` tokens. `cached_ratio` is the share of prompt tokens that
+    a trace says were asked before, at the beginning of a prompt.
     """
 
     prompts: Numbers
@@ -34,6 +36,7 @@ class Requests:
     arrivals: Numbers | None = None
     prefixes: Numbers = field(default_factory=lambda: np.zeros(0, int))
     prefix_tokens: int = 0
+    cached_ratio: float = 0.0
 
     def __post_init__(self) -> None:
         """One output for each prompt, at least one token of each, arrivals in order.
@@ -92,18 +95,23 @@ def arrivals(rng: np.random.Generator, rate: float, cv: float, count: int) -> Nu
 
 
 def read_trace(path: Path | str, *, timed: bool = True) -> Requests:
-    """Requests of a CSV file with the columns input_tokens, output_tokens and arrival_s (in seconds, rising).
+    """Requests of a trace: columns input_tokens, output_tokens and arrival_s (in seconds, rising), or one as published.
 
     Args:
-        path: of the file.
-        timed: whether it has to say when requests come; else a file without arrival_s leaves that open.
+        path: of the file: CSV, JSON or lines of JSON; `traces` says which are known.
+        timed: whether it has to say when requests come; else a file without arrivals leaves that open.
 
     Raises:
         ConfigError: no such file or column, or the first row that is no request.
     """
     what = f"trace {str(path)!r}"
-    rows = _rows(read_text(Path(path), what), what)
+    text = read_text(Path(path), what)
+    if text.lstrip()[:1] in ("{", "["):
+        return _of_table(read_json_trace(text, what), what, timed=timed)
+    rows = _rows(text, what)
     header = rows[0][1]
+    if not {"input_tokens", "output_tokens"} <= set(header):
+        return _of_table(_by_alias(rows, what), what, timed=timed)
     wanted = [name for name in COLUMNS if timed or name in header or name != ARRIVAL]
     missing = [name for name in wanted if name not in header]
     if missing:
@@ -112,10 +120,50 @@ def read_trace(path: Path | str, *, timed: bool = True) -> Requests:
         name: np.array([_number(row[name], name, f"{what}, line {line}") for line, row in rows]) for name in wanted
     }
     prompts, outputs = (columns[name].astype(int) for name in COLUMNS if name != ARRIVAL)
-    if len(prompts) < LEAST_REQUESTS:
-        raise ConfigError(f"{what} has {len(prompts)} requests: at least {LEAST_REQUESTS} say anything")
+    _enough(len(prompts), what)
     lines = [line for line, _ in rows]
     return Requests(prompts, outputs, _rising(columns[ARRIVAL], lines, what) if ARRIVAL in columns else None)
+
+
+def _enough(count: int, what: str) -> None:
+    if count < LEAST_REQUESTS:
+        raise ConfigError(f"{what} has {count} requests: at least {LEAST_REQUESTS} say anything")
+
+
+def _by_alias(rows: list[tuple[int, dict[str, Any]]], what: str) -> TraceTable:
+    """Columns under names that published traces have; rows without an answer are left out, those that failed."""
+    names: dict[str, str] = {}
+    for column in rows[0][1]:
+        names.setdefault(alias_of(str(column)), str(column))
+    missing = [name for name in ("input_tokens", "output_tokens") if name not in names]
+    if missing:
+        raise ConfigError(f"{what} has no column {', '.join(missing)} (it has {', '.join(map(str, rows[0][1]))})")
+    prompts, outputs = (
+        np.array([_number(row[names[name]], name, f"{what}, line {line}", least=0) for line, row in rows]).astype(int)
+        for name in ALIASES
+        if name != ARRIVAL
+    )
+    served = (prompts >= 1) & (outputs >= 1)
+    came = None
+    if ARRIVAL in names:
+        came = to_seconds([row[names[ARRIVAL]] for _, row in rows], names[ARRIVAL], what)[served]
+    found = TraceTable(prompts[served], outputs[served], came)
+    return found if came is None else in_order(found)
+
+
+def _of_table(found: TraceTable, what: str, *, timed: bool) -> Requests:
+    """Requests of a published trace.
+
+    Raises:
+        ConfigError: too few, or none that say when they come.
+    """
+    _enough(len(found.prompts), what)
+    if found.arrivals is None:
+        if timed:
+            raise ConfigError(f"{what} does not say when requests come: a column {ARRIVAL}, or timestamp")
+        return Requests(found.prompts, found.outputs, None, cached_ratio=found.cached_ratio)
+    came = _rising(found.arrivals, list(range(1, len(found.prompts) + 1)), what)
+    return Requests(found.prompts, found.outputs, came, cached_ratio=found.cached_ratio)
 
 
 def _rows(text: str, what: str) -> list[tuple[int, dict[str, Any]]]:
@@ -157,14 +205,14 @@ def _rising(came: Numbers, lines: list[int], what: str) -> Numbers:
     return came - came[0]
 
 
-def _number(text: Any, column: str, where: str) -> float:
+def _number(text: Any, column: str, where: str, least: float = 1) -> float:
     """A finite number of a cell."""
     try:
         value = float(text)
     except (TypeError, ValueError):
         value = math.nan
-    if column != ARRIVAL and math.isfinite(value) and not 1 <= value <= MOST_TOKENS:
-        raise ConfigError(f"{where}: {column} = {value:g} is outside [1, {MOST_TOKENS:g}]")
+    if column != ARRIVAL and math.isfinite(value) and not least <= value <= MOST_TOKENS:
+        raise ConfigError(f"{where}: {column} = {value:g} is outside [{least:g}, {MOST_TOKENS:g}]")
     if column == ARRIVAL and value < 0:
         raise ConfigError(f"{where}: {column} = {text} is before 0; count seconds from the first request or earlier")
     if column != ARRIVAL and math.isfinite(value) and not value.is_integer():

@@ -1,4 +1,5 @@
-"""Simulated services: a closed loop, an open loop, and one whose prompts and decodes have machines of their own."""
+"""Simulated services: a closed loop, an open loop, one whose prompts and decodes have machines of their own, and a
+benchmark's run from its first request to its last."""
 
 import dataclasses
 import heapq
@@ -71,6 +72,56 @@ def simulate_open(engine: Engine, requests: Requests, *, report: Report = _no_re
     begin = int(total * WARM_UP)
     marks = _feed(replica, np.arange(total), came, report, marked=(begin, total - 1))
     return _of_one(replica, requests, came, np.arange(begin, total), marks)
+
+
+def simulate_run(
+    engine: Engine, requests: Requests, clients: int | None = None, *, report: Report = _no_report
+) -> Served:
+    """A run from its first request to its last, as a benchmark makes it: all requests are measured.
+
+    Args:
+        engine: idle when the first one comes.
+        requests: with arrivals; without them each of the clients sends its next when it has its answer, all at once
+            at first.
+        clients: of requests without arrivals.
+        report: called now and then.
+
+    Raises:
+        ConfigError: requests with neither arrivals nor clients, or one that never fits.
+    """
+    check_fits(engine, requests)
+    total = len(requests)
+    replica, everybody = _replica(engine, requests, timeline=False), np.arange(total)
+    if requests.arrivals is not None:
+        came = requests.arrivals - requests.arrivals[0]
+        _feed(replica, everybody, came, report)
+    elif clients is None:
+        raise ConfigError("a run needs requests with arrivals, or clients")
+    else:
+        came, following = np.zeros(total), min(clients, total)
+
+        def done(request: int) -> None:
+            nonlocal following
+            del request
+            if following < total:
+                came[following] = replica.now
+                replica.add(following)
+                following += 1
+
+        for request in range(following):
+            replica.add(request)
+        _run(replica, total, done, report)
+    counts = counted([replica])
+    found = measured(
+        requests,
+        came,
+        replica.first,
+        replica.last,
+        everybody,
+        counts=counts,
+        **shares(dict.fromkeys(counts, 0), counts),
+    )
+    return dataclasses.replace(found, rate=total / float(np.max(replica.last)))
 
 
 def simulate_apart(

@@ -6,14 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ....core.errors import ConfigError, suggestion
-from ....core.fields import integer, quantity, static
+from ....core.fields import integer, quantity
 from ....core.smooth import at_least, ceil, floor, ratio
 from .base import Group
 
 PATHS = ("tray", "rack", "inter_rack", "offload")
-COUNTINGS = ("physical", "celestisim")
-"""How bytes are counted: as an algorithm of minimal volume moves them, or as the tables of [ding2025pfa] imply."""
 
 
 class PathShares(NamedTuple):
@@ -28,7 +25,7 @@ class PathEnergy(eqx.Module):
     """Energy per byte of each class of path in a Clos network of trays and racks.
 
     A path costs its two adapters and its switches; inside a tray one figure stands for the whole path. `offload` is the
-    path to memory that is no accelerator's own. `byte_accounting` says whose bytes a scenario with these paths books.
+    path to memory that is no accelerator's own.
 
     Assumes: groups start at a tray's first device, racks hold whole trays, and a group's stride divides a tray or is a
     multiple of it (others are read as with the fewest members a tray may hold). Linear in every energy, hence
@@ -44,15 +41,6 @@ class PathEnergy(eqx.Module):
     inter_rack_switches: Float[Array, "*b"] = quantity(default=3.0, doc="on a path between racks")
     tray_devices: Float[Array, "*b"] = integer(low=1.0, default=8.0)
     rack_devices: Float[Array, "*b"] = quantity(low=1.0, default=64.0)
-    byte_accounting: str = static(default="physical")
-
-    def __check_init__(self) -> None:
-        """The byte_accounting is known."""
-        if self.byte_accounting not in COUNTINGS:
-            known = suggestion(str(self.byte_accounting), COUNTINGS)
-            raise ConfigError(
-                f"paths.byte_accounting = {self.byte_accounting!r} is not one of {', '.join(COUNTINGS)}{known}"
-            )
 
     def through(self, switches: Array) -> Array:
         """Joules per byte of a path with two adapters and this many switches."""

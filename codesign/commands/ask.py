@@ -1,0 +1,278 @@
+"""`codesign serve` and `codesign train`: a plain question answered by the searches that `codesign compare` runs."""
+
+import argparse
+import dataclasses
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from rich.markup import escape
+
+from ..config import study_from_config
+from ..config.consistency import box_of
+from ..core.errors import ConfigError
+from ..core.units import DAY_S, YEAR_S
+from ..model.scenario import Scenario
+from ..model.workloads import AbstractServing, Training
+from ..report.side_by_side import Comparison
+from .candidates import Candidate
+from .chance import kept_share, margin_of, refuse_search, with_margin
+from .compare import finish, run_all, run_candidate
+from .comparing import beside_each_other
+from .device_counts import MOST, between, device_counts, experts_over, least_devices, more_devices, rack_of, shares
+from .questions import Question, serving_question, training_question
+from .setup import prepare_jax
+from .terminal import console
+
+MONTH_S = YEAR_S / 12
+SURE = 0.9
+COUNT = "var.device_count"
+QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason
+STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
+WIDENED = 3  # times that more devices are tried where all listed are too few
+
+
+def serve(options: argparse.Namespace, words: Sequence[str], root: Path | str = "runs") -> int:
+    """Answer `codesign serve`.
+
+    Args:
+        options: of the command line.
+        words: of the command line, as they stand on the page.
+        root: folder of run folders.
+
+    Returns:
+        0, or 2 where nothing keeps the limits.
+
+    Raises:
+        ConfigError: a value that is none.
+    """
+    return _answer(serving_question(options), options, words, Path(root))
+
+
+def train(options: argparse.Namespace, words: Sequence[str], root: Path | str = "runs") -> int:
+    """Answer `codesign train`; arguments as those of `serve`.
+
+    Raises:
+        ConfigError: a value that is none.
+    """
+    return _answer(training_question(options), options, words, Path(root))
+
+
+def _answer(question: Question, options: argparse.Namespace, words: Sequence[str], root: Path) -> int:
+    if question.confidence and (why := refuse_search(options.overrides)):
+        raise ConfigError(why)
+    prepare_jax()
+    out = console()
+    out.print(f"asked    {escape(question.asked)}", highlight=False, soft_wrap=True)
+    for number, (what, how) in enumerate(question.assumed):
+        out.print(
+            f"{'assumed' if not number else '':8s} {escape(what)}  [dim]change by {escape(how)}[/dim]",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    places = [_place(question, candidate) for candidate in question.candidates]
+    if options.show_config:
+        for candidate, place in zip(question.candidates, places, strict=True):
+            print(shlex.join(["codesign", "optimize", *_with_counts(candidate, place, place.counts).overrides]))
+        return 0
+    for candidate, place in zip(question.candidates, places, strict=True):
+        framework = next((text for text in candidate.overrides if text.startswith("framework=")), "framework=none")
+        out.print(
+            f"{'':8s} {candidate.label}: {framework}, devices {_listed(place.counts)}",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    known = {candidate.label: place for candidate, place in zip(question.candidates, places, strict=True)}
+    folder, found = run_all(question.candidates, root, _searching(question, known))
+    joint = beside_each_other(found, ("", ()), pd.DataFrame())
+    code = finish(joint, folder, shlex.join(["codesign", *words]))
+    for line in answer_lines(question, joint, found):
+        out.print(line, highlight=False, soft_wrap=True)
+    out.print(f"codesign verify {folder}   checks the proof of every row", highlight=False, soft_wrap=True)
+    return code
+
+
+class Place(NamedTuple):
+    """Device counts that a candidate chooses from at first; devices of its racks, and listed degrees of experts."""
+
+    counts: list[int]
+    rack: int = 0
+    experts: tuple[int, ...] = ()
+
+
+def _place(question: Question, candidate: Candidate) -> Place:
+    """Device counts and degrees of expert parallelism that a candidate chooses from.
+
+    Raises:
+        ConfigError: anything wrong in the configuration.
+    """
+    study = study_from_config(*candidate.overrides)
+    scenario = study.scenario
+    rack = rack_of(scenario) if isinstance(scenario.workload, AbstractServing) else 0
+    experts = (
+        tuple(int(degree) for degree in study.space.plan.get("ep", ())) if scenario.workload.model.has_experts else ()
+    )
+    if question.counts:
+        return Place(list(question.counts), rack, experts)
+    least = least_devices(scenario, question.flops_per_s(scenario))
+    if not question.demand:  # one replica
+        return Place(device_counts(least, 2.0 if least > MOST else 4.0, rack=rack), rack, experts)
+    return Place(device_counts(least, batch=question.batch, rack=rack), rack, experts)
+
+
+def _listed(counts: Sequence[int]) -> str:
+    """`8, 16, 24 ... 96`."""
+    texts = [f"{count:,}" for count in counts]
+    return " or ".join(texts) if len(texts) < 5 else f"{', '.join(texts[:3])} ... {texts[-1]}"
+
+
+def _with_counts(candidate: Candidate, place: Place, counts: Sequence[int]) -> Candidate:
+    listed = [f"++space.plan.device_count=[{','.join(map(str, counts))}]"]
+    degrees = experts_over(place.experts, place.rack, counts)
+    if place.experts and degrees != list(place.experts):
+        listed.append(f"++space.plan.ep=[{','.join(map(str, degrees))}]")
+    return dataclasses.replace(candidate, overrides=(*candidate.overrides, *listed))
+
+
+def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candidate, Path, str], Candidate]:
+    """The search of one candidate, with more devices where all are too few and with those that a list left out."""
+
+    def searched(candidate: Candidate, folder: Path, number: str) -> Candidate:
+        place = known[candidate.label]
+        counts, grows = place.counts, question.demand and not question.counts
+        quick = dataclasses.replace(candidate, overrides=(*candidate.overrides, *QUICK)) if grows else candidate
+        found = _search(quick, place, counts, folder, number)
+        for _ in range(WIDENED if grows else 0):
+            top = found.best is not None and found.best[COUNT] == counts[-1] and len(counts) > 1
+            few = found.study is not None and (found.best is None or top)
+            more = more_devices(counts, question.batch, place.rack) if few else []
+            if not more:
+                break
+            counts = sorted({*counts, *more})
+            found = _search(quick, place, counts, folder, number)
+        if found.best is None and grows and found.study is not None:  # what the most devices lack, say few of them
+            why = _search(candidate, place, counts[-1:], folder, f"{number}{WHY}")
+            shutil.rmtree(folder / f"{number}{WHY}", ignore_errors=True)
+            found = dataclasses.replace(found, why=why.why)
+        if found.best is not None and grows:
+            closer = between(counts, int(found.best[COUNT]))
+            closer = {count for count in closer if shares(count, question.batch)}
+            if not closer <= {*counts}:  # all of them once more, so that the proof is of all that were listed
+                counts = sorted({*counts, *closer})
+                found = _search(quick, place, counts, folder, number)
+        return _with_chance(question, candidate, found, place, counts, folder, number)
+
+    return searched
+
+
+def _with_chance(
+    question: Question,
+    candidate: Candidate,
+    found: Candidate,
+    place: Place,
+    counts: list[int],
+    folder: Path,
+    number: str,
+) -> Candidate:
+    """The best design that keeps the limits with the chance that was asked for, by searches with wider margins."""
+    if not question.confidence or found.best is None or found.study is None:
+        return found
+    asked, centre = found.study.objective, found
+    kept = kept_share(found, asked)
+    margin = margin_of(found, question.confidence)
+    for _ in range(STRICTER):
+        if kept >= question.confidence:
+            return dataclasses.replace(found, study=dataclasses.replace(found.study, objective=asked))
+        again = _search(with_margin(candidate, asked, margin), place, counts, folder, number)
+        if again.best is None and not question.counts:
+            more = more_devices(counts, question.batch, place.rack)
+            if more:
+                counts = sorted({*counts, *more})
+                again = _search(with_margin(candidate, asked, margin), place, counts, folder, number)
+        if again.best is None or again.study is None:
+            why = f"keeps all limits in {kept:.0%} of the draws; with a margin of {margin.slower:.2f}: {again.why}"
+            return dataclasses.replace(again, why=why)
+        found, kept, margin = again, kept_share(again, asked), margin.wider
+    return dataclasses.replace(centre, why=f"keeps all limits in {kept:.0%} of the draws, no more was found")
+
+
+def _search(candidate: Candidate, place: Place, counts: Sequence[int], folder: Path, number: str) -> Candidate:
+    """A candidate searched over these counts; what an earlier search of it left is replaced."""
+    if (folder / number).exists():
+        shutil.rmtree(folder / number)
+    return run_candidate(_with_counts(candidate, place, counts), folder, number)
+
+
+def answer_lines(question: Question, joint: Comparison, found: Sequence[Candidate]) -> list[str]:
+    """The answer in words: devices to buy, cost, power, utilisation, a spare, and the chance of keeping the limits."""
+    if joint.feasible.empty:
+        return ["no design keeps all limits: each row says what is short"]
+    row = joint.feasible.iloc[0]
+    best = next(candidate for candidate in found if candidate.label == row["candidate"])
+    scenario = best.scenario
+    devices = int(row["devices"])
+    per_s = float(row["usd_per_million_tokens"]) * float(row["tokens_per_s"]) / 1e6
+    month, capital = (_money(value) for value in (per_s * MONTH_S, float(row["capex_usd"])))
+    lines = [
+        f"answer   {devices:,} x {row['device']}{_boxes(scenario, devices)}: {month} a month, {capital} to buy,"
+        f" {_short(float(row['provisioned_power_w']))}W provisioned"
+    ]
+    if question.seconds:
+        steps = question.tokens_per_s * question.seconds / _step_tokens(scenario)
+        took = float(row["time_s"]) * steps
+        asked = question.seconds / DAY_S
+        lines.append(f"{'':8s} done in {took / DAY_S:.3g} of {asked:g} days, for {_money(per_s * took)}")
+    busy = best.best.get("slot_utilisation") if best.best is not None else None
+    if busy is not None and busy == busy:
+        lines.append(f"{'':8s} mean slot utilisation {float(busy):.0%}")
+    box = _box(scenario)
+    lines.append(
+        f"{'':8s} one spare {'box of ' + str(box) if box > 1 else 'device'} (N+1): {devices + box:,} devices,"
+        f" about {box / devices:.0%} more capital"
+    )
+    keeps = row.get("keeps")
+    if keeps is not None and keeps == keeps and joint.table["keeps"].notna().any() and _limited(best):
+        told = f"keeps all limits in {float(keeps):.0%} of the draws of the model's errors"
+        if question.confidence:
+            told += ": proven the best with margins for it"
+        elif keeps < SURE:
+            told += "; --confidence 0.9 asks for a design that keeps them in nine of ten"
+        lines.append(f"{'':8s} {told}")
+    return lines
+
+
+def _limited(candidate: Candidate) -> bool:
+    """True if the study limits a metric, beside the memory and load that every design keeps."""
+    return candidate.study is not None and bool(candidate.study.objective.limits)
+
+
+def _step_tokens(scenario: Scenario) -> float:
+    workload = scenario.workload
+    assert isinstance(workload, Training)
+    return float(workload.global_batch) * float(workload.sequence)
+
+
+def _box(scenario: Scenario) -> int:
+    """Devices of a box that they are bought in."""
+    cluster = scenario.cluster
+    return int(box_of(cluster.network[cluster.levels[0]].fabric)) if len(cluster.levels) > 1 else 1
+
+
+def _boxes(scenario: Scenario, devices: int) -> str:
+    box = _box(scenario)
+    if box <= 1 or devices < box:
+        return ""
+    return f" ({devices // box:,} box{'es' if devices // box > 1 else ''} of {box})"
+
+
+def _money(value: float) -> str:
+    return f"${_short(value)}".rstrip()
+
+
+def _short(value: float) -> str:
+    """A sum of money or a power in three digits: `1.23 M`."""
+    for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value:.3g} "

@@ -1,0 +1,109 @@
+"""Device counts that a search chooses from, from a bound on what a demand needs.
+
+No design does the job with fewer than `least_devices`: its arithmetic would need more than the peak of its number
+format, or its weights more than the memory. The listed counts begin there and end at several times of it; where the
+best design stands at the upper end, or none suffices, the search goes on with more (`more_devices`).
+"""
+
+import math
+from collections.abc import Sequence
+
+from ..core.errors import ConfigError
+from ..model.scenario import Scenario
+
+BOX = 8
+"""Devices of the largest box that is sold: larger counts are whole boxes of it, smaller ones a part of one."""
+PARTS = (1, 2, 4)
+REACH = 10.0  # times the least: a tenth of the peak is what poor serving reaches
+MOST = 12  # counts that are listed
+RACKS = 6  # counts of whole racks beside them
+LARGEST = 2**17
+
+
+def least_devices(scenario: Scenario, flops_per_s: float) -> float:
+    """A bound from below on the devices of a job.
+
+    Args:
+        scenario: its accelerator, model and number formats.
+        flops_per_s: arithmetic of matrix products that the demand asks for, FLOP/s; 0 where there is none.
+
+    Raises:
+        ConfigError: the accelerator has no engine for the number format.
+    """
+    accelerator, workload = scenario.cluster.accelerator, scenario.workload
+    precision = workload.precision
+    peaks = accelerator.peak_flops_per_s
+    if precision.compute not in peaks:
+        raise ConfigError(f"{accelerator.name} computes no {precision.compute} (known: {', '.join(sorted(peaks))})")
+    model = workload.model
+    stored = getattr(model, "stored_bytes", None)
+    weights = float(model.parameters() * precision.bytes_of("weights") if stored is None else stored(precision))
+    room = float(getattr(accelerator.hbm, "capacity_bytes", math.inf))
+    return max(flops_per_s / float(peaks[precision.compute]), weights / room)
+
+
+def rack_of(scenario: Scenario) -> int:
+    """Devices of a rack that is one scale-up domain, where it is no whole number of the largest boxes' powers of two.
+
+    0 where a domain is a box, or joins a power of two.
+    """
+    endpoints = getattr(scenario.cluster.network["scale_up"].fabric, "endpoints", None)
+    count = 0 if endpoints is None else int(endpoints)
+    return count if count > BOX and count & (count - 1) else 0
+
+
+def experts_over(listed: Sequence[int], rack: int, counts: Sequence[int]) -> list[int]:
+    """Degrees of expert parallelism to choose from: those listed, and a whole rack and its half where one is bought."""
+    racks = [rack, rack // 2] if rack and any(count % rack == 0 for count in counts) else []
+    return sorted({*listed, *racks})
+
+
+def device_counts(least: float, reach: float = REACH, batch: int = 0, rack: int = 0) -> list[int]:
+    """Counts to choose from: parts of a box and whole boxes from a bound from below to `reach` times of it.
+
+    Args:
+        least: the bound.
+        reach: times of it at which the list ends.
+        batch: sequences of a training step, which replicas share evenly; 0 where there is none.
+        rack: devices of a rack, whole ones of which are listed, too; 0 where there are none.
+
+    Raises:
+        ConfigError: more than any cluster has.
+    """
+    if least > LARGEST:
+        raise ConfigError(f"the demand needs {least:,.0f} devices at their peak: more than {LARGEST:,}")
+    top = max(BOX * math.ceil(reach * least / BOX), BOX)
+    boxes = range(BOX * max(1, math.floor(least / BOX)), top + 1, BOX)
+    every = [count for count in (*PARTS, *boxes) if count >= least and shares(count, batch)]
+    racks = (
+        {count for count in range(rack, top + rack, rack) if count >= least and shares(count, batch)} if rack else set()
+    )
+    if len(every) <= MOST:
+        return sorted({*every, *racks}) or [2 ** math.ceil(math.log2(least))]
+    ratio = (every[-1] / every[0]) ** (1 / (MOST - 1))
+    wanted = [every[0] * ratio**step for step in range(MOST)]
+    racks = {*sorted(racks)[:: math.ceil(len(racks) / RACKS)]} if racks else racks
+    return sorted({*racks, *(min(every, key=lambda count: abs(math.log(count / want))) for want in wanted)})
+
+
+def shares(count: int, batch: int) -> bool:
+    """True if replicas on so many devices can share a batch evenly: the count's odd factors divide the batch."""
+    while count % 2 == 0:
+        count //= 2
+    return batch % count == 0
+
+
+def more_devices(counts: list[int], batch: int = 0, rack: int = 0) -> list[int]:
+    """The counts that follow where the largest of these is too few; none where nothing larger is built."""
+    top = counts[-1]
+    return [] if top >= LARGEST else device_counts(float(top), 4.0, batch, rack)
+
+
+def between(counts: list[int], best: int) -> list[int]:
+    """Counts of whole boxes between the best listed count and the next smaller one, which the list left out."""
+    smaller = max((count for count in counts if count < best), default=best)
+    every = [*range(BOX * (smaller // BOX) + BOX, best + 1, BOX)] if best > BOX else [best]
+    if len(every) <= MOST:
+        return every
+    step = math.ceil(len(every) / MOST)
+    return every[::-1][::step][::-1]

@@ -1,0 +1,163 @@
+"""`codesign export --to lws`, `dynamo` or `llm-d`: manifests of those that run engines of several nodes.
+
+No manifest was applied to a cluster. Fields are those of LeaderWorkerSet v1, of Dynamo's DynamoGraphDeployment v1alpha1
+(options of its vLLM worker as in ai-dynamo 1.6.1) and of the values of llm-d's ModelService chart.
+"""
+
+import math
+from typing import Any
+
+import yaml
+
+from ..core.errors import ConfigError
+from .export_bench import benchmark
+from .export_command import FILL_IN, Command, checked_version, closing, comments, opening
+from .export_engines import EngineGroup, engines, load_notes
+from .export_k8s import PORT, resource_of
+from .export_plan import Deployment
+from .export_vllm import vllm_commands
+
+__all__ = ["dynamo", "leader_worker_set", "llm_d"]
+
+LEADER = "$(LWS_LEADER_ADDRESS)"
+WORKER_INDEX = "$(LWS_WORKER_INDEX)"
+KV_TRANSFER = "--kv-transfer-config."
+
+
+def leader_worker_set(found: Deployment) -> dict[str, str]:
+    """A LeaderWorkerSet for each kind of engine: as many groups as engines, as many pods a group as nodes.
+
+    Raises:
+        ConfigError: vLLM cannot run the plan.
+    """
+    commands, groups = vllm_commands(found, "lws"), engines(found)
+    documents: list[dict[str, Any]] = []
+    for group, command in zip(groups, commands, strict=True):
+        name = f"vllm-{group.role}" if group.role else "vllm"
+        nodes = _nodes(found, group)
+        words = command.words()
+        each = min(group.devices, found.domain)
+        more = ["--nnodes", str(nodes), "--node-rank", WORKER_INDEX, "--master-addr", LEADER] if nodes > 1 else []
+        body: dict[str, Any] = {"size": nodes, "leaderTemplate": _template(found, each, words + more, name)}
+        body["workerTemplate"] = _template(found, each, [*words, *more, *(["--headless"] if nodes > 1 else [])], name)
+        spec = {"replicas": group.count, "leaderWorkerTemplate": {"restartPolicy": "RecreateGroupOnPodRestart", **body}}
+        documents.append(
+            {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": name},
+             "spec": spec}
+        )  # fmt: skip
+    return _written(found, "lws.yaml", documents, commands, groups, "a LeaderWorkerSet")
+
+
+def dynamo(found: Deployment) -> dict[str, str]:
+    """A DynamoGraphDeployment: a frontend, and a worker for each kind of engine.
+
+    Raises:
+        ConfigError: vLLM cannot run the plan.
+    """
+    commands, groups = vllm_commands(found, "dynamo"), engines(found)
+    services: dict[str, Any] = {
+        "Frontend": {
+            "componentType": "frontend", "replicas": 1,
+            "extraPodSpec": {"mainContainer": {"image": f"{FILL_IN}-IMAGE"}},
+        }
+    }  # fmt: skip
+    for group, command in zip(groups, commands, strict=True):
+        nodes, role = _nodes(found, group), group.role or "decode"
+        words = command.words()
+        switches = ["--model", words[2], *_without_transfer(words[3:])]
+        if group.role:
+            switches += ["--disaggregation-mode", group.role]
+        service: dict[str, Any] = {
+            "componentType": "worker", "replicas": group.count,
+            "resources": {"limits": {"gpu": str(min(group.devices, found.domain))}},
+            "extraPodSpec": {
+                "mainContainer": {
+                    "image": f"{FILL_IN}-IMAGE", "command": ["python3", "-m", "dynamo.vllm"], "args": switches,
+                }
+            },
+        }  # fmt: skip
+        if group.role:
+            service["subComponentType"] = role
+        if nodes > 1:
+            service["multinode"] = {"nodeCount": nodes}
+        services[f"Vllm{role.title()}Worker"] = service
+    body = {
+        "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "metadata": {"name": "vllm"},
+        "spec": {"services": services},
+    }  # fmt: skip
+    return _written(
+        found, "dynamo.yaml", [body], commands, groups, "Dynamo, whose connector replaces --kv-transfer-config"
+    )
+
+
+def llm_d(found: Deployment) -> dict[str, str]:
+    """Values of llm-d's ModelService chart, whose `parallelism` says the degrees.
+
+    Raises:
+        ConfigError: vLLM cannot run the plan, or the model has no name on a hub.
+    """
+    commands, groups = vllm_commands(found, "llm-d"), engines(found)
+    if not found.hub:
+        raise ConfigError("export: --to llm-d names a model of a hub, and this run knows none; --to k8s takes a folder")
+    values: dict[str, Any] = {
+        "multinode": any(_nodes(found, group) > 1 for group in groups),
+        "modelArtifacts": {"uri": f"hf://{found.hub}", "name": found.hub, "size": f"{FILL_IN}-SIZE"},
+        "routing": {"servicePort": PORT, "proxy": {"enabled": len(groups) > 1}},
+        "decode": {"create": True}, "prefill": {"create": False},
+    }  # fmt: skip
+    for group, command in zip(groups, commands, strict=True):
+        words = command.words()[3:]
+        parallelism, rest = {"tensor": 1, "data": 1}, list[str]()
+        for at, word in enumerate(words):
+            if word in ("--tensor-parallel-size", "--data-parallel-size"):
+                parallelism[word.split("-")[2]] = int(words[at + 1])
+            elif not (at and words[at - 1] in ("--tensor-parallel-size", "--data-parallel-size")):
+                rest.append(word)
+        container = {
+            "name": "vllm", "image": f"{FILL_IN}-IMAGE", "modelCommand": "vllmServe", "args": rest,
+            "ports": [{"containerPort": PORT, "name": "vllm"}],
+            "resources": {"limits": {resource_of(found): min(group.devices, found.domain)}}, "mountModelVolume": True,
+        }  # fmt: skip
+        values[group.role or "decode"] = {
+            "create": True, "replicas": group.count, "parallelism": parallelism, "containers": [container],
+        }  # fmt: skip
+    return _written(found, "llm-d.yaml", [values], commands, groups, "the values of llm-d's ModelService chart")
+
+
+def _without_transfer(words: list[str]) -> list[str]:
+    """Switches without those of the connector, which Dynamo sets."""
+    kept, skip = list[str](), False
+    for word in words:
+        if not skip and not word.startswith(KV_TRANSFER):
+            kept.append(word)
+        skip = word.startswith(KV_TRANSFER)
+    return kept
+
+
+def _nodes(found: Deployment, group: EngineGroup) -> int:
+    return math.ceil(group.devices / found.domain)
+
+
+def _template(found: Deployment, devices: int, words: list[str], name: str) -> dict[str, Any]:
+    container = {
+        "name": "engine", "image": f"{FILL_IN}-IMAGE", "command": words[:1], "args": words[1:],
+        "ports": [{"containerPort": PORT}], "resources": {"limits": {resource_of(found): devices}},
+    }  # fmt: skip
+    return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+
+
+def _written(
+    found: Deployment,
+    name: str,
+    documents: list[dict[str, Any]],
+    commands: list[Command],
+    groups: list[EngineGroup],
+    what: str,
+) -> dict[str, str]:
+    """Comments about the whole, the documents, and the benchmark beside them."""
+    notes = [*opening(found, "vllm"), f"{FILL_IN}: an image with vllm {checked_version('vllm')}; none is named here"]
+    notes.append(f"for {what}; fields are not checked against a cluster; probes, volumes and secrets are yours to add")
+    notes += [note for command in commands for note in command.notes]
+    notes += [*load_notes(found, groups), *closing(found, commands)]
+    text = comments(dict.fromkeys(notes)) + yaml.safe_dump_all(documents, sort_keys=False, width=200)
+    return {name: text, **benchmark(found, groups, "vllm")}

@@ -1,0 +1,277 @@
+"""Plans of serving engines: what the switches of vLLM, SGLang and TensorRT-LLM say of degrees, batches and memory."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...core.errors import ConfigError
+from .models import LaunchedModel
+from .switches import Switches, is_whole
+
+__all__ = ["EnginePlan", "plan_of", "role_of"]
+
+ROLES = {
+    "kv_producer": "prefill",
+    "kv_consumer": "decode",
+    "prefill": "prefill",
+    "decode": "decode",
+    "context": "prefill",
+    "generation": "decode",
+    "ctx": "prefill",
+    "gen": "decode",
+}
+ACCEPTANCE = {"mtp": 0.85, "eagle": 0.7, "ngram": 0.3, "suffix": 0.3, "draft": 0.7, "medusa": 0.6, "dflash": 0.75}
+"""Share of drafted tokens, one after another, that the model takes over.
+
+Assumed, but for `mtp`: DeepSeek-V3's report has 0.85 to 0.90 for its first drafted token.
+"""
+DRAFTED_LAYERS = {"mtp": 1.0, "eagle": 1.0, "medusa": 0.2, "ngram": 0.0, "suffix": 0.0, "dflash": 0.3}
+DRAFT_SHARE = 0.08  # of a step, a token of a draft model with a twelfth of the layers' work
+MOST_DRAFTED = 63
+
+
+@dataclass
+class EnginePlan:
+    """One engine as the plan's fields, by role; `devices` of one engine.
+
+    plan: of `tp`, `pp`, `cp`, `ep`, `attention_dp`, `micro_batch`, `token_budget`. work: fields of the workload.
+    utilisation: share of the memory that the engine takes, 0 where nothing is said.
+    """
+
+    devices: int
+    plan: dict[str, int]
+    work: dict[str, str] = field(default_factory=dict[str, str])
+    notes: list[str] = field(default_factory=list[str])
+    longest: int = 0
+    utilisation: float = 0.0
+    offload_gib: float = 0.0
+
+
+def plan_of(found: Switches, model: LaunchedModel) -> EnginePlan:
+    """The plan of a server's command.
+
+    Raises:
+        ConfigError: a number that is none, or degrees that do not fit each other.
+    """
+    readers = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}
+    plan = readers[found.engine](found, model)
+    _speculation(found, model, plan)
+    _memory(found, plan)
+    return plan
+
+
+def role_of(found: Switches) -> str:
+    """`prefill`, `decode`, or nothing where an engine does both."""
+    transfer = found.mapping("kv-transfer-config")
+    said = str(transfer.get("kv_role", "")) or found.text("disaggregation-mode", "server-role").lower()
+    return ROLES.get(said, "")
+
+
+def _vllm(found: Switches, model: LaunchedModel) -> EnginePlan:
+    """Fields of the plan; see `export_vllm` for what they are there."""
+    tp, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
+    cp, ranks = found.number("prefill-context-parallel-size"), found.number("data-parallel-size")
+    local = found.number("data-parallel-size-local", default=1)
+    ranks = max(ranks, local)
+    shared = found.has("enable-expert-parallel") and model.experts
+    groups = ranks if model.experts and not shared else 1
+    notes: list[str] = []
+    plan = {"tp": tp * groups, "pp": pp, "cp": cp, "ep": ranks if shared else 1, "attention_dp": groups}
+    if shared and tp > 1:
+        notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
+    plan |= _sequences(found, "max-num-seqs", groups, notes)
+    longest = _longest(found, "max-model-len", notes)
+    if found.has("max-num-batched-tokens"):
+        decodes = -(-found.number("max-num-seqs", default=0, low=0) // pp)
+        plan["token_budget"] = max(found.number("max-num-batched-tokens") - decodes, 1)
+    else:
+        notes.append("--max-num-batched-tokens is not said: plan.token_budget is the default of codesign")
+    if found.denied("enable-chunked-prefill") and longest:
+        plan["token_budget"] = max(plan.get("token_budget", 0), longest)
+        notes.append("prompts are not cut into chunks: a step takes the longest whole")
+    work = _caching(
+        found, off=found.denied("enable-prefix-caching"), on=found.has("enable-prefix-caching"), notes=notes
+    )
+    if found.has("async-scheduling"):
+        work["async_scheduling"] = "true"
+    elif found.denied("async-scheduling"):
+        work["async_scheduling"] = "false"
+    if found.has("block-size") and is_whole(found.text("block-size")):
+        work["block_tokens"] = str(found.number("block-size"))
+    return EnginePlan(tp * pp * cp * ranks, plan, work, notes, longest)
+
+
+def _sglang(found: Switches, model: LaunchedModel) -> EnginePlan:
+    """Fields of the plan; see `export_sglang` for what they are there."""
+    ranks, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
+    replicas, groups = found.number("data-parallel-size"), found.number("attention-data-parallel-size")
+    if found.has("enable-dp-attention") and groups == 1:
+        groups, replicas = replicas, 1
+    if ranks % groups:
+        raise ConfigError(f"--from: {groups} attention groups do not divide {ranks} tensor ranks")
+    asked = found.number("expert-parallel-size") > 1 or found.has("enable-ep-moe", "enable-deepep-moe")
+    asked |= found.text("moe-a2a-backend", default="none") not in (
+        "none",
+        "",
+    )  # those set as many expert as tensor ranks
+    whole = asked and model.experts
+    sharing = groups if whole else 1
+    plan = {"tp": ranks // sharing, "pp": pp, "ep": sharing, "attention_dp": groups // sharing}
+    notes: list[str] = []
+    if whole and ranks > groups:
+        notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
+    if found.has("max-running-requests"):
+        plan["micro_batch"] = max(found.number("max-running-requests") // sharing, 1)
+    else:
+        notes.append("--max-running-requests is not said: plan.micro_batch is the default of codesign")
+    longest = _longest(found, "context-length", notes)
+    if found.text("chunked-prefill-size").startswith("-"):
+        plan["token_budget"] = longest or 16384  # its --max-prefill-tokens where nothing is said
+        notes.append("prompts are not cut into chunks: a step takes the longest whole")
+    elif found.has("chunked-prefill-size"):
+        plan["token_budget"] = max(found.number("chunked-prefill-size") // groups, 1)
+    else:
+        notes.append("--chunked-prefill-size is not said: plan.token_budget is the default of codesign")
+    work = _caching(found, off=found.has("disable-radix-cache"), on=False, notes=notes)
+    if found.has("page-size"):
+        work["block_tokens"] = str(found.number("page-size"))
+    return EnginePlan(ranks * pp * replicas, plan, work, notes, longest)
+
+
+def _trtllm(found: Switches, model: LaunchedModel) -> EnginePlan:
+    """Fields of the plan; see `export_trtllm` for what they are there."""
+    ranks, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
+    cp = found.number("context-parallel-size")
+    experts = found.number("moe-expert-parallel-size") if model.experts else 1
+    if ranks % experts:
+        raise ConfigError(f"--from: {experts} expert ranks do not divide {ranks} tensor ranks")
+    alone = found.has("enable-attention-dp")
+    groups = ranks if alone else 1
+    sharing = experts if alone else 1
+    notes: list[str] = []
+    if experts > sharing:
+        notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
+    plan = {"tp": ranks // sharing, "pp": pp, "cp": cp, "ep": sharing, "attention_dp": groups // sharing}
+    plan |= _sequences(found, "max-batch-size", groups // sharing, notes)
+    longest = _longest(found, "max-seq-len", notes)
+    if found.has("max-num-tokens"):
+        decodes = -(-found.number("max-batch-size", default=0, low=0) // pp)
+        plan["token_budget"] = max(found.number("max-num-tokens") - decodes, 1)
+    else:
+        notes.append("--max_num_tokens is not said: plan.token_budget is the default of codesign")
+    reuse = found.mapping("kv-cache-config").get("enable_block_reuse")
+    work = _caching(found, off=reuse is False or found.has("disable-kv-cache-reuse"), on=False, notes=notes)
+    tokens = found.mapping("kv-cache-config").get("tokens_per_block")
+    if isinstance(tokens, int) and 1 <= tokens <= 1e6:
+        work["block_tokens"] = str(tokens)
+    return EnginePlan(ranks * pp * cp, plan, work, notes, longest)
+
+
+def _sequences(found: Switches, option: str, groups: int, notes: list[str]) -> dict[str, int]:
+    """Decoded together by a replica, whose groups have so many each."""
+    if found.has(option):
+        return {"micro_batch": found.number(option) * groups}
+    notes.append(f"{found.shown(option)} is not said: plan.micro_batch is the default of codesign")
+    return {}
+
+
+def _longest(found: Switches, option: str, notes: list[str]) -> int:
+    """Tokens of the longest request that is taken; 0 where nothing is said. A bound is no mean."""
+    if not found.has(option) or found.text(option).lower() in ("auto", "-1"):
+        return 0
+    notes.append(
+        f"{found.shown(option)} is a bound: workload.input_tokens and output_tokens say what requests are priced"
+    )
+    return found.number(option)
+
+
+def _caching(found: Switches, *, off: bool, on: bool, notes: list[str]) -> dict[str, str]:
+    """Prefixes that are found again are the requests' affair; without a cache there are none."""
+    if on:
+        notes.append("prefix caching: workload.cached_ratio says what share of a prompt is found again")
+    return {"cached_ratio": "0"} if off else {}
+
+
+def _speculation(found: Switches, model: LaunchedModel, plan: EnginePlan) -> None:
+    """Tokens verified and taken over in a step, by the method that drafts them."""
+    method, drafted = _drafting(found)
+    if not drafted:
+        return
+    drafted = min(drafted, MOST_DRAFTED)
+    accepted = sum(ACCEPTANCE[method] ** power for power in range(drafted + 1))
+    layers = DRAFTED_LAYERS.get(method, 0.0)
+    ratio = drafted * (
+        layers / model.layers if method in DRAFTED_LAYERS and model.layers else DRAFT_SHARE * (layers > 0)
+    )
+    ratio = drafted * DRAFT_SHARE if method == "draft" else ratio
+    plan.work |= {
+        "verified_tokens": str(drafted + 1),
+        "accepted_tokens": f"{accepted:.4g}",
+        "draft_ratio": f"{ratio:.4g}",
+    }
+    plan.notes.append(
+        f"speculation ({method}, {drafted} tokens): {accepted:.3g} tokens a step are assumed; say"
+        " workload.accepted_tokens as measured"
+    )
+
+
+def _drafting(found: Switches) -> tuple[str, int]:
+    """Method, one of `ACCEPTANCE`, and tokens drafted in a step; 0 where nothing is drafted."""
+    config = found.mapping("speculative-config")
+    if found.engine == "sglang":
+        name = found.text("speculative-algorithm").lower()
+        steps = found.number("speculative-num-steps", default=0, low=0)
+        tokens = found.number("speculative-num-draft-tokens", default=0, low=0)
+        drafted = steps or max(tokens - 1, 0)
+        default = 3 if name else 0
+        return _method(name), (drafted or default if name else 0)
+    if found.engine == "trtllm":
+        name = str(config.get("decoding_type", "")).lower()
+        tokens = next((config[key] for key in ("num_nextn_predict_layers", "max_draft_len") if key in config), 1)
+        return _method(name), _whole(tokens) if name else 0
+    model = str(config.get("model", "")) or found.text("speculative-model", "spec-model")
+    name = str(config.get("method", "")) or found.text("spec-method")
+    name = name or ("ngram" if "ngram" in model else _guessed(model)) if config or model or name else ""
+    said = config.get("num_speculative_tokens", config.get("num_draft_tokens"))
+    tokens = (
+        _whole(said) if said is not None else found.number("num-speculative-tokens", "spec-tokens", default=0, low=0)
+    )
+    return _method(name), (tokens or 1 if name else 0)
+
+
+def _guessed(model: str) -> str:
+    return next((name for name in ("eagle", "mtp", "medusa", "dflash") if name in model.lower()), "draft_model")
+
+
+def _method(name: str) -> str:
+    """Kind of drafting that a name means."""
+    plain = name.lower()
+    if re.search("mtp|nextn|deepseek", plain):
+        return "mtp"
+    return next((kind for kind in ("eagle", "ngram", "suffix", "medusa", "dflash") if kind in plain), "draft")
+
+
+def _whole(value: Any) -> int:
+    """A number of tokens.
+
+    Raises:
+        ConfigError: none.
+    """
+    if isinstance(value, str) and is_whole(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1000:
+        raise ConfigError(f"--from: {value!r} is no number of tokens that are drafted in a step: 0 to 1000")
+    return value
+
+
+def _memory(found: Switches, plan: EnginePlan) -> None:
+    """Share of the memory that the engine takes, and weights that it leaves in the host's."""
+    plan.utilisation = found.share("gpu-memory-utilization", "device-memory-utilization", "mem-fraction-static") or 0.0
+    text = found.text("cpu-offload-gb")
+    if text:
+        try:
+            plan.offload_gib = float(text)
+        except ValueError:
+            plan.offload_gib = -1.0
+        if not 0 <= plan.offload_gib < 1e6:
+            raise ConfigError(f"--from: {found.shown('cpu-offload-gb')} {text!r} is no number of GiB from 0 to 1e6")

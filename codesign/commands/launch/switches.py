@@ -1,0 +1,293 @@
+"""Switches of the engines' parsers: names of one option, how many words it takes, what it does to a prediction."""
+
+import csv
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...core.errors import ConfigError, suggestion
+from ...core.json_io import dumps
+from ...core.untrusted_io import tree_of_json
+from ...core.yaml_io import is_mapping
+from ..export_command import OPTIONS
+
+__all__ = [
+    "ENGINES",
+    "Option",
+    "Switches",
+    "is_whole",
+    "not_modelled_line",
+    "options_of",
+    "read_switches",
+    "switches_of_mapping",
+]
+
+ENGINES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "trtllm": "TensorRT-LLM",
+    "megatron": "Megatron",
+    "torchtitan": "torchtitan",
+}
+PRICED, NO_EFFECT = "priced", "none"
+SHORT = re.compile(r"-[A-Za-z]{1,4}\d?(\..*)?")
+OPTION = re.compile(r"--?[A-Za-z]")
+FLAGS = {"true": True, "false": False}
+HUMAN = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+"""Endings that vLLM takes behind a number: lower case counts in thousands, upper case in 1024."""
+SHOWN = 6
+
+
+class Option(NamedTuple):
+    """One option: its longest name, words that it takes (`0`, `1`, `?`, `+` or unknown), effect, choices."""
+
+    name: str
+    takes: str
+    effect: str
+    choices: tuple[str, ...]
+
+
+@dataclass
+class Switches:
+    """Options of one command by name, without the leading hyphens, and how they were written."""
+
+    engine: str
+    given: dict[str, str] = field(default_factory=dict[str, str])
+    written: dict[str, str] = field(default_factory=dict[str, str])
+    model: str = ""
+
+    def has(self, *names: str) -> bool:
+        """True if one of these is given, and not as `false`."""
+        return any(self.given.get(name, "false").lower() != "false" for name in names)
+
+    def denied(self, name: str) -> bool:
+        """True if a flag is taken away: `--no-NAME`, or `false` in a file."""
+        return self.given.get(name, "").lower() == "false"
+
+    def text(self, *names: str, default: str = "") -> str:
+        """The first of these that is given."""
+        return next((self.given[name] for name in names if self.given.get(name)), default)
+
+    def number(self, *names: str, default: int = 1, low: int = 1) -> int:
+        """A whole number, with the endings of vLLM (`8k`, `1M`).
+
+        Raises:
+            ConfigError: none, or one below `low`.
+        """
+        name = next((name for name in names if self.given.get(name)), "")
+        if not name:
+            return default
+        text = self.given[name].strip().strip("'\"")
+        match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([kKmMgGtT]?)", text)
+        value = float(match[1]) * HUMAN.get(match[2], 1) if match else -1.0
+        if not match or value != int(value) or value < low or value > 1e15:
+            hint = (
+                f"; {text} is a variable: put {text.lstrip('$').strip('{}()')}=NUMBER before the command"
+                if "$" in text
+                else ""
+            )
+            raise ConfigError(f"--from: {self.shown(name)} {text!r} is no whole number of at least {low}{hint}")
+        return int(value)
+
+    def share(self, *names: str) -> float | None:
+        """A number above 0, at most 1; None where none is given.
+
+        Raises:
+            ConfigError: another number, or none.
+        """
+        name = next((name for name in names if self.given.get(name)), "")
+        if not name:
+            return None
+        try:
+            value = float(self.given[name])
+        except ValueError:
+            value = -1.0
+        if not 0 < value <= 1:
+            raise ConfigError(f"--from: {self.shown(name)} {self.given[name]!r} is no number above 0 and at most 1")
+        return value
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Keys and values of a JSON option; empty where it is none."""
+        text = self.given.get(name, "")
+        if not text.startswith("{"):
+            return {}
+        found = tree_of_json(text, f"--from: {self.shown(name)}")
+        return found if is_mapping(found) else {}
+
+    def shown(self, name: str) -> str:
+        """An option as it was written."""
+        return self.written.get(name, f"--{name}")
+
+    def check_choices(self) -> None:
+        """Raises:
+        ConfigError: a priced option with a value that its parser does not take.
+        """
+        for name, value in self.given.items():
+            known = options_of(self.engine).get(name)
+            if not (known and known.effect == PRICED and known.choices and known.takes == "1" and value):
+                continue
+            if value not in known.choices and not value.startswith("{"):
+                hint = suggestion(value, known.choices)
+                raise ConfigError(f"--from: {self.shown(name)} {value!r} is not one of its choices{hint}")
+
+    def not_modelled(self) -> list[str]:
+        """Options, as written, that may change what an engine does and that no prediction takes."""
+        table = options_of(self.engine)
+        return [
+            f"{self.shown(name)} {_brief(value)}".strip()
+            for name, value in self.given.items()
+            if name in table and table[name].effect not in (PRICED, NO_EFFECT)
+        ]
+
+
+def not_modelled_line(commands: Iterable[Switches]) -> list[str]:
+    """One line of all options that no prediction takes; none where there are none."""
+    named = list(dict.fromkeys(one for command in commands for one in command.not_modelled()))
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return [f"not modelled: {', '.join(named[:SHOWN])}{more}"] if named else []
+
+
+def _brief(value: str) -> str:
+    return value if len(value) <= 40 else f"{value[:37]}..."
+
+
+def is_whole(text: str) -> bool:
+    """True if a text is a whole number of at most nine digits, in digits of ASCII."""
+    return re.fullmatch("[0-9]{1,9}", text) is not None
+
+
+def _plain(name: str) -> str:
+    """A name as it is looked up: hyphens for underscores, none in front."""
+    return name.lstrip("-").replace("_", "-")
+
+
+@functools.cache
+def options_of(engine: str) -> dict[str, Option]:
+    """Every name of an engine's options, plain -> the option; `name` is the longest of its names, plain."""
+    with (OPTIONS / f"{engine}.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    longest: dict[tuple[str, str], str] = {}
+    for row in rows:
+        key = row["version"], row["at"]
+        longest[key] = max(longest.get(key, ""), row["option"], key=len)
+    single = engine in ("megatron", "torchtitan")  # options of one line of a class are one each
+    found: dict[str, Option] = {}
+    for row in rows:
+        if engine == "vllm" and "." in row["option"]:
+            continue  # a key of a JSON option
+        name = row["option"] if single else longest[row["version"], row["at"]]
+        kinds = tuple(filter(None, row["choices"].split("|")))
+        found[_plain(row["option"])] = Option(_plain(name), row["takes"], row["effect"], kinds)
+    return found
+
+
+def read_switches(engine: str, words: Iterable[str]) -> Switches:
+    """Options and values of a command's words; words before, between and after them may be the model.
+
+    Raises:
+        ConfigError: an option that no release of the engine has, with the nearest that one has.
+    """
+    found, queue = Switches(engine), list(words)
+    table = options_of(engine)
+    at, option = 0, ""
+    while at < len(queue):
+        word = queue[at]
+        at += 1
+        if not OPTION.match(word):
+            _place(found, table[option].takes if option else "1", option, word)
+            continue
+        name, equals, value = word.partition("=")
+        option, key, denied = _resolve(engine, name)
+        takes = table[option].takes
+        if not equals and (key or takes in ("1", "?")) and at < len(queue) and not OPTION.match(queue[at]):
+            value = queue[at]
+            at += 1
+        if key:
+            tree = found.mapping(option)
+            _put(tree, key, value)
+            value = dumps(tree)
+        found.given[option] = "false" if denied else value
+        found.written[option] = name.partition(".")[0] if key else name
+    return found
+
+
+def _place(found: Switches, takes: str, option: str, word: str) -> None:
+    """A word that is no option: one more value of the option before it, or the model.
+
+    Raises:
+        ConfigError: neither.
+    """
+    before = found.given.get(option, "")
+    if option and (takes in ("+", "") or (takes == "0" and word.lower() in FLAGS)):
+        found.given[option] = f"{before} {word}".strip()
+    elif not found.model:
+        found.model = word
+    elif word.strip("\\ "):
+        where = f"after {found.shown(option)} {before}".strip() if option else f"after the model {found.model}"
+        raise ConfigError(f"--from: {word!r} {where} belongs to no option of {ENGINES[found.engine]}")
+
+
+def _resolve(engine: str, written: str) -> tuple[str, list[str], bool]:
+    """Name of the option that was meant, the keys behind its dots, and whether it is taken away (`--no-X`).
+
+    Raises:
+        ConfigError: no release has it.
+    """
+    table = options_of(engine)
+    plain = _plain(written)
+    if plain in table:
+        return table[plain].name, [], False
+    if plain.startswith("no-") and plain[3:] in table:
+        return table[plain[3:]].name, [], True
+    base, dot, key = written.partition(".")
+    if dot and engine != "torchtitan" and _plain(base) in table:
+        return table[_plain(base)].name, key.rstrip("+").split("."), False
+    if re.fullmatch(r"-O\d", written) and "O" in table:
+        return table["O"].name, [], False
+    begun = {table[name].name for name in table if written.startswith("--") and name.startswith(plain)}
+    if len(begun) == 1:
+        return begun.pop(), [], False  # argparse takes the beginning of one option for it
+    if begun and (sized := table.get(f"{plain}-size")):
+        return sized.name, [], False
+    names = [f"--{name}" for name in table if len(name) > 3] + [f"-{name}" for name in table if len(name) <= 3]
+    hint = suggestion(f"--{plain}" if written.startswith("--") else written, names)
+    raise ConfigError(f"--from: {ENGINES[engine]} has no option {written!r}{hint}")
+
+
+def _put(tree: dict[str, Any], keys: list[str], value: str) -> None:
+    """A value under keys, as JSON has it where it is JSON."""
+    for key in keys[:-1]:
+        inner = tree.get(key)
+        tree[key] = tree = inner if is_mapping(inner) else {}
+    try:
+        tree[keys[-1]] = tree_of_json(value, "--from")
+    except ConfigError:
+        tree[keys[-1]] = value
+
+
+def switches_of_mapping(engine: str, tree: Mapping[str, Any]) -> Switches:
+    """Options of a file of settings (`--config FILE.yaml`): keys are names, flags are true or false.
+
+    Raises:
+        ConfigError: a key that no release has as an option.
+    """
+    words = list(_words(tree))
+    found = read_switches(engine, words)
+    if isinstance(model := tree.get("model_tag", tree.get("model")), str):
+        found.model = model
+    return found
+
+
+def _words(tree: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in tree.items():
+        name = f"--{key}"
+        if key in ("model_tag", "model"):
+            continue
+        if isinstance(value, bool):
+            yield f"{name}={str(value).lower()}"
+        elif isinstance(value, dict | list):
+            yield f"{name}={dumps(value)}"
+        elif value is not None:
+            yield f"{name}={value}"

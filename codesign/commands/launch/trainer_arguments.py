@@ -1,0 +1,485 @@
+"""Plans of trainers: arguments of Megatron-LM and Megatron Bridge, and of torchtitan by its command or TOML."""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ...config import available
+from ...config.groups import read_yaml
+from ...config.hub_names import hub_name
+from ...config.model_names import model_option
+from ...core.errors import ConfigError, suggestion
+from ...core.json_io import dumps
+from ...core.resources import conf_dir
+from ...core.yaml_io import is_list, is_mapping
+from ..export_torchtitan import RECIPES
+from .shell import EngineProgram
+from .switches import Switches, is_whole, not_modelled_line, options_of, read_switches, switches_of_mapping
+
+__all__ = ["is_settings", "settings_program", "starts_training", "training_overrides"]
+
+FileText = Callable[[str, EngineProgram], str | None]
+SCRIPT = re.compile(r"(pretrain|finetune|setup_experiment|run_recipe|run_script)[\w-]*\.(py|sh)$")
+OTHER_SCRIPT = re.compile(r"\.py$")
+MEGATRON = ("--tensor-model-parallel-size", "--num-layers", "--micro-batch-size")  # tell a script of one's own
+TITAN = re.compile(r"torchtitan[./]+(experiments[./]\w+[./])?train(\.py)?$|run_train\.sh$")
+SECTION = re.compile(r"(?m)^\[(training|parallelism|model|activation_checkpoint)\][ \t]*$")
+LAUNCHERS = {
+    "--nproc-per-node": "local",
+    "--nproc_per_node": "local",
+    "--nnodes": "nodes",
+    "--ntasks-per-node": "local",
+    "--nodes": "nodes",
+    "-N": "nodes",
+    "--num_gpus": "all",
+    "-np": "all",
+}
+BRIDGE = {
+    "-tp": "tensor-model-parallel-size",
+    "-pp": "pipeline-model-parallel-size",
+    "-cp": "context-parallel-size",
+    "-ep": "expert-model-parallel-size",
+    "-et": "expert-tensor-parallel-size",
+    "-mb": "micro-batch-size",
+    "-gb": "global-batch-size",
+    "-vp": "num-virtual-stages-per-pipeline-rank",
+    "--tensor_model_parallel_size": "tensor-model-parallel-size",
+    "--virtual_pipeline_model_parallel_size": "num-virtual-stages-per-pipeline-rank",
+}
+"""Short options of the scripts of Megatron Bridge -> those of Megatron-LM."""
+BRIDGE_KEYS = {
+    "virtual_pipeline_model_parallel_size": "num-virtual-stages-per-pipeline-rank",
+    "seq_length": "seq-length",
+    "sequence_length": "seq-length",
+    "train_iters": "train-iters",
+    "use_distributed_optimizer": "use-distributed-optimizer",
+}
+BRIDGE_MODEL = ("--model_recipe_name", "--model_family_name", "-m", "--model_name", "--recipe", "-mr", "-mf")
+BRIDGE_QUIET = re.compile(
+    r"--?(gpu|g|account|a|partition|p|container_image|i|log_dir|l|wandb\w*|hf_token|compute_dtype|c|time_limit|t|domain|task|dryrun|d|model_size|s|gpus_per_node|gn)"
+)
+COMPUTE = re.compile(r"(?i)(fp8|fp4|nvfp4|mxfp8|bf16)")
+FLAVOURS = {
+    "8B": "llama31_8b",
+    "70B": "llama31_70b",
+    "405B": "llama31_405b",
+    "671B": "deepseek_v3",
+    "scout": "llama4_scout",
+    "17bx16e": "llama4_scout",
+    "17bx128e": "llama4_maverick",
+    "32B": "qwen3_32b",
+    "30B-A3B": "qwen3_30b_a3b",
+    "235B-A22B": "qwen3_235b_a22b",
+    "120b": "gpt_oss_120b",
+    "20b": "gpt_oss_20b",
+    "14B": "qwen3_14b",
+}
+"""Flavours of torchtitan -> models of the catalogue."""
+ZERO = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3, "no_shard": 0}
+MAX_NUMBER = 10**9
+
+
+def starts_training(one: EngineProgram) -> bool:
+    """True if a command starts a trainer that is read."""
+    return _place(one) is not None
+
+
+def _place(one: EngineProgram) -> int | None:
+    """Place of the trainer's name among the words."""
+    own = any(word.partition("=")[0] in MEGATRON for word in one.words)
+    for at, word in enumerate(one.words):
+        if (
+            SCRIPT.search(word)
+            or TITAN.search(word)
+            or word == "torchtitan.train"
+            or (own and OTHER_SCRIPT.search(word))
+        ):
+            return at
+    if own and one.words[0].rpartition("/")[2] in ("torchrun", "srun"):  # a script under a name that is not known
+        return next((at for at, word in enumerate(one.words) if at and "$" in word and "-" not in word), None)
+    return None
+
+
+def is_settings(text: str) -> bool:
+    """True if a text is a TOML file of torchtitan."""
+    return bool(SECTION.search(text)) and "torchrun" not in text
+
+
+def settings_program(text: str, what: str) -> EngineProgram:
+    """A TOML file of torchtitan as the command that names it.
+
+    Raises:
+        ConfigError: no TOML.
+    """
+    _toml(text, what)
+    return EngineProgram(("torchtitan.train", "--job.config_file", "settings.toml"), files={"settings.toml": text})
+
+
+def training_overrides(one: EngineProgram, file_text: FileText) -> tuple[list[str], list[str]]:
+    """Overrides of a training run, and lines of what was assumed.
+
+    Raises:
+        ConfigError: an option that no release has, a number that is none, degrees that do not fit the devices.
+    """
+    at = _place(one) or 0
+    devices = _devices(one, one.words[:at])
+    if TITAN.search(one.words[at]) or one.words[at] == "torchtitan.train":
+        return _titan(one, list(one.words[at + 1 :]), devices, file_text)
+    return _megatron(list(one.words[at + 1 :]), devices, one)
+
+
+def _devices(one: EngineProgram, words: tuple[str, ...]) -> int:
+    """Processes that a launcher starts: nodes times those of one; 0 where nothing is said."""
+    found: dict[str, int] = {}
+    for number, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        value = value if equals else (words[number + 1] if number + 1 < len(words) else "")
+        if name in LAUNCHERS:
+            value = value.rpartition(":")[2]  # of an elastic range the most
+            if is_whole(value) and 0 < int(value) < MAX_NUMBER:
+                found[LAUNCHERS[name]] = int(value)
+    for name in ("NGPU", "WORLD_SIZE"):
+        if is_whole(one.env.get(name, "")):
+            found.setdefault("local" if name == "NGPU" else "all", int(one.env[name]))
+    return found.get("all") or found.get("local", 0) * found.get("nodes", 1)
+
+
+def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[str], list[str]]:
+    words, recipe, formats, counted = _plain_arguments(words)
+    found = read_switches("megatron", words)
+    found.check_choices()
+    notes: list[str] = []
+    tp, pp = found.number("tensor-model-parallel-size"), found.number("pipeline-model-parallel-size")
+    cp, ep = found.number("context-parallel-size"), found.number("expert-model-parallel-size")
+    plan: dict[str, str] = {"tp": str(tp), "pp": str(pp), "cp": str(cp)}
+    model, layers, experts = _megatron_model(found, recipe, notes)
+    expert_tp = found.number("expert-tensor-parallel-size", default=tp) if experts else tp
+    if experts and expert_tp != tp:
+        notes.append(f"experts are cut over {expert_tp} ranks there; the model cuts each over the {tp} tensor ranks")
+    plan["ep"] = str(ep if experts else 1)
+    stages = found.number("num-virtual-stages-per-pipeline-rank", default=0, low=0)
+    each = found.number("num-layers-per-virtual-pipeline-stage", default=0, low=0)
+    stages = stages or (max(layers // (pp * each), 1) if each and layers else 1)
+    plan |= {"virtual_stages": str(stages if pp > 1 else 1), "micro_batch": str(found.number("micro-batch-size"))}
+    plan["sequence_parallel"] = "1" if found.has("sequence-parallel") and tp > 1 else "0"
+    plan["zero"] = str(_zero(found))
+    plan["recompute"] = _recompute(found)
+    if plan["recompute"] == "full" and tp > 1 and plan["sequence_parallel"] == "0":
+        plan["partition_activations"] = "1" if found.has("distribute-saved-activations") else "0"
+    if not found.has("overlap-grad-reduce"):
+        plan["dp_overlap"] = "0"
+        notes.append("without --overlap-grad-reduce gradients are exchanged after the backward pass: plan.dp_overlap=0")
+    plan["offload_optimizer"] = "0"
+    if found.has("optimizer-cpu-offload"):
+        plan["offload_optimizer"] = f"{found.share('optimizer-offload-fraction') or 1.0:g}"
+    overrides = [*model, "workload=training", *_formats(found, formats)]
+    batch = {
+        "sequence": found.number("seq-length", default=0, low=0),
+        "global_batch": found.number("global-batch-size", default=0, low=0),
+    }
+    overrides += [f"workload.{key}={value}" for key, value in batch.items() if value]
+    return _finished(overrides, plan, devices or counted, tp * pp * cp, found, notes)
+
+
+def _plain_arguments(words: list[str]) -> tuple[list[str], str, str, int]:
+    """Arguments as Megatron-LM spells them, and what scripts of Megatron Bridge add: recipe, format, devices."""
+    rest, recipe, formats, devices, at = list[str](), "", "", 0, 0
+    while at < len(words):
+        name, equals, value = words[at].partition("=")
+        follows = value if equals else (words[at + 1] if at + 1 < len(words) else "")
+        step = 1 if equals else 2
+        if name in BRIDGE:
+            rest += [f"--{BRIDGE[name]}", follows]
+        elif name in BRIDGE_MODEL:
+            recipe = follows if name != "--model_family_name" or not recipe else recipe
+        elif name in ("--num_gpus", "-ng") and is_whole(follows):
+            devices = min(int(follows), MAX_NUMBER)
+        elif name in ("--compute_dtype", "-c"):
+            formats = follows
+        elif (
+            name.startswith("-")
+            and BRIDGE_QUIET.fullmatch(name)
+            and name.lstrip("-").replace("_", "-") not in options_of("megatron")
+        ):
+            step = 1 if equals or follows.startswith("-") else 2
+        elif equals and not name.startswith("-") and "." in name:
+            key = name.rpartition(".")[2]
+            plain = BRIDGE_KEYS.get(key, key.replace("_", "-"))
+            if plain in options_of("megatron") and value.lower() != "null":
+                rest += (
+                    [f"--{plain}"]
+                    if value.lower() == "true"
+                    else []
+                    if value.lower() == "false"
+                    else [f"--{plain}", value]
+                )
+            step = 1
+        else:
+            rest.append(words[at])
+            step = 1
+        at += step
+    return rest, recipe, formats, devices
+
+
+def _zero(found: Switches) -> int:
+    strategy = found.text("data-parallel-sharding-strategy")
+    if found.has("use-megatron-fsdp", "use-torch-fsdp2", "use-custom-fsdp"):
+        return ZERO.get(strategy, 3)
+    return 1 if found.has("use-distributed-optimizer") else 0
+
+
+def _recompute(found: Switches) -> str:
+    level = found.text("recompute-granularity")
+    return level if level in ("full", "selective") else "selective" if found.has("recompute-activations") else "none"
+
+
+def _formats(found: Switches, formats: str) -> list[str]:
+    """Number formats of products and gradients."""
+    said = COMPUTE.search(formats)
+    compute = "fp8" if found.has("fp8-format") else "fp4" if found.has("fp4-format") else ""
+    if said and not compute:
+        compute = {"fp8": "fp8", "mxfp8": "fp8", "fp4": "fp4", "nvfp4": "fp4"}.get(said[1].lower(), "")
+    told = [f"workload.precision.compute={compute}"] if compute else []
+    return told + (["workload.precision.gradients=bf16"] if found.has("grad-reduce-in-bf16") else [])
+
+
+def _megatron_model(found: Switches, recipe: str, notes: list[str]) -> tuple[list[str], int, bool]:
+    """Overrides of the model, its layers, and whether it has experts: a recipe's, or one of the shape that is said.
+
+    Raises:
+        ConfigError: neither is said.
+    """
+    layers, hidden = found.number("num-layers", default=0, low=0), found.number("hidden-size", default=0, low=0)
+    if not layers or not hidden:
+        name = recipe or found.text("tokenizer-model", "hf-model-path", "pretrained-checkpoint")
+        option = _named(name)
+        if not option:
+            raise ConfigError("--from: the command says no shape: --num-layers and --hidden-size, or a recipe's name")
+        tree = _tree(option)
+        return [f"model={option}"], int(tree.get("layers", 0)), "experts" in tree.get("feed_forward", {})
+    shape = _shape(found, layers, hidden)
+    experts = "feed_forward.experts" in shape
+    option = next((name for name in available("model") if _fits(_tree(name), shape)), "")
+    if option:
+        notes.append(f"the shape is that of {option}")
+        return [f"model={option}"], layers, experts
+    base = "deepseek_v3" if found.has("multi-latent-attention") else "mixtral_8x7b" if experts else "llama31_8b"
+    if base == "deepseek_v3" and not experts:
+        raise ConfigError(
+            "--from: --multi-latent-attention without --num-experts is no shape that is read from a command"
+        )
+    notes.append(f"the shape is no model's of the catalogue: {base} with numbers of the command")
+    shape["tied_embeddings"] = int(not found.has("untie-embeddings-and-output-weights"))
+    shape.setdefault("vocab", found.number("padded-vocab-size", default=0, low=0) or int(_tree(base)["vocab"]))
+    return (
+        [
+            f"model={base}",
+            "workload.model.name=custom",
+            *(f"workload.model.{key}={value}" for key, value in shape.items()),
+        ],
+        layers,
+        experts,
+    )
+
+
+def _named(name: str) -> str:
+    """Option of a recipe's or a hub's name; empty where there is none."""
+    if not name or len(name) > 200:
+        return ""
+    short = re.sub(r"_(pretrain|sft|peft|finetune)\w*$", "", name)
+    if option := model_option(short):
+        return option
+    try:
+        return hub_name(name).model
+    except ConfigError:
+        return ""
+
+
+def _shape(found: Switches, layers: int, hidden: int) -> dict[str, int]:
+    """Numbers of a transformer as the file of a model has them."""
+    heads = found.number("num-attention-heads", default=max(hidden // 128, 1))
+    shape = {"layers": layers, "hidden": hidden, "attention.heads": heads}
+    experts = found.number("num-experts", default=0, low=0)
+    width = found.number("ffn-hidden-size", default=4 * hidden)
+    if found.has("multi-latent-attention"):
+        names = {
+            "q-lora-rank": "q_rank",
+            "kv-lora-rank": "kv_rank",
+            "qk-head-dim": "nope_dim",
+            "qk-pos-emb-head-dim": "rope_dim",
+            "v-head-dim": "value_dim",
+        }
+        shape |= {f"attention.{name}": found.number(option) for option, name in names.items() if found.has(option)}
+    else:
+        grouped = found.has("num-query-groups") and (
+            found.has("group-query-attention") or found.denied("group-query-attention")
+        )
+        shape["attention.kv_heads"] = (
+            found.number("num-query-groups") if grouped or found.has("num-query-groups") else heads
+        )
+        shape["attention.head_dim"] = found.number("kv-channels", default=max(hidden // heads, 1))
+    if experts:
+        own = found.number("moe-ffn-hidden-size", default=width)
+        shape |= {"feed_forward.experts": experts, "feed_forward.top_k": found.number("moe-router-topk", default=2)}
+        shape["feed_forward.expert_width"] = own
+        shared = found.number("moe-shared-expert-intermediate-size", default=0, low=0)
+        if shared:
+            shape["feed_forward.shared_experts"] = max(shared // own, 1)
+        dense = re.match(r"\(?\[0\]\*([0-9]{1,3})", found.text("moe-layer-freq").replace(" ", ""))
+        if dense:
+            shape |= {"feed_forward.dense_layers": int(dense[1]), "feed_forward.dense_width": width}
+    else:
+        shape |= {"feed_forward.width": width, "feed_forward.gated": int(found.has("swiglu"))}
+    if found.has("vocab-size"):
+        shape["vocab"] = found.number("vocab-size")
+    return shape
+
+
+def _tree(option: str) -> Mapping[str, Any]:
+    """A model's file, whichever package it is written for."""
+    path = conf_dir() / "model" / f"{option}.yaml"
+    node: Any = read_yaml(path) if path.is_file() else {}
+    for key in ("workload", "model"):
+        node = node.get(key, node) if is_mapping(node) else {}
+    return node if is_mapping(node) else {}
+
+
+def _fits(tree: Mapping[str, Any], shape: Mapping[str, int]) -> bool:
+    """True if a model's file has these numbers."""
+    for key, value in shape.items():
+        node: Any = tree
+        for part in key.split("."):
+            node = node.get(part) if is_mapping(node) else None
+        if node != value and not (key == "attention.head_dim" and node is None) and not (key == "vocab" and node):
+            return False
+    return True
+
+
+def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileText) -> tuple[list[str], list[str]]:
+    words, policy = (
+        [word for word in words if not word.startswith("activation-checkpoint:")],
+        next((word.partition(":")[2] for word in words if word.startswith("activation-checkpoint:")), ""),
+    )
+    found = read_switches("torchtitan", words)
+    name = found.text("job.config-file") or one.env.get("CONFIG_FILE", "")
+    if name:
+        text = file_text(name, one)
+        if text is None:
+            raise ConfigError(f"--from: {name!r} cannot be read: No such file or directory")
+        flat = dict(_flat(_toml(text, f"--from: {name!r}")))
+        file = switches_of_mapping("torchtitan", flat)
+        found = Switches("torchtitan", file.given | found.given, file.written | found.written)
+    notes: list[str] = []
+    option, layers, experts = _titan_model(found)
+    section = "parallelism."
+    tp, pp = (found.number(f"{section}{kind}-parallel-degree") for kind in ("tensor", "pipeline"))
+    cp, ep = (found.number(f"{section}{kind}-parallel-degree") for kind in ("context", "expert"))
+    replicate = found.number(f"{section}data-parallel-replicate-degree")
+    shard = found.text(f"{section}data-parallel-shard-degree", default="-1")
+    if shard != "-1":
+        devices = devices or tp * pp * cp * replicate * found.number(f"{section}data-parallel-shard-degree")
+    shards = shard != "1" and (not devices or devices // max(tp * pp * cp, 1) > replicate)
+    again = found.text(f"{section}fsdp-reshard-after-forward", default="default")
+    zero = (3 if again == "always" or (again == "default" and pp == 1) else 2) if shards else 0
+    mode = policy or found.text("activation-checkpoint.mode", default="selective")
+    local = found.number("training.local-batch-size", default=8)
+    micro = found.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
+    stages = 1
+    if pp > 1 and "nterleaved" in found.text(f"{section}pipeline-parallel-schedule"):
+        each = found.number(f"{section}pipeline-parallel-layers-per-stage", default=0, low=0)
+        stages = max(layers // (pp * each), 1) if each and layers else 2
+    sequence = (
+        "0"
+        if found.denied(f"{section}enable-sequence-parallel") or found.has(f"{section}no-enable-sequence-parallel")
+        else "1"
+    )
+    plan = {
+        "tp": str(tp),
+        "pp": str(pp),
+        "cp": str(cp),
+        "ep": str(max(ep // tp, 1) if experts and ep > 1 else 1),
+        "virtual_stages": str(stages),
+        "micro_batch": str(micro),
+        "zero": str(zero),
+        "sequence_parallel": sequence if tp > 1 else "0",
+        "recompute": mode if mode in ("none", "selective", "full") else "selective",
+    }
+    if experts and ep > 1 and ep % tp:
+        notes.append(f"{ep} expert ranks do not take in the {tp} tensor ranks whole: the model rounds down")
+    if found.has("training.enable-cpu-offload"):
+        plan |= dict.fromkeys(("offload_weights", "offload_gradients", "offload_optimizer"), "1")
+    total = found.text("training.global-batch-size", default="-1")
+    replicas = max((devices or tp * pp * cp) // (tp * pp * cp), 1)
+    batch = local * replicas if total == "-1" else found.number("training.global-batch-size")
+    overrides = [f"model={option}", "workload=training"]
+    if re.search("(?i)float8|mx", found.text("model.converters") + found.text("quantize.linear")):
+        overrides.append("workload.precision.compute=fp8")
+    overrides += [
+        f"workload.sequence={found.number('training.seq-len', default=2048)}",
+        f"workload.global_batch={batch}",
+    ]
+    return _finished(overrides, plan, devices, tp * pp * cp, found, notes)
+
+
+def _titan_model(found: Switches) -> tuple[str, int, bool]:
+    """Option, layers and whether it has experts.
+
+    Raises:
+        ConfigError: no configuration of torchtitan that is a model of the catalogue.
+    """
+    recipes = {config: option for option, (_, config) in RECIPES.items()}
+    name, flavour = found.text("config"), found.text("model.flavor")
+    option = recipes.get(name, "") or FLAVOURS.get(flavour, "")
+    family = found.text("model.name", "module")
+    if option and flavour == "32B" and family and not family.startswith("qwen"):
+        option = ""
+    if not option:
+        said = name or f"{family} {flavour}".strip()
+        if not said:
+            raise ConfigError(
+                "--from: the command names no model: --model.name and --model.flavor, or --module and --config"
+            )
+        raise ConfigError(
+            f"--from: {said!r} is no configuration of torchtitan that is a model of the catalogue"
+            f"{suggestion(flavour or name, [*FLAVOURS, *recipes])}"
+        )
+    tree = _tree(option)
+    return option, int(tree.get("layers", 0)), "experts" in (tree.get("feed_forward") or {})
+
+
+def _toml(text: str, what: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{what} is no TOML: {str(error).splitlines()[0][:120]}") from error
+
+
+def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """`section.key` -> value; a list of words is one word with commas."""
+    for section, part in tree.items():
+        for key, value in part.items() if is_mapping(part) else ():
+            if is_list(value):
+                yield f"{section}.{key}", ",".join(map(str, value))
+            else:
+                yield f"{section}.{key}", dumps(value) if is_mapping(value) else value
+
+
+def _finished(
+    overrides: list[str], plan: Mapping[str, str], devices: int, ranks: int, found: Switches, notes: list[str]
+) -> tuple[list[str], list[str]]:
+    """Overrides with the number of devices, and lines.
+
+    Raises:
+        ConfigError: devices that the degrees do not divide.
+    """
+    if devices and devices % ranks:
+        raise ConfigError(
+            f"--from: {devices:,} devices are no multiple of the {ranks:,} that tensor, pipeline and context ranks take"
+        )
+    if not devices:
+        notes.append(
+            f"no launcher says how many devices there are: {ranks:,}, one replica; cluster.device_count says more"
+        )
+    told = [f"cluster.device_count={devices or ranks}", *(f"plan.{key}={value}" for key, value in plan.items())]
+    return [*overrides, *told], [*notes, *not_modelled_line([found])]

@@ -1,0 +1,242 @@
+"""Plain questions, `codesign serve` and `codesign train`: the studies that they stand for, and what was assumed.
+
+A question becomes overrides of the same configuration that `codesign compare` takes, so that nothing is computed in a
+second way; `--show-config` prints them.
+"""
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..config.composition import admit
+from ..core.errors import ConfigError
+from ..core.units import DAY_S
+from ..model.scenario import Scenario
+from ..model.workloads.continuous import AbstractContinuousServing
+from .candidates import PROOF, Candidate
+from .plain_values import accelerators, count_of, model_overrides, number, rate
+
+TIMES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "whole request"}
+POINTS = ("", "p50", "p90", "p99")
+GOALS = {"cost": "usd_per_million_tokens", "energy": "joules_per_token"}
+FORMATS = ("bf16", "fp8")
+POOLS = ("beside", "apart", "both")
+INPUT, OUTPUT = "2048", "512"
+SEQUENCE, BATCH = "8192", "4M"
+NO_RATE = "percentiles are of requests that come at a rate: add --rate 30/s"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A plain question in words, and the studies that answer it.
+
+    asked: one line; assumed: pairs of (what was taken, how to change it); candidates: those that differ in
+    `varied`, each with its overrides but for the device count; counts: device counts that were asked for, empty where
+    the demand decides; requests_per_s and tokens_per_s: the demand of serving and of training, 0 where there is none;
+    batch: sequences of a step; seconds: how long the job lasts, 0 where it does not end; confidence: share of the draws
+    in which limits are to be kept, 0: at the centre.
+    """
+
+    asked: str
+    assumed: tuple[tuple[str, str], ...]
+    candidates: tuple[Candidate, ...]
+    counts: tuple[int, ...]
+    requests_per_s: float = 0.0
+    tokens_per_s: float = 0.0
+    batch: int = 0
+    seconds: float = 0.0
+    confidence: float = 0.0
+
+    def flops_per_s(self, scenario: Scenario) -> float:
+        """A bound from below on the arithmetic of matrix products that the demand asks for, FLOP/s.
+
+        2 FLOPs a weight and token in serving, without the head, which few tokens of a prompt meet; 6 in training.
+        """
+        workload = scenario.workload
+        active = float(workload.model.active_parameters())
+        if isinstance(workload, AbstractContinuousServing):
+            layers = active - float(workload.model.vocab * workload.model.hidden)
+            return 2 * layers * self.requests_per_s * float(workload.computed_tokens() + workload.output_tokens)
+        return 6 * active * self.tokens_per_s
+
+    @property
+    def demand(self) -> bool:
+        """Whether a rate or a deadline decides how many devices there are."""
+        return self.requests_per_s > 0 or self.tokens_per_s > 0
+
+
+def serving_question(options: argparse.Namespace) -> Question:
+    """`codesign serve`: requests at a rate, or clients that wait for their answers, under limits of latency.
+
+    Raises:
+        ConfigError: a value that is none, or limits that the demand does not have.
+    """
+    model, devices = model_overrides(options.model), accelerators(options.on)
+    limits, texts = _limits(options)
+    timed = options.rate is not None or options.trace is not None
+    if options.rate is not None and options.clients is not None:
+        raise ConfigError("--rate and --clients exclude each other: requests at a rate, or clients that wait")
+    if not timed and any("_p" in text for text in limits):
+        raise ConfigError(NO_RATE)
+    if not timed and options.pools != POOLS[0]:
+        raise ConfigError("--pools: pools of their own are sized for a rate: add --rate 30/s")
+    asked = [*model, *limits, *_lengths(options)]
+    assumed: list[tuple[str, str]] = []
+    if options.trace is None:
+        shown = f"{options.input or INPUT} tokens in, {options.output or OUTPUT} out, all alike"
+        if options.input is None or options.output is None:
+            assumed.append((shown, "--input, --output or --trace FILE"))
+    per_s = 0.0
+    if timed:
+        per_s = rate(options.rate) if options.rate is not None else _rate_of(options.trace)
+        asked.append(f"workload.arrivals_per_s={per_s!r}")
+        if options.trace is None:
+            assumed.append(("Poisson arrivals", "workload.arrival_cv=2, or --trace FILE"))
+        what = f"{per_s:,.4g} requests/s"
+        workloads = {"beside": ["at_rate"], "apart": ["disaggregated_at_rate"]}
+        chosen = [name for kind in (POOLS[:2] if options.pools == "both" else [options.pools])
+                  for name in workloads[kind]]  # fmt: skip
+        if options.pools == POOLS[0]:
+            assumed.append(("prompts computed beside decodes", "--pools apart or --pools both"))
+    else:
+        chosen, what = ["continuous"], "one replica at its best load"
+        if options.clients is not None:
+            what = f"{count_of(options.clients, '--clients'):g} clients that wait for their answers"
+            asked.append(f"space.plan.micro_batch=[{count_of(options.clients, '--clients'):g}]")
+        else:
+            assumed.append(("no demand: the cheapest replica", "--rate 30/s or --clients 64"))
+    suffix = "" if options.format == "bf16" else f"_{options.format}"
+    chosen = [f"{name}{suffix}" for name in chosen]
+    assumed += [(f"{options.format} weights, cache and arithmetic", "--format"), *_always(options)]
+    text = f"least {options.goal} of {options.model} on {', '.join(devices)}: {what}{texts}"
+    asked += [f"framework={options.engine}"] if options.engine else []
+    candidates = _candidates(devices, chosen, [*asked, *_goal(options), *options.overrides])
+    return Question(
+        text, tuple(assumed), candidates, _counts(options), requests_per_s=per_s, confidence=_confidence(options)
+    )
+
+
+def training_question(options: argparse.Namespace) -> Question:
+    """`codesign train`: so many tokens in so many days.
+
+    Raises:
+        ConfigError: a value that is none.
+    """
+    model, devices = model_overrides(options.model), accelerators(options.on)
+    limits, texts = _limits(options)
+    tokens, seconds = count_of(options.tokens, "--tokens"), number(options.days, "s", "--days", "90d or 2160h")
+    sequence = int(count_of(options.sequence or SEQUENCE, "--sequence"))
+    asked_batch = count_of(options.batch or BATCH, "--batch")
+    batch = max(1, 2 ** round(math.log2(asked_batch / sequence)))
+    steps = tokens / (batch * sequence)
+    step_s = seconds / steps
+    asked = [
+        *model, *limits, f"workload.sequence={sequence}", f"workload.global_batch={batch}",
+        f"objective.limits.time_s={step_s!r}",
+    ]  # fmt: skip
+    assumed = []
+    if options.sequence is None:
+        assumed.append((f"sequences of {sequence:,} tokens", "--sequence"))
+    assumed.append((f"{batch:,} sequences ({batch * sequence / 1e6:.3g} M tokens) a step", "--batch"))
+    assumed.append(("nothing fails", "reliability=NAME (`codesign list reliability`)"))
+    assumed += [(f"{options.format} matrix products", "--format"), *_always(options)]
+    workload = "training" if options.format == "bf16" else f"training_{options.format}"
+    asked += [f"framework={options.engine}"] if options.engine else []
+    text = (
+        f"least {options.goal} of training {options.model} on {', '.join(devices)}: {tokens / 1e12:.4g} T tokens in"
+        f" {seconds / DAY_S:g} days, {step_s:.3g} s a step{texts}"
+    )
+    candidates = _candidates(devices, [workload], [*asked, *_goal(options), *options.overrides])
+    return Question(
+        text, tuple(assumed), candidates, _counts(options), tokens_per_s=tokens / seconds, batch=batch,
+        seconds=seconds, confidence=_confidence(options),
+    )  # fmt: skip
+
+
+def _always(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Assumptions of every question."""
+    engine = [] if options.engine else [("the framework that usually runs there", "--engine")]
+    return [*engine, ("owned: capital written off, electricity", "ownership=cloud or ownership=on_premises")]
+
+
+def _limits(options: argparse.Namespace) -> tuple[list[str], str]:
+    """Overrides that set limits, and the same in words."""
+    found, texts = [], []
+    for name in TIMES:
+        for point in POINTS:
+            option = f"{name}-{point}" if point else name
+            text = getattr(options, option.replace("-", "_"), None)
+            if text is not None:
+                value = number(text, "s", f"--{option}", "2s or 50ms")
+                found.append(f"objective.limits.{name}_{point}_s={value!r}".replace("__", "_"))
+                texts.append(f"{name.upper()} {point or 'mean'} at most {text}")
+    for option, key, unit, example in (
+        ("budget", "capex_usd", "$", "$5M"), ("power", "provisioned_power_w", "W", "2MW or 500kW"),
+    ):  # fmt: skip
+        text = getattr(options, option, None)
+        if text is not None:
+            found.append(f"objective.limits.{key}={number(text, unit, f'--{option}', example)!r}")
+            texts.append(f"{option} {text}")
+    return found, "".join(f", {text}" for text in texts)
+
+
+def _lengths(options: argparse.Namespace) -> list[str]:
+    if options.trace is not None:
+        if options.input or options.output:
+            raise ConfigError("--trace says the lengths: leave out --input and --output")
+        return [f"workload.trace={options.trace}"]
+    return [
+        f"workload.input_tokens={count_of(options.input or INPUT, '--input')!r}",
+        f"workload.output_tokens={count_of(options.output or OUTPUT, '--output')!r}",
+    ]
+
+
+def _rate_of(path: str) -> float:
+    """Requests a second of a trace that says when they come."""
+    from ..simulation.serving import read_trace
+
+    arrivals = read_trace(path).arrivals
+    span = 0.0 if arrivals is None else float(arrivals[-1] - arrivals[0])
+    if arrivals is None or span <= 0:
+        raise ConfigError(f"trace {path!r}: all requests come at once: add --rate 30/s")
+    return (len(arrivals) - 1) / span
+
+
+def _goal(options: argparse.Namespace) -> list[str]:
+    return [] if options.goal == "cost" else [f"objective.minimise={GOALS[options.goal]}"]
+
+
+def _confidence(options: argparse.Namespace) -> float:
+    if options.confidence is None:
+        return 0.0
+    try:
+        share = float(options.confidence.removesuffix("%")) / (100 if options.confidence.endswith("%") else 1)
+    except ValueError:
+        share = float("nan")
+    if not 0 < share < 1:
+        raise ConfigError(f"--confidence {options.confidence!r} is no share between 0 and 1; write 0.9 or 90%")
+    return share
+
+
+def _counts(options: argparse.Namespace) -> tuple[int, ...]:
+    if options.devices is None:
+        return ()
+    found = sorted({int(count_of(text, "--devices")) for text in options.devices.split(",") if text.strip()})
+    if not found:
+        raise ConfigError("--devices: name counts, as in --devices 64 or --devices 32,64,128")
+    return tuple(found)
+
+
+def _candidates(devices: Sequence[str], workloads: Sequence[str], rest: Sequence[str]) -> tuple[Candidate, ...]:
+    """A candidate for each accelerator and workload."""
+    searched = [] if any(text.lstrip("+~").startswith("search=") for text in rest) else [PROOF]
+    found = []
+    for device in devices:
+        for workload in workloads:
+            pool = ["prefill=same"] if workload.startswith("disaggregated") else []
+            overrides = admit([*searched, f"accelerator={device}", f"workload={workload}", *pool, *rest])
+            varied = {"accelerator": device} if len(workloads) == 1 else {"accelerator": device, "workload": workload}
+            label = device if len(workloads) == 1 else f"{device}, {'pools apart' if pool else 'one pool'}"
+            found.append(Candidate(label, varied, tuple(overrides)))
+    return tuple(found)

@@ -1,0 +1,73 @@
+"""`framework=auto`: the framework that people run on an accelerator for a job.
+
+Serving engines were measured on Hopper and Blackwell; elsewhere the same constants stand in, with the intervals of jobs
+whose framework is not named (`uncertainty.draws`). Training frameworks are taken where their steps were measured.
+
+A study that starts from catalogue products takes it unless it names a framework; an experiment keeps what it says.
+`framework=none` prices kernels alone, a bound that nobody reaches.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..core.yaml_io import is_mapping
+from .groups import files, read_yaml
+
+AUTO, NONE = "auto", "none"
+TRAINING = {"ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo_26_06"}
+"""Generation -> framework whose training steps were measured there."""
+CLOSED, OPEN = "vllm", "vllm_async"
+SERVING = {
+    "ContinuousServing": CLOSED, "ServingAtRate": OPEN, "GoodputServing": OPEN, "DisaggregatedServing": CLOSED,
+    "DisaggregatedAtRate": OPEN, "DisaggregatedGoodput": OPEN,
+}  # fmt: skip
+"""Class of a workload -> engine: vLLM runs on every accelerator here; closed and open loops were fitted apart."""
+DEFAULTS = {"accelerator": "h100_sxm", "workload": "training"}
+"""Of `conf/config.yaml`."""
+
+
+def usual_framework(overrides: Iterable[str]) -> str:
+    """The option of `framework` for the accelerator and the workload that these overrides choose.
+
+    `none` where nothing was measured, or where several are chosen that have none in common.
+    """
+    found = usual_frameworks(overrides)
+    return found[0] if len(found) == 1 else NONE
+
+
+def usual_frameworks(overrides: Iterable[str]) -> list[str]:
+    """The framework of every combination of accelerator and workload that these overrides list, each once."""
+    chosen = dict(DEFAULTS)
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        if key in DEFAULTS:
+            chosen[key] = value
+    return sorted({
+        _of(accelerator.strip(), workload.strip())
+        for accelerator in chosen["accelerator"].split(",")
+        for workload in chosen["workload"].split(",")
+    })  # fmt: skip
+
+
+def _of(accelerator: str, workload: str) -> str:
+    kind = str(_told("workload", workload).get("_target_", "")).rpartition(".")[2]
+    if kind == "Training":
+        return TRAINING.get(str(_told("accelerator", accelerator).get("generation", "")), NONE)
+    return SERVING.get(kind, NONE)
+
+
+def _told(group: str, option: str) -> dict[str, Any]:
+    """What the file of an option says, or those that it is made from."""
+    paths: dict[str, Path] = {path.stem: path for path in files(group)}
+    if option not in paths:
+        return {}
+    node: Any = read_yaml(paths[option])
+    entries: Any = node.get("defaults") or []
+    inherited = [str(entry) for entry in entries if isinstance(entry, str) and entry != "_self_"]
+    found: dict[str, Any] = {}
+    for name in inherited:
+        found |= _told(group, name) if name != option else {}
+    for key in ("cluster", "accelerator") if group == "accelerator" else ():
+        node = node.get(key, node) if is_mapping(node) else {}
+    return found | (node if is_mapping(node) else {})

@@ -1,0 +1,47 @@
+"""What engineers call the numbers and choices of a design, beside the paths of the configuration.
+
+    tp=8 gpu=h200 isl=1000      ->  plan.tp=8 accelerator=h200 workload.input_tokens=1000
+    tp=[4,8] devices=[8,16]     ->  space.plan.tp=[4,8] space.plan.device_count=[8,16]
+
+Columns of measured runs are read by the same table.
+"""
+
+from collections.abc import Iterable
+
+__all__ = ["CHOICES", "NUMBERS", "full_name", "full_names"]
+
+CHOICES = {"gpu": "accelerator", "device": "accelerator", "backend": "framework", "engine": "framework"}
+"""Name -> group of options."""
+NUMBERS = {
+    "tp": "plan.tp", "tensor_parallel": "plan.tp", "pp": "plan.pp", "pipeline_parallel": "plan.pp", "cp": "plan.cp",
+    "ep": "plan.ep", "zero": "plan.zero", "attention_dp": "plan.attention_dp", "virtual_stages": "plan.virtual_stages",
+    "micro_batch": "plan.micro_batch", "micro_batch_size": "plan.micro_batch", "mbs": "plan.micro_batch",
+    "concurrency": "plan.micro_batch", "max_concurrency": "plan.micro_batch", "max_num_seqs": "plan.micro_batch",
+    "max_num_batched_tokens": "plan.token_budget", "token_budget": "plan.token_budget",
+    "num_gpus": "cluster.device_count", "gpus": "cluster.device_count", "devices": "cluster.device_count",
+    "device_count": "cluster.device_count", "num_accelerators": "cluster.device_count",
+    "isl": "workload.input_tokens", "input_tokens": "workload.input_tokens", "input_len": "workload.input_tokens",
+    "osl": "workload.output_tokens", "output_tokens": "workload.output_tokens", "output_len": "workload.output_tokens",
+    "request_rate": "workload.arrivals_per_s", "request_rate_per_s": "workload.arrivals_per_s",
+    "global_batch": "workload.global_batch", "global_batch_size": "workload.global_batch",
+    "gbs": "workload.global_batch",
+    "sequence": "workload.sequence", "seq_len": "workload.sequence", "sequence_length": "workload.sequence",
+}  # fmt: skip
+"""Name -> path of a number."""
+COUNT = "cluster.device_count"
+
+
+def full_name(text: str) -> str:
+    """An override by its path or group; any other text as it is."""
+    name, equals, value = text.partition("=")
+    if not equals or name not in {**CHOICES, **NUMBERS}:
+        return text
+    path = CHOICES.get(name) or NUMBERS[name]
+    if value.startswith("[") and path.startswith(("plan.", COUNT)):  # several: what a search chooses from
+        path = f"space.plan.{path.rpartition('.')[2]}"
+    return f"{path}={value}"
+
+
+def full_names(overrides: Iterable[str]) -> list[str]:
+    """Overrides by their paths and groups."""
+    return [full_name(text) if isinstance(text, str) else text for text in overrides]

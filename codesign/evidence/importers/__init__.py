@@ -1,0 +1,92 @@
+"""Measured runs, and collectives, from what benchmarks and trainers write: `codesign import FILE...`.
+
+A module here is an importer: `NAME`, what it reads in a line; `reads(text)`, whether a file is such; `rows(text)`, its
+runs as columns of `measurements.run_columns`, or sizes of messages as columns of `measurements.kinds_collectives`. A
+plug-in's are modules `importers` of its package, found by the same names.
+"""
+
+import csv
+import importlib
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from ...config.plugins import plugins
+from ...core.errors import ConfigError
+from ...core.untrusted_io import read_text
+from . import aiperf, bench_json, bench_text, inferencex, megatron_log, nccl_tests, torchtitan_log
+from .collective_table import collective_rows, is_collective
+from .row import ImportedRow
+
+__all__ = ["IMPORTERS", "ImportedRow", "Importer", "as_csv", "collective_rows", "imported", "is_collective"]
+
+MOST_BYTES = 256 * 2**20
+
+
+class Importer(Protocol):
+    """What a module here offers."""
+
+    @property
+    def NAME(self) -> str:
+        """What it reads, in a line."""
+        ...
+
+    def reads(self, text: str) -> bool:
+        """Whether a file is of this kind."""
+        ...
+
+    def rows(self, text: str) -> list[ImportedRow]:
+        """The runs that it holds."""
+        ...
+
+
+IMPORTERS: tuple[Importer, ...] = (
+    bench_json, aiperf, bench_text, inferencex, nccl_tests, megatron_log, torchtitan_log,
+)  # fmt: skip
+
+
+def importers() -> Iterator[Importer]:
+    """Ours, then those of plug-ins."""
+    yield from IMPORTERS
+    for plugin in plugins():
+        try:
+            module = importlib.import_module(f"{plugin.package}.importers")
+        except ModuleNotFoundError:
+            continue
+        yield from module.IMPORTERS
+
+
+def imported(path: Path) -> list[ImportedRow]:
+    """The runs of a file.
+
+    Raises:
+        ConfigError: no importer reads it, or it holds no run; with its name.
+    """
+    text = read_text(path, f"{path}", MOST_BYTES)
+    for one in importers():
+        if one.reads(text):
+            try:
+                found = one.rows(text)
+            except ConfigError as error:
+                raise ConfigError(f"{path}: {error}") from error
+            if not found:
+                raise ConfigError(f"{path}: {one.NAME}, but no run in it has ended")
+            return found
+    known = "; ".join(one.NAME for one in importers())
+    raise ConfigError(f"{path}: nothing that is read here; known: {known}")
+
+
+def as_csv(rows: list[ImportedRow], added: Mapping[str, str]) -> str:
+    """A table of runs, with these columns in every row.
+
+    Raises:
+        ConfigError: a value that a cell cannot hold.
+    """
+    whole = [dict(added) | {k: v for k, v in row.items() if k not in added} for row in rows]
+    header = list(dict.fromkeys(name for row in whole for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, header, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(whole)
+    return out.getvalue()

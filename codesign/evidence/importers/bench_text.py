@@ -1,0 +1,56 @@
+"""What `vllm bench serve` and SGLang's `bench_serving` print: blocks called Serving Benchmark Result."""
+
+import re
+
+from .row import ImportedRow, number_of, put
+
+NAME = "printed `Serving Benchmark Result` blocks of vLLM or SGLang"
+BEGIN, END = re.compile(r"=+ Serving Benchmark Result =+"), re.compile(r"={40,}\s*$")
+LINE = re.compile(r"^\W*([A-Za-z0-9][^:]*):\s+([-+.\w]+)\s*$")
+TIMES = re.compile(r"(mean|median|p90|p99) (ttft|tpot|itl|e2el|e2e latency) \(ms\)")
+CELLS = {
+    "maximum request concurrency": "concurrency", "max request concurrency": "concurrency",
+    "traffic request rate": "request_rate", "request rate configured (rps)": "request_rate",
+    "output token throughput (tok/s)": "output_tokens_per_s",
+}  # fmt: skip
+
+
+def reads(text: str) -> bool:
+    """A block anywhere."""
+    return BEGIN.search(text) is not None
+
+
+def rows(text: str) -> list[ImportedRow]:
+    """One run a block that ends; one that breaks off is left out."""
+    found: list[ImportedRow] = []
+    told: dict[str, str] | None = None
+    for line in text.splitlines():
+        if BEGIN.search(line):
+            told = {}
+        elif told is not None and END.search(line.strip()):
+            found.append(_row(told))
+            told = None
+        elif told is not None and (match := LINE.match(line.strip())):
+            told[match[1].strip().lower()] = match[2]
+    return found
+
+
+def _row(told: dict[str, str]) -> ImportedRow:
+    row: ImportedRow = {}
+    requests = number_of(told.get("successful requests"))
+    for column, name in (("input_tokens", "total input tokens"), ("output_tokens", "total generated tokens")):
+        total = number_of(told.get(name))
+        if total and requests:
+            put(row, column, total / requests)
+    put(row, "num_prompts", requests)
+    for name, column in CELLS.items():
+        put(row, column, told.get(name))
+    if "request_rate" in row:
+        row.pop("concurrency", None)
+    for name, value in told.items():
+        if match := TIMES.fullmatch(name):
+            put(row, f"{match[1]}_{match[2].replace('e2e latency', 'e2el')}_ms", value)
+    for share in ("mean", "median", "p90", "p99"):
+        if f"{share}_tpot_ms" in row:
+            row.pop(f"{share}_itl_ms", None)
+    return row

@@ -1,0 +1,20 @@
+"""A server under load, measured: `codesign observe URL`.
+
+From low to high: one streamed answer of an OpenAI-compatible server (`endpoint`), prompts of a stated number of tokens
+(`prompt_sizes`), requests in a closed loop or as they arrive (`driving`), what they come to (`observed`).
+"""
+
+from .driving import Driven as Driven
+from .driving import drive as drive
+from .endpoint import Endpoint as Endpoint
+from .endpoint import StreamedAnswer as StreamedAnswer
+from .endpoint import client_of as client_of
+from .endpoint import served_model as served_model
+from .observed import Observed as Observed
+from .prompt_sizes import PromptSizes as PromptSizes
+from .prompt_sizes import measured_sizes as measured_sizes
+
+__all__ = [
+    "Driven", "Endpoint", "Observed", "PromptSizes", "StreamedAnswer", "client_of", "drive", "measured_sizes",
+    "served_model",
+]  # fmt: skip

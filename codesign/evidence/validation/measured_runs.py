@@ -1,0 +1,289 @@
+"""Measured runs of tables of any source (`run_columns`): each row is a command, and its metrics are the command's.
+
+Nothing is modelled here: a row chooses options and numbers, `codesign evaluate` predicts the metrics that it holds. A
+row that names no workload has the one that its columns mean: a request rate `at_rate`, a global batch `training`, else
+`continuous`. A row that states how many requests were sent is a run from its first to its last, as `codesign simulate
+--num-prompts` simulates. What no row says is as the command line takes it, the framework that people run among it.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...config import scenario_from_config
+from ...config.groups import available
+from ...core.errors import CodesignError, ConfigError, DataError
+from ...model.metrics.simulated import finite_run
+from ..measurements import reader
+from ..measurements.folder import files
+from ..measurements.run_columns import CHOICES, SPECULATION, is_runs, metric_of, number_path
+from .hardware import accelerator_option
+from .runs import RUNS, PricedRun, command, predicted
+from .scores import Errors, Row, rows
+from .served_models import option_of
+
+__all__ = ["MeasuredRun", "commands", "run_of", "run_tables", "scored"]
+
+SUITE = "measured runs"
+FORMATS = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4", "bf16": "bf16", "fp16": "bf16"}
+FINITE = ("continuous", "at_rate")  # workloads whose requests can be counted
+RATE, PLACES = "workload.arrivals_per_s", "plan.micro_batch"
+USUAL_PLACES = 256  # sequences that an engine takes at a time where nobody says, as vLLM does
+OF_A_DEVICE = "tokens_per_s_per_device"
+PARTS = ("compute", "weights", "kv_cache")
+SHARE = re.compile(r"(\w+)_s\.(p\d+)")  # a percentile as a simulation names it
+LAYOUT = ("plan.tp", "plan.pp", "plan.cp")
+"""Whose product is the number of devices where no column states it."""
+
+
+class MeasuredRun(NamedTuple):
+    """A row: where it stands, its design, and what was measured, by metric in SI units.
+
+    `requests` are those of a run with a beginning and an end, which come at a `rate` or, where that is 0, from clients.
+    """
+
+    place: str
+    run: PricedRun
+    measured: dict[str, float]
+    group: str
+    requests: int = 0
+    rate: float = 0.0
+
+
+def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> list[MeasuredRun]:
+    """Rows of all tables below a folder that hold measured runs and are of no other kind.
+
+    Args:
+        known: tables of other kinds.
+        messages: rows and columns that are set aside are told here.
+    """
+    found: list[MeasuredRun] = []
+    for path in files(directory):
+        shown = path.relative_to(directory).as_posix()
+        if path in known or not _holds_runs(path, shown):
+            continue
+        table = reader.cells(path, shown)
+        aside = [name for name in table.header if not _used(name)]
+        if aside:
+            messages.append(f"{shown}: column(s) {', '.join(aside)} carried along")
+        for cells, line in zip(table.rows, table.lines, strict=True):
+            place = f"{shown}, line {line}"
+            try:
+                found.append(run_of(dict(zip(table.header, cells, strict=True)), place))
+            except ConfigError as error:
+                messages.append(f"{place}: set aside, {error}")
+    return found
+
+
+def _holds_runs(path: Path, shown: str) -> bool:
+    try:
+        return is_runs(reader.cells(path, shown, only_header=True).header)
+    except DataError:
+        return False
+
+
+def _used(column: str) -> bool:
+    known = column.lower() in CHOICES or column.lower() == SPECULATION
+    return known or number_path(column) is not None or metric_of(column) is not None
+
+
+def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
+    """A row as a design and its metrics.
+
+    Raises:
+        ConfigError: a device, model, format or number that is none; two columns that disagree; no metric.
+    """
+    chosen: dict[str, str] = {}
+    numbers: dict[str, float] = {}
+    measured: dict[str, float] = {}
+    for column, cell in row.items():
+        text, metric, path = cell.strip(), metric_of(column), number_path(column)
+        if not text:
+            continue
+        if column.lower() in CHOICES:
+            _set(chosen, CHOICES[column.lower()], text, column)
+        elif metric is not None:
+            _set(measured, metric.name, metric.unit * _number(text, column), column)
+        elif path is not None:
+            _set(numbers, path, _number(text, column), column)
+    if not measured:
+        raise ConfigError("no metric is stated")
+    guesses = row.get(SPECULATION, "").strip().lower()
+    if guesses not in ("", "none") and "workload.accepted_tokens" not in numbers:
+        raise ConfigError(f"it speculates ({guesses}), but how many tokens are accepted is not stated")
+    requests, rate = round(numbers.pop("requests", 0.0)), 0.0
+    if requests and chosen.get("workload", "continuous").startswith(FINITE) and "workload.global_batch" not in numbers:
+        rate = numbers.pop(RATE, 0.0)
+        if rate:  # who waits for a place is seen as it comes
+            numbers.setdefault(PLACES, float(min(requests, USUAL_PLACES)))
+            chosen["workload"] = chosen.get("workload", "continuous").replace("at_rate", "continuous")
+    else:
+        requests = 0
+    run = _run(chosen, numbers)
+    devices = run.numbers.get("cluster.device_count")
+    if "workload=training" in run.chosen and devices and OF_A_DEVICE in measured:
+        measured["tokens_per_s"] = devices * measured.pop(OF_A_DEVICE)
+    group = f"{chosen['accelerator']} {chosen.get('model', '')}"
+    return MeasuredRun(place, run, measured, group, requests, rate)
+
+
+def _set(into: dict[str, Any], key: str, value: Any, column: str) -> None:
+    if into.setdefault(key, value) != value:
+        raise ConfigError(f"{column} = {value} disagrees with {into[key]}, which another column says of {key}")
+
+
+def _number(text: str, column: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise ConfigError(f"{column} = {text!r} is no number") from error
+    if not math.isfinite(value) or value < 0:
+        raise ConfigError(f"{column} = {text} must be a finite number from 0 on")
+    return value
+
+
+def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
+    if "accelerator" not in chosen:
+        raise ConfigError("no accelerator is stated")
+    means = "at_rate" if "workload.arrivals_per_s" in numbers else "continuous"
+    workload = chosen.get("workload", "training" if "workload.global_batch" in numbers else means)
+    words = [f"accelerator={accelerator_option(chosen['accelerator'])}", f"workload={workload}"]
+    if "model" in chosen:
+        words.append(f"model={option_of(chosen['model'])}")
+    for group in ("framework", "kernel_correction", "scale_out", "fabric"):
+        if group in chosen:
+            words.append(f"{group}={_option(group, chosen[group])}")
+    if "precision" in chosen:
+        number_format = FORMATS.get(chosen["precision"].lower())
+        if number_format is None:
+            raise ConfigError(f"precision {chosen['precision']!r} is not modelled; allowed: {', '.join(FORMATS)}")
+        cache = "fp8" if number_format == "fp4" else number_format
+        formats = dict.fromkeys(PARTS, number_format) | {"kv_cache": cache}
+        if workload == "training":
+            formats = {"compute": number_format}
+        words += [f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"]
+    if "cluster.device_count" not in numbers and any(path in numbers for path in LAYOUT):
+        numbers = numbers | {"cluster.device_count": math.prod(numbers.get(path, 1.0) for path in LAYOUT)}
+    if workload.startswith(FINITE):
+        numbers = _over_tensor_ranks(numbers)
+    return PricedRun(tuple(words), numbers)
+
+
+def _over_tensor_ranks(numbers: dict[str, float]) -> dict[str, float]:
+    """Engines count the tensor ranks among those over which experts are spread; a plan counts data ranks alone.
+
+    Assumes: experts spread over ranks that share every sequence cost as if each rank held a part of every expert.
+    """
+    spread, data = numbers.get("plan.ep", 1.0), numbers.get("cluster.device_count", 1.0)
+    data /= math.prod(numbers.get(path, 1.0) for path in LAYOUT)
+    tp = numbers.get("plan.tp", 1.0)
+    return numbers | {"plan.ep": data} if spread > data >= 1 and spread == data * tp else numbers
+
+
+def _option(group: str, text: str) -> str:
+    plain = text.lower().replace("-", "").replace("tensorrtllm", "trtllm")
+    return plain if plain in available(group) else text.lower()
+
+
+class Compared(NamedTuple):
+    """A metric of a run, predicted and measured, in SI units."""
+
+    run: MeasuredRun
+    metric: str
+    predicted: float
+    measured: float
+
+
+def compared(found: Sequence[MeasuredRun], messages: list[str]) -> list[Compared]:
+    """Every metric that a run holds beside its prediction; what cannot be priced, or lacks the metric, is told."""
+    groups: dict[tuple[Any, ...], list[MeasuredRun]] = {}
+    for one in found:
+        alone = one.place if one.requests else ""
+        groups.setdefault((one.run.chosen, tuple(sorted(one.measured)), alone), []).append(one)
+    result: list[Compared] = []
+    for (_, metrics, alone), members in groups.items():
+        result += _simulated(members[0], messages) if alone else _priced(members, metrics, messages)
+    return result
+
+
+def scored(found: Sequence[Compared]) -> list[Row]:
+    """Errors by metric."""
+    errors: dict[str, dict[str, list[Compared]]] = {}
+    for one in found:
+        errors.setdefault(one.metric, {}).setdefault(one.run.group, []).append(one)
+    return [
+        row
+        for metric, groups in errors.items()
+        for row in rows(
+            SUITE, metric if "_per_" in metric else metric.removesuffix("_s"),
+            [Errors("every run", name, np.array([one.predicted for one in members]),
+                    np.array([one.measured for one in members])) for name, members in groups.items()],
+        )
+    ]  # fmt: skip
+
+
+def _simulated(one: MeasuredRun, messages: list[str]) -> list[Compared]:
+    """A run with a beginning and an end."""
+    try:
+        scenario = scenario_from_config(*one.run.overrides())
+        work: Any = scenario.workload
+        clients = float(scenario.plan.micro_batch)
+        told = finite_run(scenario, one.requests, clients=clients, rate=one.rate).summary()
+    except CodesignError as error:
+        messages.append(f"{one.place}: set aside, {error}")
+        return []
+    told |= {"requests_per_s": told["rate"], "tokens_per_s": told["rate"] * float(work.output_tokens)}
+    told["tokens_per_s_per_device"] = told["tokens_per_s"] / float(scenario.layout.devices)
+    told |= {SHARE.sub(r"\1_\2_s", name): value for name, value in told.items() if SHARE.fullmatch(name)}
+    absent = [metric for metric in one.measured if metric not in told]
+    if absent:
+        messages.append(f"{one.place}: {', '.join(absent)} not compared, a run with an end has no such metric")
+    return [Compared(one, name, told[name], value) for name, value in one.measured.items() if name in told]
+
+
+def _priced(members: Sequence[MeasuredRun], metrics: Sequence[str], messages: list[str]) -> Iterator[Compared]:
+    """Metrics of runs of one structure."""
+    legal: list[MeasuredRun] = []
+    for one in members:
+        try:
+            scenario_from_config(*one.run.overrides())
+            legal.append(one)
+        except ConfigError as error:
+            messages.append(f"{one.place}: set aside, {error}")
+    if not legal:
+        return
+    try:
+        ours = predicted([one.run for one in legal], [*metrics, RUNS], named=True)
+    except CodesignError as error:
+        messages.append(f"{legal[0].place}: set aside, {error}")
+        return
+    absent = [metric for metric in metrics if np.isnan(ours[metric]).all()]
+    if absent:
+        what = next(word for word in legal[0].run.chosen if word.startswith("workload="))
+        messages.append(f"{legal[0].place}: {', '.join(absent)} not compared, {what} has no such metric")
+    can = ours[RUNS] > 0
+    messages += [f"{one.place}: set aside, its design cannot run as priced: `{command(one.run)}` says why"
+                 for one, runs in zip(legal, can, strict=True) if not runs]  # fmt: skip
+    for one, runs, *values in zip(legal, can, *(ours[metric] for metric in metrics), strict=True):
+        for metric, value in zip(metrics, values, strict=True):
+            if runs and metric not in absent:
+                yield Compared(one, metric, float(value), one.measured[metric])
+
+
+def commands(found: Sequence[MeasuredRun]) -> Iterator[str]:
+    """The command of each run, behind it what was measured."""
+    for one in found:
+        told = ", ".join(f"{name} {value:.6g}" for name, value in one.measured.items())
+        yield f"{command_of(one)}  # {one.place}: {told}"
+
+
+def command_of(one: MeasuredRun) -> str:
+    """The command that prints what is predicted of a run."""
+    if not one.requests:
+        return command(one.run)
+    rate = f" --rate {one.rate:.17g}" if one.rate else ""
+    return " ".join(["codesign simulate", *one.run.overrides(), f"--num-prompts {one.requests}"]) + rate

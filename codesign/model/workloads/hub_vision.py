@@ -1,0 +1,98 @@
+"""Vision encoders of published configurations: the numbers under `vision_config`, by the names of their makers."""
+
+import math
+from typing import Any
+
+from ...core.errors import ConfigError
+from .beside_layers import VisionEncoder
+
+Values = dict[str, Any]
+INSIDE = ("vision_config", "vision_tower_config")
+KEYS = {
+    "hidden": ("hidden_size", "embed_dim", "vt_hidden_size", "width"),
+    "layers": ("num_hidden_layers", "depth", "vt_num_hidden_layers", "layers"),
+    "width": ("intermediate_size", "vt_intermediate_size"),
+    "heads": ("num_attention_heads", "num_heads", "vt_num_attention_heads", "heads"),
+    "head_dim": ("head_dim",),
+    "attention_width": ("qkv_hidden_size",),
+    "patch": ("patch_size", "spatial_patch_size"),
+    "channels": ("in_channels", "num_channels", "in_chans"),
+    "frames": ("temporal_patch_size",),
+    "image": ("image_size",),
+    "positions": ("num_position_embeddings", "position_embedding_size"),
+    "out": ("out_hidden_size", "text_hidden_size", "projection_dim"),
+}
+GATED = {"gemma4_vision", "qwen2_5_vl", "pixtral"}
+"""Kinds of encoder whose feed-forward networks have a gate; others say so by `hidden_act: silu`."""
+LARGEST = 10**7
+
+
+def _count(config: Values, name: str) -> int | None:
+    """A number of the encoder, by any of its names.
+
+    Raises:
+        ConfigError: no whole number of at least 1.
+    """
+    for key in KEYS[name]:
+        value = config.get(key)
+        if value is None:
+            continue
+        if isinstance(value, list) and value and len(set(map(str, value))) == 1:
+            value = value[0]
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+            raise ConfigError(f"vision_config.{key} = {value!r} is not a whole number in [1, {LARGEST}]")
+        return value
+    return None
+
+
+def _merge(config: Values) -> int:
+    """Patches that become one token, the square of a side."""
+    kernel = config.get("spatial_merge_size", config.get("merge_kernel_size", config.get("pooling_kernel_size")))
+    packed = config.get("img_token_compression_config")
+    if kernel is None and isinstance(packed, dict):
+        kernel = packed.get("spatial_merge_size")
+    sides = kernel if isinstance(kernel, list) else [kernel, kernel]
+    sides = [1 if side is None else side for side in sides]
+    if not all(type(side) is int and 1 <= side <= 64 for side in sides):
+        raise ConfigError(f"vision_config.spatial_merge_size = {kernel!r} is not a whole number in [1, 64]")
+    return math.prod(sides)
+
+
+def vision_of(config: Any, text_hidden: int) -> VisionEncoder | None:
+    """The encoder that a configuration describes; none where it does not state its hidden size and layers.
+
+    Its projection is what most have: two products round as many inputs as there are merged, again for each layer that
+    also feeds the language model (`deepstack_visual_indexes`).
+
+    Raises:
+        ConfigError: numbers that are none.
+    """
+    found = next((config[key] for key in INSIDE if isinstance(config.get(key), dict)), None)
+    if found is None:
+        return None
+    numbers = {name: _count(found, name) for name in KEYS}
+    hidden, layers = numbers["hidden"], numbers["layers"]
+    if hidden is None or layers is None:
+        return None
+    ratio = found.get("mlp_ratio")
+    fitting = isinstance(ratio, int | float) and not isinstance(ratio, bool) and 0 < ratio < 100
+    width = numbers["width"] or (round(ratio * hidden) if fitting else 4 * hidden)
+    per_head = (numbers["heads"] or 0) * (numbers["head_dim"] or 0)
+    merge, patch = _merge(found), numbers["patch"] or 14
+    gated = found.get("hidden_act") == "silu" or found.get("model_type") in GATED
+    merged, deep = merge * hidden, found.get("deepstack_visual_indexes")
+    ways = 1 + (len(deep) if isinstance(deep, list) else 0)
+    pooled = found.get("pooling_kernel_size") is not None  # pooled, not laid side by side
+    projection = hidden * text_hidden if pooled else ways * merged * (merged + text_hidden)
+    return VisionEncoder(
+        hidden=hidden,
+        layers=layers,
+        width=width,
+        attention_width=numbers["attention_width"] or per_head or hidden,
+        gated=float(gated),
+        patch_inputs=(numbers["channels"] or 3) * patch**2 * (numbers["frames"] or 1),
+        positions=numbers["positions"] or 0,
+        projection=float(projection),
+        merge=merge,
+        patches=(numbers["image"] // patch) ** 2 if numbers["image"] else 0,
+    )

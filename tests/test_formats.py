@@ -1,0 +1,200 @@
+"""Number formats of weights by class: bytes with scales, arithmetic, checkpoints that state them, what is refused."""
+
+import dataclasses
+import json
+import warnings
+
+import pytest
+from hub_kinds_by_hand import KINDS_BY_HAND
+
+from codesign.config import scenario_from_config
+from codesign.config.weight_formats import format_lines
+from codesign.core.errors import ConfigError
+from codesign.model.workloads import ComputeOp, Precision, Transformer, WeightFormats, from_config_json
+from codesign.model.workloads.hub_formats import formats_of
+from codesign.model.workloads.number_formats import CLASSES, WEIGHT_FORMATS, class_of, everywhere
+
+GROUP = {"targets": ["Linear"], "input_activations": None}
+EIGHT = {"num_bits": 8, "type": "float"}
+NVFP4 = {"num_bits": 4, "type": "float", "group_size": 16}
+KEPT = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
+
+
+def packed(weights: dict, activations: dict | None = None, **more) -> dict:
+    """A configuration of compressed-tensors with one group."""
+    group = GROUP | {"weights": weights, "input_activations": activations}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, **more}
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        ("fp8_block", 8 + 32 / 128**2),
+        ("mxfp8", 8 + 8 / 32),
+        ("nvfp4", 4 + 8 / 16),
+        ("mxfp4", 4 + 8 / 32),
+        ("int4", 4 + 20 / 128),
+        ("int4_group32", 4 + 16 / 32),
+        ("bf16", 16),
+    ],
+)
+def test_bytes_of_a_weight_hold_its_share_of_the_scales(name, bits):
+    assert 8 * WEIGHT_FORMATS[name].nbytes == bits
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"quant_method": "fp8"}, everywhere("fp8")),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, everywhere("fp8_block")),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, everywhere("int4")),
+        ({"quant_method": "gptq", "bits": 8}, everywhere("int8_w8a16")),
+        ({"quant_method": "mxfp4"}, WeightFormats(experts="mxfp4")),
+        (
+            packed({"num_bits": 4, "type": "int", "group_size": 32}, ignore=KEPT),
+            WeightFormats(experts="int4_group32", linear_attention="int4_group32"),
+        ),
+        (packed({"num_bits": 8, "type": "int"}, {"num_bits": 8}), dataclasses.replace(everywhere("int8"), head="int8")),
+        (
+            packed(EIGHT, {"num_bits": 8}, ignore=["lm_head"], kv_cache_scheme=EIGHT),
+            everywhere("fp8", "fp8"),
+        ),
+        (
+            {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head", "model.layers.*.self_attn*"]},
+            dataclasses.replace(everywhere("nvfp4"), attention="bf16"),
+        ),
+        (
+            {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]},
+            everywhere("fp8", "fp8"),
+        ),
+        (
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {
+                    "model.layers.3.self_attn.q_proj": {"quant_algo": "FP8"},
+                    "model.layers.0.mlp.up_proj": {"quant_algo": "W4A16_NVFP4"},
+                    "lm_head": {"quant_algo": "W4A16_NVFP4"},
+                },
+            },
+            WeightFormats(attention="fp8", dense="nvfp4_w4a16", head="nvfp4_w4a16"),
+        ),
+    ],
+)  # fmt: skip
+def test_checkpoint_says_the_format_of_each_class(said, expected):
+    assert formats_of(said, 4) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"quant_method": "fp6_magic"}, ["quant_method = 'fp6_magic'", "known: fp8"]),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP3"}, ["quant_algo = 'NVFP3'", "nvfp4"]),
+        (packed({"num_bits": 3, "type": "int"}), ["int of 3 bits"]),
+        (packed({"num_bits": "4"}), ["num_bits '4'"]),
+        ({"quant_method": "awq", "bits": 2}, ["awq of 2 bits"]),
+        ({"quant_method": "compressed-tensors"}, ["config_groups is missing"]),
+        (packed(NVFP4, ignore=["re:("]), ["'re:('"]),
+        ([], ["no object"]),
+    ],
+)
+def test_format_that_is_not_known_is_refused_by_name(said, words):
+    with pytest.raises(ConfigError) as refused:
+        formats_of(said if said else ["x"], 4)
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_file_beside_the_configuration_is_read(tmp_path):
+    """Infinity in the one, formats in the other; classes that the model lacks are left out."""
+    config = KINDS_BY_HAND["qwen3_0_6b"] | {"time_step_limit": [0.0, float("inf")]}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert from_config_json(tmp_path).formats is None
+    said = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(said), encoding="utf-8")
+    assert from_config_json(tmp_path).formats == WeightFormats(attention="fp8", dense="fp8", kv_cache="fp8")
+
+
+def test_name_that_promises_a_format_which_no_file_states_is_told(tmp_path):
+    folder = tmp_path / "Some-1B-NVFP4"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(KINDS_BY_HAND["qwen3_0_6b"]), encoding="utf-8")
+    with pytest.warns(UserWarning, match="its name says NVFP4"):
+        from_config_json(folder)
+
+
+def served(*overrides: str):
+    return scenario_from_config("workload=serving", *overrides)
+
+
+def products(scenario) -> dict[str, str]:
+    """Name of each matrix product -> format of its arithmetic."""
+    ops = scenario.workload.lower(scenario.layout)
+    return {op.name: op.number_format for op in ops if isinstance(op, ComputeOp) and op.kernel.endswith("gemm")}
+
+
+@pytest.mark.slow
+def test_gpt_oss_fits_one_h100_in_the_format_that_it_was_published_in():
+    scenario = served("model=gpt_oss_120b", "precision=checkpoint", "cluster.device_count=1", "plan.tp=1")
+    weights, _ = scenario.workload.footprint(scenario.layout)["weights"]
+    assert float(weights) == pytest.approx(65.2e9, rel=0.005)  # index of the weights: 65.2 GB
+    assert products(scenario)["moe_up"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("model", "gigabytes"), [("qwen3_235b_a22b", 134), ("deepseek_r1", 379)], ids=["qwen3", "deepseek"]
+)
+def test_operations_hold_the_bytes_that_the_model_stores(model, gigabytes):
+    """Experts, attention and the rest of the operations, with scales, and embedding and head in bf16."""
+    scenario = served(f"model={model}", "precision=nvfp4", "cluster.device_count=1", "plan.tp=1")
+    work = scenario.workload
+    weights, _ = work.footprint(scenario.layout)["weights"]
+    stored = float(work.model.stored_bytes(work.precision))
+    assert float(weights) == pytest.approx(stored, rel=1e-3)  # norms apart
+    assert stored == pytest.approx(gigabytes * 1e9, rel=0.01)
+
+
+@pytest.mark.slow
+def test_products_run_in_the_format_of_their_class_where_the_device_has_it():
+    new, old = (served(f"accelerator={name}", "model=mixtral_8x7b", "precision=nvfp4") for name in ("b200", "h100_sxm"))
+    assert products(new)["moe_up"] == products(new)["attention_qkv"] == "fp4"
+    assert products(new)["moe_router"] == products(new)["head"] == "bf16"
+    assert set(products(old).values()) == {"bf16"}
+    assert old.workload.precision.lacking == ("fp4",)
+    assert any("h100_sxm has no fp4" in line for line in format_lines(old))
+
+
+def test_formats_all_alike_price_as_the_precision_without_classes():
+    """Classes in bf16 change nothing; in fp8 they differ from weights in fp8 by embedding, head and router alone."""
+    plain, by_class = Precision(), Precision(by_class=WeightFormats())
+    model = scenario_from_config("model=llama31_8b", "workload=serving").workload.model
+    assert float(model.stored_bytes(by_class)) == float(model.stored_bytes(plain))
+    for name in ("attention_qkv", "mlp_up", "moe_up", "head", "moe_router"):
+        assert by_class.weight_bytes(name) == plain.weight_bytes(name)
+        assert by_class.product(name) == plain.product(name)
+    assert {class_of(name) for name in ("attention_out", "index_keys", "linear_in", "moe_down", "moe_shared_up")} < {
+        *CLASSES
+    }
+
+
+@pytest.mark.slow
+def test_checkpoint_formats_wait_to_be_asked_for(tmp_path):
+    """The catalogue is priced in bf16 as ever; a file that states formats in them; an own choice goes before both."""
+    assert served("model=gpt_oss_120b").workload.precision.by_class is None
+    said = {"quantization_config": {"quant_method": "fp8"}}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(KINDS_BY_HAND["qwen3_0_6b"] | said), encoding="utf-8")
+    path = f"model.path={file}"
+    assert served("model=hf", path).workload.precision.by_class.attention == "fp8"
+    assert served("model=hf", path, "precision=bf16").workload.precision.by_class is None
+    assert served("model=hf", path, "precision=int4").workload.precision.by_class.attention == "int4"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert scenario_from_config("model=hf", path).workload.precision.by_class is None  # what is trained
+
+
+def test_rows_of_formats_know_what_the_model_has():
+    model = Transformer.example()
+    counts = model.weights_by_class()
+    assert float(sum(counts.values())) == float(model.parameters())
+    assert set(counts) == {"embedding", "head", "attention", "dense"}
+    assert everywhere("int8").told(["dense", "head"]) == "int8: dense; bf16: head"

@@ -1,0 +1,171 @@
+"""`codesign evaluate --from`: launch commands, scripts and manifests of every spelling."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from launches import COMMANDS, MANIFESTS, REFUSED
+
+from codesign.commands.cli import main
+from codesign.commands.export_command import OPTIONS
+from codesign.commands.launch import read_launch, with_launch
+from codesign.commands.launch.switches import ENGINES, options_of, read_switches
+from codesign.config import available
+from codesign.config.hub_names import FORMATS, KINDS, hub_name, hub_names, of_the_family
+from codesign.core.errors import ConfigError
+
+DATA = Path(__file__).resolve().parent / "data"
+H100 = ["accelerator=h100_sxm"]
+
+
+def overrides_of(text: str) -> dict[str, str]:
+    return dict(one.split("=", 1) for one in read_launch(text).overrides)
+
+
+@pytest.mark.parametrize(("text", "expected"), [*COMMANDS, *MANIFESTS])
+def test_a_command_says_these_overrides(text, expected):
+    found = overrides_of(text)
+    wanted = dict(one.split("=", 1) for one in expected.split())
+    assert {key: found.get(key) for key in wanted} == wanted
+
+
+def test_a_file_is_read_as_its_text(tmp_path):
+    for (text, _), name in ((COMMANDS[4], "start.sh"), (MANIFESTS[0], "k8s.yaml"), (COMMANDS[-1], "train.toml")):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        assert read_launch(str(path)) == read_launch(text)
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED)
+def test_what_cannot_be_read_is_one_line(capsys, text, said):
+    assert main(["evaluate", "--from", text]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.splitlines()) == 1
+
+
+def test_every_switch_of_public_commands_is_known():
+    """126 switches of 453 public commands for vLLM (vllm-project/recipes at 8959cf6)."""
+    with (DATA / "vllm_switches.csv").open(encoding="utf-8") as file:
+        switches = [row["switch"] for row in csv.DictReader(file)]
+    for switch in switches:
+        assert read_switches("vllm", ["Qwen/Qwen3-32B", f"{switch}=1"]).given, switch
+    assert len(switches) == 126
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_option_has_an_effect(engine):
+    with (OPTIONS / f"{engine}.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["effect"] for row in rows} == {"priced", "none", "not modelled"}
+    assert {row["takes"] for row in rows} <= {"0", "1", "?", "+", ""}
+    for name, option in options_of(engine).items():
+        same = {one.effect for one in options_of(engine).values() if one.name == option.name}
+        assert len(same) == 1, name
+
+
+def test_what_is_not_modelled_is_one_line():
+    text = "VLLM_ATTENTION_BACKEND=X vllm serve Qwen/Qwen3-32B --enable-eplb --port 1 --moe-backend m --seed 3"
+    told = read_launch(text).left
+    assert [line for line in told if line.startswith("not modelled")] == [
+        "not modelled: --enable-eplb, --moe-backend m",
+        "not modelled: variables VLLM_ATTENTION_BACKEND=X",
+    ]
+
+
+@pytest.mark.slow
+def test_the_share_of_memory_is_that_of_the_accelerator():
+    """0.9 of 85.899 GB leaves 8.59 GB, beside the 3 GB that the accelerator's file keeps free."""
+    found, _ = with_launch("vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.9", H100)
+    reserved = dict(one.split("=", 1) for one in found)["cluster.accelerator.hbm.reserved_bytes"]
+    assert float(reserved) == pytest.approx(0.1 * 85.899e9 + 3e9, rel=1e-4)
+    alone, _ = with_launch("sglang serve --model-path Qwen/Qwen3-8B --mem-fraction-static 0.9", H100)
+    assert float(dict(one.split("=", 1) for one in alone)["cluster.accelerator.hbm.reserved_bytes"]) == pytest.approx(
+        8.5899e9, rel=1e-4
+    )
+
+
+def test_requests_are_no_longer_than_the_engine_takes():
+    text = "vllm serve Qwen/Qwen3-8B --max-model-len 1000"
+    found, _ = with_launch(text, H100)
+    assert {"workload.input_tokens=800", "workload.output_tokens=200"} <= set(found)
+    found, lines = with_launch(text, [*H100, "workload.input_tokens=4000"])
+    assert "workload.input_tokens=800" not in found
+    assert any("longer than the 1000" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_weights_in_the_host_are_a_share_of_the_device_s():
+    found, _ = with_launch("vllm serve meta-llama/Llama-3.1-70B -tp 1 --cpu-offload-gb 80", H100)
+    share = float(dict(one.split("=", 1) for one in found)["plan.offload_weights"])
+    assert share == pytest.approx(80 * 2**30 / (2 * 70.55e9), rel=0.01)
+
+
+@pytest.mark.slow
+def test_a_launch_says_what_room_its_cache_has(capsys):
+    """As engines print when they start: 0.9 of the memory less weights, what a step needs and 3 GB; 36 KiB a token."""
+    assert main(["evaluate", "--from", "vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.9", *H100]) == 0
+    line = next(one for one in capsys.readouterr().out.splitlines() if one.startswith("room for KV cache"))
+    room, tokens = float(line.split()[4]), float(line.split()[8].replace(",", ""))
+    assert room == pytest.approx((0.9 * 85.899 - 3 - 2 * 8.19) / 1.073741824, rel=0.02)
+    assert tokens == pytest.approx(room * 2**30 / (2 * 8 * 128 * 36 * 2), rel=0.02)
+
+
+def test_what_is_typed_beside_a_command_holds():
+    text = "vllm serve acme/Unheard-8B -tp 2 --max-num-seqs 8"
+    found, lines = with_launch(text, ["model=llama31_8b", "plan.tp=4", "workload=at_rate"])
+    assert {"plan.tp=4", "plan.micro_batch=8", "model=llama31_8b", "workload=at_rate"} <= set(found)
+    assert not {"plan.tp=2", "workload=continuous"} & set(found)
+    assert lines[0].startswith("read as: ")
+
+
+def test_a_model_lies_in_a_folder(tmp_path):
+    (tmp_path / "config.json").write_text(
+        '{"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "fp8"}}',
+        encoding="utf-8",
+    )
+    for name in (tmp_path, tmp_path / "config.json"):
+        found = overrides_of(f"vllm serve {name}")
+        assert (found["model"], found["model.path"]) == ("hf_config", str(tmp_path / "config.json"))
+        assert found["precision"] == "checkpoint"
+
+
+def test_rows_of_hub_names_are_sound():
+    for row in hub_names().values():
+        assert row.kind in ("", *KINDS)
+        assert row.source
+        assert row.kind or (row.model in available("model") and row.format in FORMATS), row
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "stored"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama31_70b", "bf16"),
+        ("qwen/qwen3-235b-a22b-instruct-2507-fp8", "qwen3_235b_a22b", "fp8_block"),
+        ("DeepSeek-V3.2-Exp", "deepseek_v32", "fp8_block"),
+        ("nvidia/Llama-3.3-70B-Instruct-$DTYPE", "llama31_70b", "bf16"),
+        ("moonshotai/Kimi-K2-Thinking", "kimi_k25", "int4"),
+        ("acme/Qwen3-32B-AWQ", "qwen3_32b", "int4"),
+        ("zai-org/GLM-4.6-FP8", "glm_45", "fp8"),
+    ],
+)
+def test_a_name_is_a_model_and_a_format(name, model, stored):
+    found = hub_name(name)
+    assert (found.model, found.format) == (model, stored)
+
+
+def test_only_the_family_is_suggested():
+    assert all(name.rpartition("/")[2].startswith("Qwen") for name in of_the_family("Qwen/Qwen9-32B"))
+    assert of_the_family("acme/Unheard-32B") == []
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        hub_name("meta-llama/Llama-9-Behemoth")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [0, 23, 40, 59, 66, 67, -1])
+def test_what_is_read_is_priced(at, capsys):
+    """Commands of one engine, of two pools, of trainers: every override is one that a configuration takes."""
+    text, _ = [*COMMANDS, *MANIFESTS][at]
+    code = main(["evaluate", "--json", "--from", text, "accelerator=b200"])
+    told = capsys.readouterr()
+    assert code == 0 or "does not fit" in told.err, told.err

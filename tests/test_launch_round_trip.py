@@ -1,0 +1,96 @@
+"""A plan that is exported and read back is the same plan: 200 random ones an engine, and every manifest."""
+
+import random
+from pathlib import Path
+
+import pytest
+from test_export import DENSE, FP8, SERVING, SPARSE, TRAINING, run_of
+
+from codesign.commands.export import exported
+from codesign.commands.launch import read_launch
+from codesign.core.errors import ConfigError
+
+PLANS = 200
+READ = ("tp", "pp", "ep", "cp", "attention_dp", "micro_batch", "token_budget")
+SCRIPTS = ("vllm", "sglang", "trtllm", "megatron", "torchtitan")
+MANIFESTS = ("k8s", "lws", "dynamo", "llm-d")
+MAIN = {name: f"{name}.sh" for name in SCRIPTS} | {name: f"{name}.yaml" for name in MANIFESTS}
+TRAINED = ("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "sequence_parallel", "recompute")
+RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
+
+
+def serving_plan(rng: random.Random, engine: str, *, sparse: bool) -> dict[str, float]:
+    """A plan that an engine can say exactly: sequences that groups divide, attention over all ranks or none."""
+    tp = rng.choice((1, 2, 4, 8))
+    ep = rng.choice((1, 2, 8, 16)) if sparse else 1
+    groups = rng.choice([one for one in (1, 2, 4, 8) if tp % one == 0]) if sparse else 1
+    if engine == "trtllm":
+        groups = tp if ep > 1 else rng.choice((1, tp)) if sparse else 1
+    if engine != "sglang" and ep > 1:
+        groups = tp  # one scheduler a rank
+    if engine != "sglang" and ep > 1 and tp > 1:
+        groups, tp = 1, 1
+    if engine == "sglang" and ep > 1:
+        groups = 1
+    sequences = groups * rng.choice((1, 3, 16, 64, 100))
+    plan: dict[str, float] = {"tp": tp, "ep": ep, "attention_dp": groups, "micro_batch": sequences}
+    plan |= {"pp": rng.choice((1, 1, 2, 4)), "token_budget": rng.choice((128, 777, 2048, 8192)) + sequences}
+    if rng.random() < 0.3:
+        plan |= {"prefill_devices": 64, "prefill_tp": rng.choice((1, 2, 4)), "prefill_pp": rng.choice((1, 2))}
+        plan |= {"prefill_token_budget": rng.choice((1024, 4096))}
+    return plan
+
+
+def training_plan(rng: random.Random, target: str) -> dict[str, float]:
+    tp, pp = rng.choice((1, 2, 4)), rng.choice((1, 2))
+    plan: dict[str, float] = {"tp": tp, "pp": pp, "cp": rng.choice((1, 2)), "micro_batch": rng.choice((1, 2, 4))}
+    plan |= {"virtual_stages": rng.choice((1, 3)) if pp > 1 else 1, "recompute": rng.choice((0, 1, 2))}
+    plan |= {"zero": rng.choice((0, 1, 2, 3) if target == "megatron" else (0, 2, 3)), "ep": 1}
+    return plan | {"sequence_parallel": rng.choice((0, 1)) if tp > 1 else 0}
+
+
+def _engine(plan: dict[str, float]) -> int:
+    """Devices of one engine."""
+    return int(plan["tp"] * plan["pp"] * plan["ep"])
+
+
+def read_back(files: dict[str, str], target: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Written files lie beside the commands that name them."""
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    return dict(one.split("=", 1) for one in read_launch(str(folder / MAIN[target])).overrides)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "k8s", "lws", "dynamo", "llm-d"])
+def test_served_plans_come_back(tmp_path, monkeypatch, engine):
+    rng, refused = random.Random(48), 0
+    for number in range(PLANS):
+        sparse = rng.random() < 0.5
+        plan = serving_plan(rng, engine, sparse=sparse)
+        run = run_of(tmp_path / f"run{number}", SERVING | {"precision": FP8}, SPARSE if sparse else DENSE, plan)
+        try:
+            files = exported(run, engine)
+        except ConfigError:  # a plan that the engine cannot run
+            refused += 1
+            continue
+        found = read_back(files, engine, tmp_path, monkeypatch)
+        usual = {"ep": 1, "cp": 1, "attention_dp": 1}
+        assert {key: float(found.get(f"plan.{key}", usual.get(key, 0))) for key in plan} == plan, (plan, found)
+        assert found["model"] == (SPARSE if sparse else DENSE)["name"]
+        assert float(found["cluster.device_count"]) == max(64 // _engine(plan), 1) * _engine(plan)
+    assert refused < PLANS / 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["megatron", "torchtitan"])
+def test_trained_plans_come_back(tmp_path, monkeypatch, target):
+    rng = random.Random(48)
+    for number in range(PLANS):
+        plan = training_plan(rng, target)
+        files = exported(run_of(tmp_path / f"run{number}", TRAINING, DENSE, plan), target)
+        found = read_back(files, target, tmp_path, monkeypatch)
+        told = {key: RECOMPUTE.get(found[f"plan.{key}"], found[f"plan.{key}"]) for key in TRAINED}
+        assert {key: float(told[key]) for key in TRAINED} == {key: plan[key] for key in TRAINED}, (plan, found)
+        assert (found["cluster.device_count"], found["workload.global_batch"]) == ("64", "1024")

@@ -1,0 +1,171 @@
+"""Plain questions: values as people write them, counts from a demand, studies that they stand for, wrong words."""
+
+import shlex
+
+import pytest
+
+from codesign import study_from_config
+from codesign.commands.cli import main
+from codesign.commands.device_counts import between, device_counts, least_devices, more_devices
+from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
+
+SERVE = ("serve", "llama31_8b", "--on", "h200")
+
+
+@pytest.mark.parametrize(("text", "per_s"), [
+    ("30/s", 30.0), ("30rps", 30.0), ("30 requests/s", 30.0), ("1800/min", 30.0), ("2M/day", 2e6 / 86400),
+])  # fmt: skip
+def test_rates_as_people_write_them(text, per_s):
+    assert rate(text) == pytest.approx(per_s, rel=1e-12)
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("512", 512.0), ("2k", 2e3), ("15T", 15e12), ("4,194,304", 4194304.0), ("1.5M tokens", 1.5e6), ("7B", 7e9),
+])  # fmt: skip
+def test_counts_as_people_write_them(text, value):
+    assert count_of(text, "--tokens") == value
+
+
+def test_names_of_accelerators_and_models_are_those_of_hubs_and_tables():
+    assert accelerators("H200, NVIDIA-B200,h200") == ["h200", "b200"]
+    assert model_overrides("meta-llama/Llama-3.1-8B-Instruct") == ["model=llama31_8b"]
+    assert model_overrides("some/config.json") == ["model=hf_config", "model.path=some/config.json"]
+    assert number("$5M", "$", "--budget", "$5M") == number("5M", "$", "--budget", "$5M") == 5e6
+
+
+def test_counts_are_parts_of_a_box_and_whole_boxes_from_the_bound_on():
+    assert device_counts(0.3) == [1, 2, 4, 8]
+    assert device_counts(3.0) == [4, 8, 16, 24, 32]
+    many = device_counts(500.0)
+    assert len(many) <= 12
+    assert many[0] >= 500
+    assert many[-1] == 5000
+    assert all(count % 8 == 0 for count in many)
+    assert more_devices(many)[0] >= many[-1]
+    assert between(many, many[3])[-1] == many[3]
+    assert min(between(many, many[3])) > many[2]
+
+
+def test_fewer_devices_than_the_bound_cannot_reach_the_demand():
+    scenario = study_from_config("model=llama31_8b", "accelerator=h200", "workload=continuous").scenario
+    active = float(scenario.workload.model.active_parameters())
+    peak = float(scenario.cluster.accelerator.peak_flops_per_s["bf16"])
+    assert least_devices(scenario, 2 * active * 1e6) == pytest.approx(2 * active * 1e6 / peak)
+    assert 0.05 < least_devices(scenario, 0.0) < 1.0  # its weights: 16 GB of 141
+
+
+@pytest.mark.parametrize(("words", "expected"), [
+    ((*SERVE, "--rate", "30"), "write 30/s"),
+    ((*SERVE, "--rate", "fast"), "write 30/s"),
+    ((*SERVE, "--rate", "-3/s"), "--rate"),
+    ((*SERVE, "--rate", "5/s", "--clients", "4"), "exclude each other"),
+    ((*SERVE, "--ttft-p99", "2s"), "add --rate 30/s"),
+    ((*SERVE, "--rate", "5/s", "--tpot", "50"), "of what? write 2s or 50ms"),
+    ((*SERVE, "--rate", "5/s", "--tpot", "50GB"), "measured in something else"),
+    ((*SERVE, "--rate", "5/s", "--ttft-p99", "soon"), "write 2s or 50ms"),
+    ((*SERVE, "--budget", "five"), "write $5M"),
+    ((*SERVE, "--power", "3"), "of what? write 2MW"),
+    ((*SERVE, "--devices", "many"), "--devices"),
+    ((*SERVE, "--devices", ","), "--devices"),
+    ((*SERVE, "--input", "-1"), "--input"),
+    ((*SERVE, "--output", "0"), "--output"),
+    ((*SERVE, "--pools", "both"), "add --rate"),
+    ((*SERVE, "--pools", "none"), "invalid choice"),
+    ((*SERVE, "--format", "int3"), "invalid choice"),
+    ((*SERVE, "--trace", "no.csv"), "no.csv"),
+    ((*SERVE, "--engine", "vlm"), "did you mean 'vllm'"),
+    ((*SERVE, "--confidence", "1.5"), "write 0.9 or 90%"),
+    ((*SERVE, "--confidence", "sure"), "write 0.9 or 90%"),
+    ((*SERVE, "--confidence", "0.9", "search=grid"), "leave out 'search=grid'"),
+    ((*SERVE, "plan.tq=3"), "plan.tq"),
+    ((*SERVE, "50ms"), "is no override"),
+    (("serve", "llama31_8c", "--on", "h200"), "did you mean 'llama31_8b'"),
+    (("serve", "llama31_8b", "--on", "h2000"), "--on h2000"),
+    (("serve", "llama31_8b", "--on", ","), "name at least one accelerator"),
+    (("serve", "llama31_8b"), "--on"),
+    (("serve", "llama31_8b", "--on", "a100_80gb", "--format", "fp8"), "fp8"),
+    (("train", "llama31_8b", "--tokens", "15T", "--days", "90", "--on", "h200"), "of what? write 90d"),
+    (("train", "llama31_8b", "--tokens", "lots", "--days", "90d", "--on", "h200"), "write 512, 2k, 4M or 15T"),
+    (("train", "llama31_8b", "--tokens", "15T", "--on", "h200"), "--days"),
+    (("train", "llama31_8b", "--tokens", "1e30", "--days", "1d", "--on", "h200"), "more than"),
+])  # fmt: skip
+def test_wrong_words_are_one_line_that_says_what_to_type(words, expected, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(list(words))
+    except SystemExit as left:
+        code = left.code
+    told = capsys.readouterr().err
+    assert code == 2
+    assert len(told.strip().splitlines()) == 1
+    assert expected in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_question_is_the_study_that_its_commands_compose(capsys):
+    words = [*SERVE, "--rate", "5/s", "--tpot-p99", "50ms", "--budget", "$5M", "--input", "1k", "--devices", "8,16"]
+    assert main([*words, "--show-config"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    study = study_from_config(*shlex.split(line)[2:])
+    assert study.objective.limits == {"tpot_p99_s": 0.05, "capex_usd": 5e6}
+    assert float(study.scenario.workload.arrivals_per_s) == 5.0
+    assert float(study.scenario.workload.input_tokens) == 1000.0
+    assert list(study.space.plan["device_count"]) == [8, 16]
+
+
+def test_a_training_question_is_a_limit_on_the_step(capsys):
+    words = ["train", "llama31_8b", "--tokens", "1T", "--days", "30d", "--on", "h200"]
+    assert main([*words, "--show-config"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    study = study_from_config(*shlex.split(line)[2:])
+    work = study.scenario.workload
+    steps = 1e12 / (float(work.global_batch) * float(work.sequence))
+    assert study.objective.limits["time_s"] * steps == pytest.approx(30 * 86400)
+
+
+@pytest.mark.slow
+def test_an_answer_says_what_to_buy_and_is_verified(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    narrow = ("space.plan.tp=[1,2]", "space.plan.micro_batch=[32,128]", "space.plan.token_budget=[512,2048]")
+    words = [*SERVE, "--rate", "40/s", "--ttft-p99", "1s", "--tpot-p99", "40ms", *narrow]
+    words[words.index("h200")] = "h200,h100_sxm"
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("asked    least cost of llama31_8b on h200, h100_sxm: 40 requests/s, TTFT p99 at most 1s")
+    answer = next(line for line in told.splitlines() if line.startswith("answer"))
+    assert "a month" in answer
+    assert "keeps all limits in" in told
+    folder = next(tmp_path.glob("runs/*"))
+    assert main(["verify", str(folder), "--attack", "64"]) == 0
+    assert "verified: 2 of 2 jobs" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_count_is_the_least_that_does(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    from codesign.report.run_folder import read_run
+
+    narrow = ("space.plan.tp=[2]", "space.plan.micro_batch=[64]", "space.plan.token_budget=[2048]")
+    words = [*SERVE, "--rate", "120/s", "--tpot-p99", "40ms", *narrow]
+    assert main(words) == 0
+    capsys.readouterr()
+    best = int(read_run(next(tmp_path.glob("runs/*/0"))).best["var.device_count"])
+    assert best > 8
+    smaller = best - 8 if best > 8 else best // 2
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--devices", str(smaller)]) == 2
+
+
+@pytest.mark.slow
+def test_a_confidence_is_kept_in_that_share_of_draws(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    narrow = ("space.plan.tp=[2]", "space.plan.micro_batch=[32,64,128]", "space.plan.token_budget=[2048]")
+    words = [*SERVE, "--rate", "120/s", "--tpot-p99", "20ms", *narrow]
+    shares = []
+    for more in ([], ["--confidence", "0.9"]):
+        assert main([*words, *more]) == 0
+        line = next(line for line in capsys.readouterr().out.splitlines() if "keeps all limits in" in line)
+        shares.append(int(line.split("%")[0].split()[-1]))
+    assert shares[0] < 90 <= shares[1]
+    folder = max(tmp_path.glob("runs/*"), key=lambda path: path.stat().st_mtime)
+    assert main(["verify", str(folder / "0"), "--attack", "64"]) == 0

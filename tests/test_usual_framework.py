@@ -1,0 +1,103 @@
+"""The framework that people run: taken where a study starts from catalogue products, never over what is named."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiers import mostly_slow
+
+from codesign.commands.cli import main
+from codesign.config import compose, scenario_from_config
+from codesign.config.composition import admit, chosen_options
+from codesign.config.groups import available
+from codesign.config.own import own_files
+from codesign.config.usual_framework import CLOSED, NONE, OPEN, TRAINING, usual_framework
+from codesign.search.results import numbers_of
+from codesign.uncertainty.draws import source_names
+from codesign.uncertainty.metrics import metrics_under_draws
+
+
+@pytest.mark.parametrize(("overrides", "framework"), [
+    (["model=llama31_8b"], "nemo_h100"),
+    (["accelerator=b200"], "nemo_26_06"),
+    (["accelerator=a100_80gb", "workload=training_fp8"], "megatron"),
+    (["workload=continuous", "accelerator=tpu7x"], "vllm"),
+    (["workload=at_rate_fp8"], "vllm_async"),
+    (["workload=disaggregated_goodput"], "vllm_async"),
+    (["accelerator=tpu7x"], NONE),  # nobody measured training there
+    (["workload=recommendation"], NONE),
+    (["workload=serving"], NONE),  # static batches: no engine that people run
+    (["accelerator=h100_sxm,h200"], "nemo_h100"),
+    (["accelerator=h100_sxm,b200"], NONE),  # a sweep has one framework, or none
+])  # fmt: skip
+def test_what_is_usual_by_job_and_generation(overrides, framework):
+    assert usual_framework(overrides) == framework
+    assert (f"framework={framework}" in admit(overrides)) == (framework != NONE)
+
+
+def test_every_usual_framework_is_an_option():
+    assert {*TRAINING.values(), CLOSED, OPEN} <= {*available("framework")}
+
+
+@pytest.mark.parametrize("overrides", [
+    ["experiment=serve_llama31_405b"], ["experiment=serve_llama31_405b", "accelerator=b200"], [],
+    ["model=llama31_8b", "framework=none"], ["workload=continuous", "framework=sglang"],
+])  # fmt: skip
+def test_experiments_and_what_is_named_stay_as_they_are(overrides):
+    assert [text for text in admit(overrides) if text.startswith("framework=")] == [
+        text for text in overrides if text.startswith("framework=")
+    ]
+
+
+def test_it_can_be_asked_for_beside_an_experiment():
+    found = admit(["experiment=serve_llama31_405b", "workload=continuous", "framework=auto"])
+    assert "framework=vllm" in found
+    assert "framework=auto" not in found
+    assert chosen_options(["workload=continuous"])["framework"] == "vllm"
+
+
+def test_a_file_of_ones_own_is_judged_by_what_it_is_made_from(tmp_path: Path):
+    path = tmp_path / "accelerator" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text("# @package _global_\n# A chip\ndefaults: [h200, _self_]\ncluster:\n  accelerator: {name: mine}\n")
+    with own_files(tmp_path):
+        assert usual_framework(["accelerator=mine"]) == "nemo_h100"
+        assert usual_framework(["accelerator=nowhere"]) == NONE
+
+
+@pytest.mark.parametrize("accelerator", mostly_slow(["h200", "b200", "mi300x", "tpu7x"], quick=["mi300x"]))
+def test_intervals_lie_around_what_a_named_engine_predicts(accelerator: str):
+    """Errors of jobs whose engine nobody named are of one sign: an engine's own time is missing there, not here."""
+    asked = (f"accelerator={accelerator}", "workload=continuous", "cluster.device_count=8")
+    found = scenario_from_config(*asked)
+    assert all(name.endswith(", framework named") for name in source_names(found))
+    plain = scenario_from_config(*asked, "framework=none")
+    assert not any("named" in name for name in source_names(plain))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accelerator", ["h200", "mi300x", "tpu7x"])
+def test_headlines_lie_in_the_middle_of_their_intervals(accelerator: str):
+    asked = (f"accelerator={accelerator}", "model=llama31_8b", "workload=continuous", "cluster.device_count=8")
+    found = scenario_from_config(*asked)
+    told, drawn = numbers_of(found), metrics_under_draws(found)
+    for name in ("ttft_s", "tpot_s", "tokens_per_s"):
+        low, high = np.quantile(drawn[name], [0.25, 0.75])
+        assert low <= told[name] <= high, name
+
+
+@pytest.mark.slow
+def test_one_line_says_what_was_taken(capsys: pytest.CaptureFixture):
+    asked = ["evaluate", "model=llama31_8b", "workload=continuous", "cluster.device_count=8", "--json"]
+    assert main(asked) == 0
+    assert "framework=vllm, what usually runs this; framework=none prices kernels alone" in capsys.readouterr().err
+    assert main([*asked, "framework=none"]) == 0
+    assert "what usually runs" not in capsys.readouterr().err
+    assert compose(asked[1:4]).workload.request_overhead_s > 0
+
+
+@pytest.mark.parametrize(("workload", "model"), [
+    ("training", "llama31_8b"), ("serving", "llama31_8b"), ("recommendation", "dlrm_criteo"), ("images", "dit_xl_2"),
+])  # fmt: skip
+def test_none_is_a_framework_of_every_workload(workload, model):
+    scenario_from_config(f"workload={workload}", f"model={model}", "framework=none")
