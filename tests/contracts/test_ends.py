@@ -86,22 +86,28 @@ def refusals() -> dict[tuple[str, str], tuple[str, str, float]]:
     return found
 
 
-def test_the_table_says_what_is_refused():
-    """Zero, one and the largest of every field: a reader sees there what is legal."""
+def table_rows() -> list[list[str]]:
+    """Rows of `refused_ends.csv`; `python tests/contracts/write_ends.py` writes them."""
     ranges = {}
     for group, path in PLACES.items():
         for scenario in scenarios(group).values():
             for _, field, (low, high), _, _ in tried(scenario, path):
                 ranges[field] = (f"{low:g}", f"{high:g}")
-    rows = [
+    return [
         [field, *ends, *("refused" if (field, name) in refusals() else "legal" for name in ASKED)]
         for field, ends in sorted(ranges.items())
     ]
+
+
+def test_the_table_says_what_is_refused():
+    """Zero, one and the largest of every field: a reader sees there what is legal."""
+    rows = table_rows()
     with TABLE.open(encoding="utf-8", newline="") as file:
         kept = list(csv.reader(file))
     assert kept[0] == ["field", "low", "high", *ASKED]
-    assert [row for row in rows if row not in kept] == [], f"{TABLE.name} lacks these rows"
-    assert [row for row in kept[1:] if row not in rows] == [], f"{TABLE.name} has rows of no field"
+    anew = "python tests/contracts/write_ends.py"
+    assert [row for row in rows if row not in kept] == [], f"{TABLE.name} lacks these rows: {anew}"
+    assert [row for row in kept[1:] if row not in rows] == [], f"{TABLE.name} has rows of no field: {anew}"
     assert len(rows) > 150
 
 
