@@ -37,13 +37,24 @@ def test_counts_are_parts_of_a_box_and_whole_boxes_from_the_bound_on():
     assert device_counts(0.3) == [1, 2, 4, 8]
     assert device_counts(3.0) == [4, 8, 16, 24, 32]
     many = device_counts(500.0)
-    assert len(many) <= 12
+    assert len(many) <= 5
     assert many[0] >= 500
     assert many[-1] == 5000
     assert all(count % 8 == 0 for count in many)
     assert more_devices(many)[0] >= many[-1]
-    assert between(many, many[3])[-1] == many[3]
-    assert min(between(many, many[3])) > many[2]
+
+
+def test_counts_beside_the_best_one_are_those_that_the_list_left_out():
+    many = device_counts(500.0)
+    beside = between(many, many[3])
+    assert many[3] in beside
+    assert many[2] < min(beside)
+    assert max(beside) < many[4]
+    assert len(beside) <= 13
+    assert between([16, 32, 64], 32) == [24, 32, 40, 48, 56]
+    assert between([16, 32, 64], 64) == [40, 48, 56, 64]
+    assert between([16, 32, 64], 32, batch=3) == [24, 32, 48]  # 40 and 56 do not share three sequences evenly
+    assert between([2, 4, 8], 4) == [4]
 
 
 def test_fewer_devices_than_the_bound_cannot_reach_the_demand():

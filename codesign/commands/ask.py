@@ -22,7 +22,7 @@ from .candidates import Candidate
 from .chance import kept_share, margin_of, refuse_search, with_margin
 from .compare import finish, run_all, run_candidate
 from .comparing import beside_each_other
-from .device_counts import MOST, between, device_counts, experts_over, least_devices, more_devices, rack_of, shares
+from .device_counts import MOST, between, device_counts, experts_over, least_devices, more_devices, rack_of
 from .questions import Question, serving_question, training_question
 from .setup import prepare_jax
 from .terminal import console
@@ -156,8 +156,7 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
             shutil.rmtree(folder / f"{number}{WHY}", ignore_errors=True)
             found = dataclasses.replace(found, why=why.why)
         if found.best is not None and grows:
-            closer = between(counts, int(found.best[COUNT]))
-            closer = {count for count in closer if shares(count, question.batch)}
+            closer = {*between(counts, int(found.best[COUNT]), question.batch)}
             if not closer <= {*counts}:  # all of them once more, so that the proof is of all that were listed
                 counts = sorted({*counts, *closer})
                 found = _search(quick, place, counts, folder, number)

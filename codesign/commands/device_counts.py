@@ -2,7 +2,8 @@
 
 No design does the job with fewer than `least_devices`: its arithmetic would need more than the peak of its number
 format, or its weights more than the memory. The listed counts begin there and end at several times of it; where the
-best design stands at the upper end, or none suffices, the search goes on with more (`more_devices`).
+best design stands at the upper end, or none suffices, the search goes on with more (`more_devices`); then with the
+counts beside the best one (`between`).
 """
 
 import math
@@ -15,8 +16,9 @@ BOX = 8
 """Devices of the largest box that is sold: larger counts are whole boxes of it, smaller ones a part of one."""
 PARTS = (1, 2, 4)
 REACH = 10.0  # times the least: a tenth of the peak is what poor serving reaches
-MOST = 12  # counts that are listed
-RACKS = 6  # counts of whole racks beside them
+MOST = 5  # counts that are listed at first
+RACKS = 3  # counts of whole racks beside them
+BESIDE = 12  # counts around the best of them
 LARGEST = 2**17
 
 
@@ -99,11 +101,18 @@ def more_devices(counts: list[int], batch: int = 0, rack: int = 0) -> list[int]:
     return [] if top >= LARGEST else device_counts(float(top), 4.0, batch, rack)
 
 
-def between(counts: list[int], best: int) -> list[int]:
-    """Counts of whole boxes between the best listed count and the next smaller one, which the list left out."""
+def between(counts: Sequence[int], best: int, batch: int = 0) -> list[int]:
+    """Counts of whole boxes that a list left out around its best: up to the listed ones below and above that."""
+    if best <= BOX:
+        return [best]
     smaller = max((count for count in counts if count < best), default=best)
-    every = [*range(BOX * (smaller // BOX) + BOX, best + 1, BOX)] if best > BOX else [best]
-    if len(every) <= MOST:
-        return every
-    step = math.ceil(len(every) / MOST)
-    return every[::-1][::step][::-1]
+    larger = min((count for count in counts if count > best), default=best)
+    first = BOX * (smaller // BOX) + BOX
+    below = [count for count in range(first, best + 1, BOX) if shares(count, batch)]
+    above = [count for count in range(BOX * (best // BOX) + BOX, larger, BOX) if shares(count, batch)]
+    return sorted({*_some(below[::-1], 2 * BESIDE // 3), *_some(above, BESIDE // 3), best})
+
+
+def _some(counts: list[int], most: int) -> list[int]:
+    """At most so many of these counts, evenly, the first among them."""
+    return counts[:: math.ceil(len(counts) / most)] if counts else []

@@ -6,6 +6,7 @@ decides is tabulated; two plans whose entries are equal, bit for bit, in every t
 have equal metrics at any hardware.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,10 +53,11 @@ def distinct_plans(
     free = dict(free or {})
     model = model_of(scenarios[0], space, (*plans, *free))
     program = model.asked(_compared)
-    if count > MANY:
+    if count * math.prod(len(values) for values in free.values()) > MANY:
         some = _neighbours(plans)
         few = {name: column[some] for name, column in plans.items()}
-        if len(some) == len(np.unique(classes_of_plans(program, model.leaves, scenarios, few, free))):
+        ends = {name: np.asarray(values)[[0, -1]] for name, values in free.items()}  # fewer tell fewer plans apart
+        if len(some) == len(np.unique(classes_of_plans(program, model.leaves, scenarios, few, ends))):
             return dict(plans)
     classes = classes_of_plans(program, model.leaves, scenarios, plans, free)
     first = np.sort(np.unique(classes, return_index=True)[1])

@@ -16,6 +16,7 @@ from ..settings import BRANCH_AND_BOUND
 from .bounding import REFERENCE_SHARPNESS, Bounding
 from .effort import INTERRUPTED, Effort, Outcome
 from .evidence import AbstractListener
+from .lagrangian_bound import least_of_rows
 from .linearisation_points import References
 from .oracle import AbstractOracle
 from .programme import Programme
@@ -103,6 +104,7 @@ class BranchAndBound:
         """
         bounding, oracle, effort = self.bounding, self._oracle, self.effort
         some = oracle.roots
+        some = some[bounding.lower[some] < np.inf]
         if len(some) > effort.chunk:
             some = np.sort(self.rng.choice(some, effort.chunk, replace=False))
         for _ in range(BRANCH_AND_BOUND.climbs):
@@ -239,6 +241,9 @@ class BranchAndBound:
         nearest = self.references.nearest(affine)
         bounding.bound_by(plan, affine, self.references.multipliers[nearest], at)
         left = np.flatnonzero(bounding.lower[plan] < bounding.cut)
+        if bounding.width == 0:  # one point: nothing is learnt at another
+            bounding.own.keep(plan[left], exact[left], affine[left], at=at[left])
+            return
         if len(left) == 0:
             return
         plan, exact, affine, nearest = plan[left], exact[left], affine[left], nearest[left]
@@ -252,6 +257,21 @@ class BranchAndBound:
         left = left[bounding.lower[plan[left]] < bounding.cut]
         bounding.own.keep(plan[left], exact[left], affine[left], at=at[left])
         bounding.own.keep(plan[left], there[left], learnt[left], multipliers[left], second[left])
+
+    def screen(self) -> None:
+        """Rule out single plans that break a constraint everywhere which costs little beside the others: memory."""
+        bounding, oracle = self.bounding, self._oracle
+        bounding.grow()
+        some = oracle.roots
+        some = some[oracle.single(some)]
+        for first in range(0, len(some), self.effort.chunk):
+            plan = some[first : first + self.effort.chunk]
+            affine = bounding.programme.screening(plan, np.broadcast_to(self.base, (len(plan), bounding.width)))
+            if affine is None or self._late():
+                return
+            broken = least_of_rows(affine).max(axis=1) > 0
+            plan, affine = plan[broken], affine[broken]
+            bounding.bound_by(plan, affine, np.zeros(affine.shape[1]), self._place(len(plan), self.base))
 
     def bound_all(self) -> None:
         """Bound every plan or group that is not closed yet."""
@@ -281,6 +301,8 @@ class BranchAndBound:
         """All stages, beginning with `start` instead of `incumbent` if given; an interrupt ends with what is known."""
         stopped, bounding = "", self.bounding
         try:
+            if start is None:
+                self.screen()
             (start or self.incumbent)()
             self.bound_all()
             self.dive()

@@ -4,8 +4,10 @@ Source: see docs/optimisation.md, section 2.
 """
 
 import abc
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,12 @@ from ...model.scenario import Scenario
 from ...staging import Found, PlanTables, Points, RowProgram, Rows, distinct_plans, row_program
 from ...study.feasible_plans import as_it_stands
 from ..base import Problem
+from ..settings import BRANCH_AND_BOUND
 from .oracle import GOAL, AbstractOracle, Tangents
+
+WORTH_SCREENING = 10_000  # numbers a point that the rows take together from which on cheap rows are looked at first
+CHEAP = 0.02  # share of these numbers that a cheap row takes at most
+LOWEST = -1e3  # log of a row of which nothing is known
 
 
 class AbstractModelOracle(AbstractOracle):
@@ -97,6 +104,40 @@ class Oracle(AbstractModelOracle):
             self._points[names, slopes] = Points(self.program.only(names), values, slopes=slopes, tables=tables)
         return self._points[names, slopes]
 
+    @cached_property
+    def cheap(self) -> tuple[str, ...]:
+        """Constraints that take few of the numbers that all rows take at a point: memory beside a queue."""
+        fields = self.points(slopes=False).tables.fields
+
+        def numbers(names: Sequence[str]) -> int:
+            rest = [each for each in self.program.only(names).program.equations if each.outputs[0] not in fields]
+            shapes = self.program.program.shapes
+            return sum(math.prod(shapes[slot]) for equation in rest for slot in equation.outputs)
+
+        whole = numbers(self.names)
+        if whole < WORTH_SCREENING:
+            return ()
+        return tuple(name for name in self.names if name != GOAL and numbers((name,)) <= CHEAP * whole)
+
+    def screened(
+        self, rows: Float[np.ndarray, "points fields"], u: Float[np.ndarray, "points variables"]
+    ) -> Tangents | None:
+        """`screening` of plans given by the values of their fields."""
+        if not self.cheap:
+            return None
+        some, evaluated = self.of_rows(rows, u, BRANCH_AND_BOUND.reference_sharpness, names=self.cheap), self.evaluated
+        self.evaluated = evaluated - len(rows)  # a point is one with all its rows
+        places = [self.names.index(name) for name in self.cheap]
+        exact = np.full((len(rows), len(self.names)), LOWEST)
+        below = np.zeros((*exact.shape, 1 + len(self.variables)))
+        below[..., 0] = LOWEST
+        exact[:, places], below[:, places] = some.exact, some.affine
+        return Tangents(exact, below, some.broken)
+
+    def screening(self, plan: Int[np.ndarray, " points"], u: Float[np.ndarray, "points variables"]) -> Tangents | None:
+        """Tangents of memory and the like alone."""
+        return self.screened(self.table[plan], u)
+
     def judged(
         self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
     ) -> Judgement:
@@ -154,7 +195,10 @@ class Oracle(AbstractModelOracle):
         self.evaluated += len(rows)
         sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(rows),))
         tree = self.problem.scenario if scenario is None else scenario
-        return self.points(names, slopes=slopes)(tree, rows, u, sharpness)
+        found = self.points(names, slopes=slopes and bool(self.variables))(tree, rows, u, sharpness)
+        if slopes and not self.variables:  # nothing to differ along: the exact rows are their own bounds
+            return found._replace(below=found.exact, slopes=np.empty((*found.exact.shape, 0)))
+        return found
 
     def columns(self, plan: Int[np.ndarray, " points"]) -> dict[str, np.ndarray]:
         """Fields of these plans."""
@@ -173,7 +217,7 @@ def affine(value: np.ndarray, slope: np.ndarray, u: np.ndarray) -> np.ndarray:
     intercept = value - np.einsum("prv,pv->pr", slope, u)
     known = np.isfinite(intercept) & np.isfinite(slope).all(axis=-1)
     whole = np.concatenate([intercept[..., None], slope], axis=-1)
-    return np.where(known[..., None], whole, np.concatenate([[-1e3], np.zeros(slope.shape[-1])]))
+    return np.where(known[..., None], whole, np.concatenate([[LOWEST], np.zeros(slope.shape[-1])]))
 
 
 def designs_of(oracle: AbstractModelOracle, plan: np.ndarray, u: np.ndarray) -> dict[str, np.ndarray]:

@@ -152,6 +152,11 @@ class GroupOracle(AbstractModelOracle):
             found.affine[np.ix_(group, view.rows)] = other.affine
         return found
 
+    def screening(self, plan: np.ndarray, u: np.ndarray) -> Tangents | None:
+        """Tangents of memory and the like alone, of single plans."""
+        assert self.single(plan).all()
+        return self.model.screened(self.tree.table(plan), u)
+
     def values(
         self, plan: np.ndarray, u: np.ndarray, scenario: Scenario | None = None
     ) -> tuple[np.ndarray, np.ndarray]:

@@ -134,6 +134,10 @@ class AbstractOracle(abc.ABC):
         A larger `sharpness` puts the tangent of a kink closer to one of its sides.
         """
 
+    def screening(self, plan: Int[np.ndarray, " points"], u: Float[np.ndarray, "points variables"]) -> Tangents | None:
+        """Tangents of constraints that cost little beside the others, which are as low as any; None: there are none."""
+        return None
+
     def values(
         self, plan: Int[np.ndarray, " points"], u: Float[np.ndarray, "points variables"]
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, " points"]]:

@@ -41,9 +41,17 @@ class Programme:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(exact rows, affine rows) of this programme, goal first, constraints relative to what is allowed."""
         found = self.oracle.tangents(plan, u, sharpness)
-        affine = found.affine[:, self._index].copy()
-        affine[..., 0] -= self.shift
-        return self._own(found.exact, found.broken), affine
+        return self._own(found.exact, found.broken), self._allowing(found.affine)
+
+    def screening(self, plan: Int[np.ndarray, " k"], u: Float[np.ndarray, "k n"]) -> np.ndarray | None:
+        """Affine rows of which only those that cost little are known; None where there are none."""
+        found = self.oracle.screening(plan, u)
+        return None if found is None else self._allowing(found.affine)
+
+    def _allowing(self, affine: np.ndarray) -> np.ndarray:
+        own = affine[:, self._index].copy()
+        own[..., 0] -= self.shift
+        return own
 
     def values(self, plan: Int[np.ndarray, " k"], u: Float[np.ndarray, "k n"]) -> np.ndarray:
         """The exact rows of `tangents` alone."""
