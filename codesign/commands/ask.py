@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from ..config import study_from_config
 from ..config.consistency import box_of
+from ..config.weight_formats import format_lines
 from ..core.errors import ConfigError
 from ..core.units import DAY_S, YEAR_S
 from ..model.scenario import Scenario
@@ -22,7 +23,7 @@ from .candidates import Candidate
 from .chance import kept_share, margin_of, refuse_search, with_margin
 from .compare import finish, run_all, run_candidate
 from .comparing import beside_each_other
-from .device_counts import MOST, between, device_counts, experts_over, least_devices, more_devices, rack_of
+from .device_counts import between, device_counts, experts_over, least_devices, more_devices, rack_of
 from .questions import Question, serving_question, training_question
 from .setup import prepare_jax
 from .terminal import console
@@ -31,6 +32,7 @@ MONTH_S = YEAR_S / 12
 SURE = 0.9
 COUNT = "var.device_count"
 QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason
+PARTS_OF_MANY = 12  # devices above which a replica is looked for among up to twice the least, below among four times
 STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
 WIDENED = 3  # times that more devices are tried where all listed are too few
 
@@ -80,7 +82,7 @@ def _answer(question: Question, options: argparse.Namespace, words: Sequence[str
     for candidate, place in zip(question.candidates, places, strict=True):
         framework = next((text for text in candidate.overrides if text.startswith("framework=")), "framework=none")
         out.print(
-            f"{'':8s} {candidate.label}: {framework}, devices {_listed(place.counts)}",
+            f"{'':8s} {candidate.label}: {framework}, devices {_listed(place.counts)}{place.formats}",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     known = {candidate.label: place for candidate, place in zip(question.candidates, places, strict=True)}
@@ -94,11 +96,15 @@ def _answer(question: Question, options: argparse.Namespace, words: Sequence[str
 
 
 class Place(NamedTuple):
-    """Device counts that a candidate chooses from at first; devices of its racks, and listed degrees of experts."""
+    """Device counts that a candidate chooses from at first; devices of its racks, and listed degrees of experts.
+
+    formats: number formats by class of weights, in words.
+    """
 
     counts: list[int]
     rack: int = 0
     experts: tuple[int, ...] = ()
+    formats: str = ""
 
 
 def _place(question: Question, candidate: Candidate) -> Place:
@@ -113,12 +119,15 @@ def _place(question: Question, candidate: Candidate) -> Place:
     experts = (
         tuple(int(degree) for degree in study.space.plan.get("ep", ())) if scenario.workload.model.has_experts else ()
     )
-    if question.counts:
-        return Place(list(question.counts), rack, experts)
-    least = least_devices(scenario, question.flops_per_s(scenario))
-    if not question.demand:  # one replica
-        return Place(device_counts(least, 2.0 if least > MOST else 4.0, rack=rack), rack, experts)
-    return Place(device_counts(least, batch=question.batch, rack=rack), rack, experts)
+    formats = "".join(f"; {line}" for line in format_lines(scenario)[:1])
+    counts = list(question.counts)
+    if not counts:
+        least = least_devices(scenario, question.flops_per_s(scenario))
+        if question.demand:
+            counts = device_counts(least, batch=question.batch, rack=rack)
+        else:  # one replica
+            counts = device_counts(least, 2.0 if least > PARTS_OF_MANY else 4.0, rack=rack)
+    return Place(counts, rack, experts, formats)
 
 
 def _listed(counts: Sequence[int]) -> str:

@@ -41,7 +41,9 @@ def least_devices(scenario: Scenario, flops_per_s: float) -> float:
     stored = getattr(model, "stored_bytes", None)
     weights = float(model.parameters() * precision.bytes_of("weights") if stored is None else stored(precision))
     room = float(getattr(accelerator.hbm, "capacity_bytes", math.inf))
-    return max(flops_per_s / float(peaks[precision.compute]), weights / room)
+    formats = () if precision.by_class is None else precision.by_class.products()
+    peak = max(float(peaks[name]) for name in {precision.compute, *formats} if name in peaks)
+    return max(flops_per_s / peak, weights / room)
 
 
 def rack_of(scenario: Scenario) -> int:

@@ -128,9 +128,8 @@ def _add_question(one: Parser) -> None:
     one.add_argument("--power", metavar="WATTS", help="provisioned power at most, as in 2MW")
     one.add_argument("--devices", metavar="COUNTS", help="counts to choose from, as in 32,64 (the demand decides)")
     one.add_argument("--engine", metavar="NAME", help="a file of `codesign list framework` (what usually runs there)")
-    one.add_argument(
-        "--format", choices=("bf16", "fp8"), default="bf16", help="number format of weights, cache and products (bf16)"
-    )
+    text = "number format: bf16 or fp8 of everything, or one of `codesign list precision` (serving: as published)"
+    one.add_argument("--format", metavar="NAME", help=text)
     one.add_argument("--goal", choices=("cost", "energy"), default="cost", help="what is to be least, a token (cost)")
     text = "share of the draws of the model's errors in which limits are kept, as in 0.9 (kept at the centre)"
     one.add_argument("--confidence", metavar="SHARE", help=text)

@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..config import available
 from ..config.composition import admit
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, suggestion
 from ..core.units import DAY_S
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import AbstractContinuousServing
@@ -20,7 +21,8 @@ from .plain_values import accelerators, count_of, model_overrides, number, rate
 TIMES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "whole request"}
 POINTS = ("", "p50", "p90", "p99")
 GOALS = {"cost": "usd_per_million_tokens", "energy": "joules_per_token"}
-FORMATS = ("bf16", "fp8")
+FORMATS = ("bf16", "fp8")  # of weights, cache and arithmetic alike
+PUBLISHED = "checkpoint"
 POOLS = ("beside", "apart", "both")
 INPUT, OUTPUT = "2048", "512"
 SEQUENCE, BATCH = "8192", "4M"
@@ -106,9 +108,12 @@ def serving_question(options: argparse.Namespace) -> Question:
             asked.append(f"space.plan.micro_batch=[{count_of(options.clients, '--clients'):g}]")
         else:
             assumed.append(("no demand: the cheapest replica", "--rate 30/s or --clients 64"))
-    suffix = "" if options.format == "bf16" else f"_{options.format}"
+    suffix, formats = _format(options, PUBLISHED)
     chosen = [f"{name}{suffix}" for name in chosen]
-    assumed += [(f"{options.format} weights, cache and arithmetic", "--format"), *_always(options)]
+    asked += formats
+    if options.format is None:
+        assumed.append(("weights, cache and arithmetic in the formats that the model was published in", "--format"))
+    assumed += _always(options)
     text = f"least {options.goal} of {options.model} on {', '.join(devices)}: {what}{texts}"
     asked += [f"framework={options.engine}"] if options.engine else []
     candidates = _candidates(devices, chosen, [*asked, *_goal(options), *options.overrides])
@@ -140,8 +145,12 @@ def training_question(options: argparse.Namespace) -> Question:
         assumed.append((f"sequences of {sequence:,} tokens", "--sequence"))
     assumed.append((f"{batch:,} sequences ({batch * sequence / 1e6:.3g} M tokens) a step", "--batch"))
     assumed.append(("nothing fails", "reliability=NAME (`codesign list reliability`)"))
-    assumed += [(f"{options.format} matrix products", "--format"), *_always(options)]
-    workload = "training" if options.format == "bf16" else f"training_{options.format}"
+    suffix, formats = _format(options, FORMATS[0])
+    asked += formats
+    if options.format is None:
+        assumed.append((f"{FORMATS[0]} matrix products", "--format"))
+    assumed += _always(options)
+    workload = f"training{suffix}"
     asked += [f"framework={options.engine}"] if options.engine else []
     text = (
         f"least {options.goal} of training {options.model} on {', '.join(devices)}: {tokens / 1e12:.4g} T tokens in"
@@ -152,6 +161,21 @@ def training_question(options: argparse.Namespace) -> Question:
         text, tuple(assumed), candidates, _counts(options), tokens_per_s=tokens / seconds, batch=batch,
         seconds=seconds, confidence=_confidence(options),
     )  # fmt: skip
+
+
+def _format(options: argparse.Namespace, default: str) -> tuple[str, list[str]]:
+    """(end of the workload's name, overrides) of a number format: `fp8` of everything is a workload of its own.
+
+    Raises:
+        ConfigError: no such format.
+    """
+    name = options.format or default
+    if name in FORMATS:
+        return ("" if name == FORMATS[0] else f"_{name}"), []
+    known = sorted({*FORMATS, *available("precision")})
+    if name not in known:
+        raise ConfigError(f"--format {name!r} does not exist{suggestion(name, known)}; write {', '.join(known)}")
+    return "", [f"precision={name}"]
 
 
 def _always(options: argparse.Namespace) -> list[tuple[str, str]]:
