@@ -82,7 +82,7 @@ def test_fewer_devices_than_the_bound_cannot_reach_the_demand():
     ((*SERVE, "--output", "0"), "--output"),
     ((*SERVE, "--pools", "both"), "add --rate"),
     ((*SERVE, "--pools", "none"), "invalid choice"),
-    ((*SERVE, "--format", "int3"), "invalid choice"),
+    ((*SERVE, "--format", "fp8_bloc"), "did you mean 'fp8_block'"),
     ((*SERVE, "--trace", "no.csv"), "no.csv"),
     ((*SERVE, "--engine", "vlm"), "did you mean 'vllm'"),
     ((*SERVE, "--confidence", "1.5"), "write 0.9 or 90%"),
@@ -122,6 +122,18 @@ def test_a_question_is_the_study_that_its_commands_compose(capsys):
     assert float(study.scenario.workload.arrivals_per_s) == 5.0
     assert float(study.scenario.workload.input_tokens) == 1000.0
     assert list(study.space.plan["device_count"]) == [8, 16]
+
+
+@pytest.mark.slow
+def test_a_model_is_served_in_the_formats_it_was_published_in(capsys):
+    words = ["serve", "deepseek_v3", "--on", "h200", "--rate", "5/s", "--show-config"]
+    assert main(words) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    precision = study_from_config(*shlex.split(line)[2:]).scenario.workload.precision
+    assert precision.by_class.experts == "fp8_block"
+    assert main([*words, "--format", "bf16"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert study_from_config(*shlex.split(line)[2:]).scenario.workload.precision.by_class is None
 
 
 def test_a_training_question_is_a_limit_on_the_step(capsys):

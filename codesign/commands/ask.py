@@ -12,24 +12,20 @@ import pandas as pd
 from rich.markup import escape
 
 from ..config import study_from_config
-from ..config.consistency import box_of
 from ..config.weight_formats import format_lines
 from ..core.errors import ConfigError
-from ..core.units import DAY_S, YEAR_S
-from ..model.scenario import Scenario
-from ..model.workloads import AbstractServing, Training
-from ..report.side_by_side import Comparison
+from ..model.workloads import AbstractServing
+from ..report.slide import write_slide
 from .candidates import Candidate
 from .chance import kept_share, margin_of, refuse_search, with_margin
-from .compare import finish, run_all, run_candidate
+from .compare import dated, finish, run_all, run_candidate
 from .comparing import beside_each_other
 from .device_counts import between, device_counts, experts_over, least_devices, more_devices, rack_of
 from .questions import Question, serving_question, training_question
 from .setup import prepare_jax
 from .terminal import console
+from .what_to_buy import answer_lines, answer_of, slide_of
 
-MONTH_S = YEAR_S / 12
-SURE = 0.9
 COUNT = "var.device_count"
 QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason
 PARTS_OF_MANY = 12  # devices above which a replica is looked for among up to twice the least, below among four times
@@ -87,10 +83,15 @@ def _answer(question: Question, options: argparse.Namespace, words: Sequence[str
         )  # fmt: skip
     known = {candidate.label: place for candidate, place in zip(question.candidates, places, strict=True)}
     folder, found = run_all(question.candidates, root, _searching(question, known))
-    joint = beside_each_other(found, ("", ()), pd.DataFrame())
-    code = finish(joint, folder, shlex.join(["codesign", *words]))
-    for line in answer_lines(question, joint, found):
+    command = shlex.join(["codesign", *words])
+    joint = dated(beside_each_other(found, ("", ()), pd.DataFrame()), folder, command)
+    code = finish(joint, folder, command)
+    answer = answer_of(question, joint, found)
+    for line in answer_lines(question, answer):
         out.print(line, highlight=False, soft_wrap=True)
+    if answer is not None:
+        slide = write_slide(slide_of(question, joint, answer), joint, folder)
+        out.print(f"slide: {slide}", highlight=False, soft_wrap=True)
     out.print(f"codesign verify {folder}   checks the proof of every row", highlight=False, soft_wrap=True)
     return code
 
@@ -210,77 +211,3 @@ def _search(candidate: Candidate, place: Place, counts: Sequence[int], folder: P
     if (folder / number).exists():
         shutil.rmtree(folder / number)
     return run_candidate(_with_counts(candidate, place, counts), folder, number)
-
-
-def answer_lines(question: Question, joint: Comparison, found: Sequence[Candidate]) -> list[str]:
-    """The answer in words: devices to buy, cost, power, utilisation, a spare, and the chance of keeping the limits."""
-    if joint.feasible.empty:
-        return ["no design keeps all limits: each row says what is short"]
-    row = joint.feasible.iloc[0]
-    best = next(candidate for candidate in found if candidate.label == row["candidate"])
-    scenario = best.scenario
-    devices = int(row["devices"])
-    per_s = float(row["usd_per_million_tokens"]) * float(row["tokens_per_s"]) / 1e6
-    month, capital = (_money(value) for value in (per_s * MONTH_S, float(row["capex_usd"])))
-    lines = [
-        f"answer   {devices:,} x {row['device']}{_boxes(scenario, devices)}: {month} a month, {capital} to buy,"
-        f" {_short(float(row['provisioned_power_w']))}W provisioned"
-    ]
-    if question.seconds:
-        steps = question.tokens_per_s * question.seconds / _step_tokens(scenario)
-        took = float(row["time_s"]) * steps
-        asked = question.seconds / DAY_S
-        lines.append(f"{'':8s} done in {took / DAY_S:.3g} of {asked:g} days, for {_money(per_s * took)}")
-    busy = best.best.get("slot_utilisation") if best.best is not None else None
-    if busy is not None and busy == busy:
-        lines.append(f"{'':8s} mean slot utilisation {float(busy):.0%}")
-    box = _box(scenario)
-    lines.append(
-        f"{'':8s} one spare {'box of ' + str(box) if box > 1 else 'device'} (N+1): {devices + box:,} devices,"
-        f" about {box / devices:.0%} more capital"
-    )
-    keeps = row.get("keeps")
-    if keeps is not None and keeps == keeps and joint.table["keeps"].notna().any() and _limited(best):
-        told = f"keeps all limits in {float(keeps):.0%} of the draws of the model's errors"
-        if question.confidence:
-            told += ": proven the best with margins for it"
-        elif keeps < SURE:
-            told += "; --confidence 0.9 asks for a design that keeps them in nine of ten"
-        lines.append(f"{'':8s} {told}")
-    return lines
-
-
-def _limited(candidate: Candidate) -> bool:
-    """True if the study limits a metric, beside the memory and load that every design keeps."""
-    return candidate.study is not None and bool(candidate.study.objective.limits)
-
-
-def _step_tokens(scenario: Scenario) -> float:
-    workload = scenario.workload
-    assert isinstance(workload, Training)
-    return float(workload.global_batch) * float(workload.sequence)
-
-
-def _box(scenario: Scenario) -> int:
-    """Devices of a box that they are bought in."""
-    cluster = scenario.cluster
-    return int(box_of(cluster.network[cluster.levels[0]].fabric)) if len(cluster.levels) > 1 else 1
-
-
-def _boxes(scenario: Scenario, devices: int) -> str:
-    box = _box(scenario)
-    if box <= 1 or devices < box:
-        return ""
-    return f" ({devices // box:,} box{'es' if devices // box > 1 else ''} of {box})"
-
-
-def _money(value: float) -> str:
-    return f"${_short(value)}".rstrip()
-
-
-def _short(value: float) -> str:
-    """A sum of money or a power in three digits: `1.23 M`."""
-    for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g} {name}"
-    return f"{value:.3g} "

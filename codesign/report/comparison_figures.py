@@ -27,14 +27,21 @@ def pictures(found: Comparison) -> dict[str, bytes]:
 
 def candidates(found: Comparison) -> bytes:
     """A mark and its 90 % interval for each candidate, best at the top, its share of draws at the right."""
-    ranked = found.feasible
-    figure, (axes,) = canvas(1.35 + ROW_IN * len(ranked))
+    figure, (axes,) = canvas(1.35 + ROW_IN * len(found.feasible))
+    draw_candidates(found, axes)
+    headline(figure, sentences(found)[0].rstrip("."))
+    return render(figure)
+
+
+def draw_candidates(found: Comparison, axes: Axes, most: int | None = None) -> None:
+    """The candidates on these axes; so many of the best, with their values alone, where there is less room."""
+    ranked = found.feasible.iloc[:most]
     places = np.arange(len(ranked))
     values = ranked["objective"].to_numpy(float)
     low, high = (ranked.get(f"objective_{end}", pd.Series(values, ranked.index)).to_numpy(float) for end in ENDS)
-    known, most = ~np.isnan(low), _most(values, low, high)
+    known, largest = ~np.isnan(low), _most(values, low, high)
     endless = np.isinf(high)
-    low, high = (np.where(np.isinf(end), most, end) for end in (low, high))  # to the edge, where it says so
+    low, high = (np.where(np.isinf(end), largest, end) for end in (low, high))  # to the edge, where it says so
     axes.hlines(places[known], low[known], high[known], color=COLOURS[3], linewidth=5, zorder=1)
     axes.plot(values, places, "o", color=COLOURS[0], markersize=6, zorder=2)
     for place, (_, row) in zip(places, ranked.iterrows(), strict=True):
@@ -42,16 +49,15 @@ def candidates(found: Comparison) -> bytes:
         won = f", best in {share:.0%} of draws" if share == share and len(ranked) > 1 else ""
         end = max(high[place], values[place]) if known[place] else values[place]
         won += f", 90 % interval {UNBOUNDED}" if endless[place] else ""
+        won = won if most is None else ""
         text = f"  {found.text(found.goal, row['objective'])}{won}"
         axes.text(end, place, text, va="center", fontsize=8, color=INK)
     axes.set_yticks(places, list(ranked["candidate"]))
     axes.set_ylim(len(ranked) - 0.5, -0.5)
-    axes.set_xlim(0, (1.7 if endless.any() else 1.45) * most)  # room for what stands beside
-    axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= 1.05 * most])
+    axes.set_xlim(0, (1.7 if endless.any() else 1.45) * largest)  # room for what stands beside
+    axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= 1.05 * largest])
     axes.set_xlabel(f"{found.label(found.goal)}; bar: 90 % interval")
     axes.grid(axis="y", visible=False)
-    headline(figure, sentences(found)[0].rstrip("."))
-    return render(figure)
 
 
 ENDS = ("low", "high")

@@ -1,0 +1,192 @@
+"""The answer to a plain question: what to buy, what it costs and how sure it is, as lines and as a slide."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..config.consistency import box_of
+from ..core.interval_text import load_text
+from ..core.units import DAY_S, YEAR_S
+from ..model.ownership import Cloud
+from ..model.scenario import Scenario
+from ..model.workloads import Training
+from ..report.side_by_side import Comparison, price_sentences, sentences
+from ..report.slide import Slide
+from .candidates import Candidate
+from .questions import Question
+
+MONTH_S = YEAR_S / 12
+SURE = 0.9
+NONE = "no design keeps all limits: each row says what is short"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The best design in the numbers that a buyer asks for.
+
+    devices of the name `device`, sold in boxes of `box`; month_usd and life_usd: all costs of a month and of
+    `life_years`; capital_usd: price, nan of what is rented; power_w: provisioned; days and job_usd: of a job that ends,
+    nan otherwise; busy: mean slot utilisation of serving, nan otherwise; keeps: share of the draws of errors
+    in which all limits are kept, nan where there are none; cost: of a million tokens in words; plan in words.
+    """
+
+    candidate: str
+    device: str
+    devices: int
+    box: int
+    month_usd: float
+    life_years: float
+    capital_usd: float
+    power_w: float
+    cost: str
+    plan: str
+    days: float = math.nan
+    asked_days: float = math.nan
+    job_usd: float = math.nan
+    busy: float = math.nan
+    keeps: float = math.nan
+    certified: bool = False
+
+    @property
+    def life_usd(self) -> float:
+        """All costs of its life."""
+        return self.month_usd * 12 * self.life_years
+
+    @property
+    def bought(self) -> str:
+        """`24 x b200 (3 boxes of 8)`."""
+        boxes = self.devices // self.box
+        told = f" ({boxes:,} box{'es' if boxes > 1 else ''} of {self.box})" if 1 < self.box <= self.devices else ""
+        return f"{self.devices:,} x {self.device}{told}"
+
+    @property
+    def spare(self) -> str:
+        """What one more box of them is, or the rest of the one box."""
+        if self.devices < self.box:
+            return f"a part of a box of {self.box}: the whole box leaves {self.box - self.devices} spare"
+        unit = f"box of {self.box}" if self.box > 1 else "device"
+        more = f"about {self.box / self.devices:.0%} more capital"
+        return f"one spare {unit} (N+1): {self.devices + self.box:,} devices, {more}"
+
+
+def answer_of(question: Question, joint: Comparison, found: Sequence[Candidate]) -> Answer | None:
+    """The best candidate's answer; None where no candidate has a design."""
+    if joint.feasible.empty:
+        return None
+    row = joint.feasible.iloc[0]
+    best = next(candidate for candidate in found if candidate.label == row["candidate"])
+    assert best.best is not None
+    assert best.study is not None
+    scenario = best.scenario
+    per_s = float(row["usd_per_million_tokens"]) * float(row["tokens_per_s"]) / 1e6
+    rented = isinstance(scenario.cluster.facility.ownership, Cloud)
+    days = job = math.nan
+    if question.seconds:
+        steps = question.tokens_per_s * question.seconds / _step_tokens(scenario)
+        took = float(row["time_s"]) * steps
+        days, job = took / DAY_S, per_s * took
+    limited = bool(best.study.objective.limits) and joint.table["keeps"].notna().any() if "keeps" in row else False
+    return Answer(
+        str(row["candidate"]), str(row["device"]), int(row["devices"]), _box(scenario), per_s * MONTH_S,
+        float(scenario.cluster.facility.amortisation_s) / YEAR_S, math.nan if rented else float(row["capex_usd"]),
+        float(row["provisioned_power_w"]), joint.text("usd_per_million_tokens", row["usd_per_million_tokens"]),
+        str(row["plan"]), days, question.seconds / DAY_S, job, float(best.best.get("slot_utilisation", math.nan)),
+        float(row["keeps"]) if limited else math.nan, bool(row["certified"]),
+    )  # fmt: skip
+
+
+def answer_lines(question: Question, answer: Answer | None) -> list[str]:
+    """The answer in words: devices to buy, cost, power, utilisation, a spare, and the chance of keeping the limits."""
+    if answer is None:
+        return [NONE]
+    capital = "" if math.isnan(answer.capital_usd) else f", {_money(answer.capital_usd)} to buy"
+    lines = [
+        f"answer   {answer.bought}: {_money(answer.month_usd)} a month{capital}, {_power(answer.power_w)} provisioned"
+    ]
+    if not math.isnan(answer.days):
+        done = f"done in {answer.days:.3g} of {answer.asked_days:g} days, for {_money(answer.job_usd)}"
+        lines.append(f"{'':8s} {done}")
+    if not math.isnan(answer.busy):
+        lines.append(f"{'':8s} mean slot utilisation {answer.busy:.0%}")
+    lines.append(f"{'':8s} {answer.spare}")
+    lines += [f"{'':8s} {told}" for told in _kept(question, answer)]
+    return lines
+
+
+def _kept(question: Question, answer: Answer) -> list[str]:
+    if math.isnan(answer.keeps):
+        return []
+    told = f"keeps all limits in {answer.keeps:.0%} of the draws of the model's errors"
+    if question.confidence:
+        return [f"{told}: proven the best with margins for it"]
+    if answer.keeps < SURE:
+        return [f"{told}; --confidence 0.9 asks for a design that keeps them in nine of ten"]
+    return [told]
+
+
+def slide_of(question: Question, joint: Comparison, answer: Answer) -> Slide:
+    """The answer on one page."""
+    rented = math.isnan(answer.capital_usd)
+    life = f"over {answer.life_years:.3g} years" if not rented else "a year"
+    facts = [
+        (f"{answer.devices:,}", _counted(answer)),
+        (_money(answer.month_usd), "a month, all costs"),
+        (_money(answer.life_usd if not rented else 12 * answer.month_usd), life),
+        *([] if rented else [(_money(answer.capital_usd), "to buy")]),
+        (_power(answer.power_w), "provisioned"),
+        (answer.cost, "a million output tokens" if joint.serving else "a million tokens"),
+        *([] if math.isnan(answer.days) else [(f"{answer.days:.3g} days", f"of {answer.asked_days:g}")]),
+        *([(f"+{answer.box}", "spare, N+1")] if answer.devices >= answer.box else []),
+    ]
+    others = tuple(f"{name}: " for name in joint.feasible["candidate"])  # doubts of each stand in the table
+    said = [text for text in sentences(joint) if text not in price_sentences(joint) and not text.startswith(others)]
+    proof = ["No listed plan and count does better: the bound is proven by the search."] if answer.certified else []
+    row = joint.feasible.iloc[0]
+    doubt = load_text(dict(row))
+    interval = joint.interval(row, joint.goal)
+    risk = [
+        *([f"90 % interval of {joint.label(joint.goal)[:1].lower() + joint.label(joint.goal)[1:]}: {interval}."]
+          if interval else []),
+        *(f"{answer.candidate} {told}." for told in _kept(question, answer)),
+        *([doubt] if doubt else []),
+    ]  # fmt: skip
+    return Slide(
+        question.asked[:1].upper() + question.asked[1:], f"{'Rent' if rented else 'Buy'} {answer.bought}", tuple(facts),
+        (*said, f"Plan: {answer.plan}.", *proof), tuple(risk), tuple(price_sentences(joint)),
+        tuple(what for what, _ in question.assumed),
+        f"{joint.facts.get('date', '')}  {joint.facts.get('command', '')}".strip(),
+    )  # fmt: skip
+
+
+def _counted(answer: Answer) -> str:
+    """`devices, 3 boxes`."""
+    boxes = answer.devices // answer.box if answer.box > 1 else 0
+    return f"device{'s' if answer.devices > 1 else ''}" + (f", {boxes} box{'es' if boxes > 1 else ''}" if boxes else "")
+
+
+def _step_tokens(scenario: Scenario) -> float:
+    workload = scenario.workload
+    assert isinstance(workload, Training)
+    return float(workload.global_batch) * float(workload.sequence)
+
+
+def _box(scenario: Scenario) -> int:
+    """Devices of a box that they are bought in."""
+    cluster = scenario.cluster
+    return int(box_of(cluster.network[cluster.levels[0]].fabric)) if len(cluster.levels) > 1 else 1
+
+
+def _money(value: float) -> str:
+    return f"${_short(value)}".rstrip()
+
+
+def _power(value: float) -> str:
+    return f"{_short(value)}W"
+
+
+def _short(value: float) -> str:
+    """A sum of money or a power in three digits: `1.23 M`."""
+    for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value:.3g} "
