@@ -12,7 +12,8 @@ from codesign.report.slide import SIZES, Slide, write_slide
 
 ROWS = [
     {"candidate": name, "feasible": True, "objective": cost, "objective_low": 0.9 * cost,
-     "usd_per_million_tokens": cost, "objective_high": high, "usd_per_million_tokens_low": 0.9 * cost, "usd_per_million_tokens_high": high,
+     "usd_per_million_tokens": cost, "objective_high": high, "usd_per_million_tokens_low": 0.9 * cost,
+     "usd_per_million_tokens_high": high,
      "tpot_s": 0.03, "wins": wins, "keeps": 0.4, "why": ""}
     for name, cost, high, wins in (("b200", 0.5, 0.6, 0.8), ("<h200>", 0.8, math.inf, 0.2))
 ]  # fmt: skip
