@@ -57,7 +57,7 @@ def verify_folder(run: str, attack: int | None, seed: int, *, as_json: bool = Fa
     else:
         if checked:
             print(
-                f"- {' and '.join(checked)} as the jobs' designs; not checked: chances to win, prices, the joint page"
+                f"- {' and '.join(checked)} as the jobs' designs; not checked: chances to win, prices, the joint page, the slide"
             )
         print(line)
     return 1 if wrong else worst
