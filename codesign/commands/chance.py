@@ -14,7 +14,7 @@ import numpy as np
 
 from ..model.metrics import Account
 from ..study.objective import Objective, feasible
-from ..uncertainty.draws import draw_doubts
+from ..uncertainty.draws import COUNT, draw_doubts
 from ..uncertainty.metrics import under_draws
 from ..uncertainty.unsustained import LOAD, over_the_load
 from .candidates import Candidate
@@ -36,13 +36,22 @@ class Margin(NamedTuple):
         return Margin(*(max(value, 1.02) ** (1 + WIDER) for value in self))
 
 
-def kept_share(candidate: Candidate, asked: Objective) -> float:
-    """Share of the draws in which a candidate's best design keeps these limits, and whatever a design must keep."""
+def kept_share(candidate: Candidate, asked: Objective, seed: int = 0, count: int = COUNT) -> float:
+    """Share of the draws in which a candidate's best design keeps these limits, and whatever a design must keep.
+
+    Args:
+        candidate: searched.
+        asked: the limits.
+        seed: of the draws; a search with a chance is made on those of seed 0.
+        count: of draws.
+    """
 
     def told(account: Account) -> dict[str, Any]:
         return {" ": asked.excess(account.metrics)}
 
-    return float(np.mean(np.asarray(feasible(under_draws([candidate.scenario], told)[" "][0]), dtype=bool)))
+    return float(
+        np.mean(np.asarray(feasible(under_draws([candidate.scenario], told, count, seed)[" "][0]), dtype=bool))
+    )
 
 
 def margin_of(candidate: Candidate, share: float) -> Margin:

@@ -57,7 +57,8 @@ def verify_folder(run: str, attack: int | None, seed: int, *, as_json: bool = Fa
     else:
         if checked:
             print(
-                f"- {' and '.join(checked)} as the jobs' designs; not checked: chances to win, prices, the joint page, the slide"
+                f"- {' and '.join(checked)} as the jobs' designs; "
+                "not checked: chances to win, prices, the joint page, the slide"
             )
         print(line)
     return 1 if wrong else worst

@@ -79,12 +79,12 @@ def _levels(key: str, count: int) -> np.ndarray:
     return np.random.default_rng(zlib.crc32(key.encode())).permutation(even)
 
 
-def factors(spread: Spread | None, key: str, count: int, share: float = 1.0) -> np.ndarray:
+def factors(spread: Spread | None, key: str, count: int, share: float = 1.0, seed: int = 0) -> np.ndarray:
     """Measured over predicted in each draw, `share` of the way from the median; one where no error is known."""
     if spread is None:
         return np.ones(count)
     middle = spread.at(np.asarray(0.5))
-    return np.exp(middle + share * (spread.at(_levels(key, count)) - middle))
+    return np.exp(middle + share * (spread.at(_levels(f"{key} {seed}" if seed else key, count)) - middle))
 
 
 def source_names(scenario: Scenario) -> tuple[str, str]:
@@ -105,8 +105,8 @@ def source_names(scenario: Scenario) -> tuple[str, str]:
     return training, training
 
 
-def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
-    """Draws of everything that can be off, each leaf [count].
+def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> Doubts:
+    """Draws of everything that can be off, each leaf [count]; another seed, other draws.
 
     Assumes: errors of classes are independent of each other; a class that was not measured errs as any does.
     """
@@ -118,12 +118,12 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
         number_format = "vector" if kind in ("elementwise", "optimizer") else compute
         where = regime(cluster, kind, number_format)
         found = find("kernel", named_so(cluster, kind, number_format, where), model, where)
-        kernels[kind] = factors(found, f"{own.name} {kind}", count)
+        kernels[kind] = factors(found, f"{own.name} {kind}", count, seed=seed)
     wires: dict[str, Any] = {}
     wired = among(own, find("collective", (ANY,), PHYSICS, MEASURED))
     for operation in COLLECTIVES:
         found = find("collective", (operation, ANY), PHYSICS, wired)
-        wires[operation] = factors(found, f"{own.name} {operation}", count)
+        wires[operation] = factors(found, f"{own.name} {operation}", count, seed=seed)
     serving = isinstance(job, AbstractServing)
 
     first_token, step = source_names(scenario)
@@ -131,7 +131,7 @@ def draw_doubts(scenario: Scenario, count: int = COUNT) -> Doubts:
     def whole(name: str, inside: Spread | None) -> Any:
         """What errors of whole jobs are beyond those they include."""
         found = find("source", (name,), PHYSICS, NEW)
-        return factors(found, f"source {name}", count, beyond(found, inside))
+        return factors(found, f"source {name}", count, beyond(found, inside), seed)
 
     known = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
     first = whole(first_token, find("source", (step,), PHYSICS, NEW)) if serving else as_leaf(np.ones(count))

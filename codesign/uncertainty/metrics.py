@@ -53,7 +53,10 @@ def trace_with_draws(scenario: Scenario) -> None:
 
 
 def under_draws(
-    scenarios: Sequence[Scenario], function: Callable[[Account], Mapping[str, Any]], count: int = COUNT
+    scenarios: Sequence[Scenario],
+    function: Callable[[Account], Mapping[str, Any]],
+    count: int = COUNT,
+    seed: int = 0,
 ) -> dict[str, np.ndarray]:
     """Numbers of several scenarios of one structure in each draw, [scenarios, draws] each."""
     rooms = [with_room(scenario) for scenario in scenarios]
@@ -67,7 +70,7 @@ def under_draws(
     program = base.asked(asked)
     columns: list[list[np.ndarray]] = []
     for room, scenario in zip(rooms, scenarios, strict=True):
-        drawn = draw_doubts(scenario, count)
+        drawn = draw_doubts(scenario, count, seed)
         wide = dataclasses.replace(room, cluster=dataclasses.replace(room.cluster, doubts=drawn))
         pairs = zip(jax.tree.leaves(room), jax.tree.leaves(wide), strict=True)
         columns.append([_draws(np.asarray(leaf), np.asarray(full), count) for leaf, full in pairs])
