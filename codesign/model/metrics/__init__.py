@@ -8,6 +8,7 @@ from .evaluation import computed_by as computed_by
 from .evaluation import evaluate as evaluate
 from .evaluation import parts_of as parts_of
 from .evaluation import priced_ops as priced_ops
+from .footprint import cache_budget as cache_budget
 from .footprint import memory_by_class as memory_by_class
 from .ledger import Entry as Entry
 from .ledger import ledger as ledger
@@ -25,6 +26,7 @@ __all__ = [
     "device_provisioned_w",
     "evaluate",
     "ledger",
+    "cache_budget",
     "memory_by_class",
     "parts_of",
     "priced_ops",

@@ -3,9 +3,11 @@
 from jaxtyping import Array
 
 from ...core.jax_typed import asarray
+from ...core.smooth import used_share
 from ..networks.fabrics import Group
 from ..scenario import Cluster, Scenario
-from ..workloads import Layout
+from ..workloads import AbstractServing, Layout
+from ..workloads.engine_memory import CacheBudget
 
 
 def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[str, Array]:
@@ -22,6 +24,31 @@ def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[st
         if afar is not None:
             used[f"ddr/{name}"] = share * whole
     return used
+
+
+def cache_budget(scenario: Scenario, layout: Layout, used: dict[str, Array] | None = None) -> CacheBudget | None:
+    """What an engine's share of the first memory leaves to the cache; None of what serves nothing, or has no one capacity.
+
+    Args:
+        scenario: what is served on what.
+        layout: laid out.
+        used: see `memory_by_class`.
+    """
+    work, capacity = scenario.workload, getattr(scenario.cluster.accelerator.hbm, "capacity_bytes", None)
+    if not isinstance(work, AbstractServing) or capacity is None:
+        return None
+    used = memory_by_class(scenario, layout) if used is None else used
+    near = {name.split("/")[1]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}
+    return work.engine_memory.budget(capacity, layout.plan, near)
+
+
+def engine_limits(scenario: Scenario, layout: Layout, used: dict[str, Array]) -> dict[str, Array]:
+    """Used share of what an engine takes of the first memory; nothing where the design chooses its share."""
+    work = scenario.workload
+    if not isinstance(work, AbstractServing) or not work.engine_memory.utilisation:
+        return {}
+    found = cache_budget(scenario, layout, used)
+    return {} if found is None else {"engine": used_share(found.used_bytes, found.budget_bytes)}
 
 
 def per_tier(used: dict[str, Array]) -> dict[str, Array]:

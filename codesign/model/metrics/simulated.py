@@ -53,7 +53,10 @@ def _room(scenario: Scenario) -> Any:
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
     kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
-    free = scenario.cluster.accelerator.hbm.usable_bytes() - kept["weights"] - kept["working"]
+    beside = kept["weights"] + kept["working"] + kept["graphs"]
+    free = scenario.cluster.accelerator.hbm.usable_bytes() - beside
+    found = cache_budget(scenario, layout) if work.engine_memory.utilisation else None
+    free = free if found is None else jnp.minimum(free, found.room_bytes)
     token = work.kv_bytes_per_token(layout)
     near, afar = free / (token * work.kept_near(layout)), scenario.plan.offload_kv_cache * token
     beyond = scenario.cluster.host.memory.usable_bytes() / jnp.where(afar > 0, afar, 1.0)

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, maximum
 from .broken_rules import batching_violations, broken_batching
+from .engine_memory import EngineMemory
 from .kinds import Kinds, known_kinds
 from .layer_operations import Precision
 from .lockstep import Lockstep
@@ -85,6 +86,7 @@ class AbstractContinuousServing(AbstractServing):
     async_scheduling: bool = static(default=False)
     input_lengths: Kinds = known_kinds("input_lengths")
     output_lengths: Kinds = known_kinds("output_lengths")
+    engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
@@ -328,19 +330,26 @@ class AbstractContinuousServing(AbstractServing):
         layers, plan = self.layers_per_stage(layout), layout.plan
         return held_weight_bytes(block, layers, self.model, self.precision, plan)
 
+    def profile_tokens(self, layout: Layout) -> Array:
+        """Tokens of the largest step of a group: a full token budget beside decodes."""
+        decodes = at_least(layout.plan.micro_batch / (layout.plan.pp * layout.plan.attention_dp), 1.0)
+        return self.engine_memory.profiled(layout.plan.token_budget + decodes * self.verified_tokens)
+
+    def full_step(self, layout: Layout, tokens: Array) -> MixedStep:
+        """A step of so many prompt tokens in each group, as an engine runs it to see its memory."""
+        one, none = jnp.asarray(1.0), jnp.asarray(0.0)
+        return MixedStep(self.model, self.precision, none, one, one, tokens, one, one, tokens)
+
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
-        """Weights, key-value cache of all that is under way, activations of one mixed step."""
+        """Weights, key-value cache of all that is under way, and what the engine keeps beside."""
         weights = self.weight_bytes(layout)
         two_layers = self.two_layers(layout)
         cache = self.kv_bytes_per_token(layout) * self.held_tokens(layout)
-        widest = jnp.asarray(0.0)
-        for op in self.mixed_step(layout).layer_ops(layout):
-            widest = at_least(widest, op.stored_bytes)
-        working = 2 * widest + self.workspace_bytes
-        return {
-            "weights": (weights, weights * two_layers),
-            "kv_cache": (cache, cache * two_layers),
-            "working": (working, working),
+        tokens, plan = self.profile_tokens(layout), layout.plan
+        rows = plan.micro_batch / (plan.pp * plan.attention_dp) * self.verified_tokens
+        beside = self.engine_bytes(self.full_step(layout, tokens / plan.cp).layer_ops(layout), tokens / plan.cp, rows)
+        return {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache * two_layers)} | {
+            name: (nbytes, nbytes) for name, nbytes in beside.items()
         }
 
     def violations(self, layout: Layout) -> dict[str, Array]:

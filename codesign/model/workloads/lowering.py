@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.smooth import at_least
+from .engine_memory import padding_bytes
 from .layer_operations import BlockComm, BlockOp, Precision
 from .number_formats import WEIGHT_FORMATS
 from .ops import CommOp, ComputeOp, Op
@@ -78,6 +79,8 @@ def held_weight_bytes(
         nbytes = table * (embedding + (single - 1) * head)
         for op in block:
             nbytes = nbytes + op.weights * op.per_layer * layers * precision.weight_bytes(op.name)
+    added = padding_bytes(block, layers, model.hidden, precision)
+    nbytes = nbytes if added is None else nbytes + added
     beside = model.beside_parameters()
     return nbytes if beside is None else nbytes + beside * precision.bytes_of("activations") / plan.tp
 

@@ -12,6 +12,8 @@ from ...core.smooth import at_least, ceil, maximum
 from ...core.units import GB
 from .base import AbstractWorkload
 from .broken_rules import broken
+from .engine_memory import EngineMemory, ProfileRun, layer_peak_bytes
+from .layer_operations import BlockOp
 from .plan import Layout
 from .transformer import Transformer
 from .words import SERVING, Words
@@ -41,6 +43,8 @@ class AbstractServing(AbstractWorkload):
     output_tokens: eqx.AbstractVar[Float[Array, "*b"]]
     request_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
     expert_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
+    engine_memory: eqx.AbstractVar[EngineMemory]
+    workspace_bytes: eqx.AbstractVar[Float[Array, "*b"]]
 
     def number_format(self) -> str:
         """Format of the matrix products."""
@@ -49,6 +53,22 @@ class AbstractServing(AbstractWorkload):
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of the fullest stage."""
         return ceil(self.model.layers / layout.plan.pp)
+
+    def engine_bytes(self, block: list[BlockOp], tokens: Array, rows: Array) -> dict[str, Array]:
+        """Working memory and captured graphs of an engine.
+
+        Args:
+            block: operations of an average layer on the tokens of its profile run.
+            tokens: of that run.
+            rows: sequences that the plan has an engine sample at a time.
+        """
+        engine, hidden = self.engine_memory, self.model.hidden * self.precision.bytes_of("activations") * tokens
+        sampled = engine.rows(rows, tokens)
+        run = ProfileRun(tokens, sampled, layer_peak_bytes(block, hidden), hidden, sampled * self.model.vocab)
+        return {
+            "working": engine.working_bytes(run) + self.workspace_bytes,
+            "graphs": engine.graphs_bytes(rows),
+        }
 
     def two_layers(self, layout: Layout) -> Array:
         """Share of a stage's layers that a buffer of two is."""
