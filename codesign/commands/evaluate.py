@@ -70,7 +70,7 @@ def evaluate_design(
     show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
     if told := model_text(scenario):
         console().print(told, highlight=False)
-    if remarks and (told := room_text(scenario, numbers)):  # of a launch command: engines print it when they start
+    if remarks and (told := room_text(scenario)):  # of a launch command: engines print it when they start
         console().print(told, highlight=False)
     if told := remarks_text(numbers | drawn.columns()):
         console().print(told, highlight=False)

@@ -16,10 +16,10 @@ from ..core.smooth import used_share
 from ..core.units import BYTES, GB
 from ..jaxprs.evaluator import interpreted
 from ..jaxprs.jit import quick_jit
-from ..model.metrics import memory_by_class
+from ..model.metrics import cache_budget, memory_by_class
 from ..model.metrics.footprint import per_tier
-from ..model.scenario import Cluster, Scenario
-from ..model.workloads import AbstractServing
+from ..model.scenario import Scenario
+from ..model.workloads import AbstractServing, AbstractWorkload
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..model.workloads.plan_fields import words_of
 from ..model.workloads.sessions import kept_by
@@ -39,30 +39,53 @@ __all__ = [
 OFFLOADED = ("plan.offload_weights", "plan.offload_kv_cache")
 AFAR = 80  # effort of offloading what every step reads: more than 256 times the devices, less than two other changes
 NARROW = "fp8"  # of what is only stored
-TIERS = {"hbm": "cluster.accelerator.hbm", "ddr": "cluster.host.memory"}
+ENGINE = "engine"  # the share of the first memory that an engine takes
+TIERS = {
+    "hbm": "cluster.accelerator.hbm",
+    "ddr": "cluster.host.memory",
+    ENGINE: "workload.engine_memory.utilisation of cluster.accelerator.hbm",
+}
 
 
 def shortage(scenario: Scenario) -> dict[str, float]:
     """Tier -> bytes per device that are missing; empty where everything fits."""
     used = {tier: float(nbytes) for tier, nbytes in _used(scenario).items()}
     capacity = capacity_of(scenario)
-    beyond = [tier for tier in used if not feasible(used_share(used[tier], capacity[tier]) - 1)]
+    beyond = [tier for tier in used if not feasible(float(used_share(used[tier], capacity[tier])) - 1)]
     return {tier: used[tier] - capacity[tier] for tier in beyond}
 
 
 @functools.partial(interpreted, always=True)
 def _used(scenario: Scenario) -> dict[str, Array]:
-    return per_tier(memory_by_class(scenario))
+    return {tier: held for tier, (held, _) in _held(scenario).items()}
 
 
 def capacity_of(scenario: Scenario) -> dict[str, float]:
-    """Tier -> bytes that a job may fill, none where its reserve is larger."""
-    return {tier: max(float(nbytes), 0.0) for tier, nbytes in _usable(scenario.cluster).items()}
+    """Tier -> bytes that a job may fill, none where its reserve is larger; of an engine its share."""
+    return {tier: max(float(nbytes), 0.0) for tier, nbytes in _usable(scenario).items()}
 
 
 @functools.partial(interpreted, always=True)
-def _usable(cluster: Cluster) -> dict[str, Array]:
-    return {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
+def _usable(scenario: Scenario) -> dict[str, Array]:
+    return {tier: usable for tier, (_, usable) in _held(scenario).items()}
+
+
+def _held(scenario: Scenario) -> dict[str, tuple[Array, Array]]:
+    """Tier -> bytes that are stored there, and that may be."""
+    layout = scenario.workload.laid_out(scenario.layout)
+    by_class = memory_by_class(scenario, layout)
+    usable = {
+        "hbm": scenario.cluster.accelerator.hbm.usable_bytes(),
+        "ddr": scenario.cluster.host.memory.usable_bytes(),
+    }
+    found = {tier: (held, usable[tier]) for tier, held in per_tier(by_class).items()}
+    engine = cache_budget(scenario, layout, by_class) if has_share(scenario.workload) else None
+    return found if engine is None else found | {ENGINE: (engine.used_bytes, engine.budget_bytes)}
+
+
+def has_share(work: AbstractWorkload) -> bool:
+    """True if an engine takes a stated share of the memory."""
+    return isinstance(work, AbstractServing) and bool(work.engine_memory.utilisation)
 
 
 def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
@@ -171,15 +194,14 @@ def _override(path: str, value: float) -> str:
 def _fitting(scenario: Scenario, start: dict[str, float], moves: list[dict[str, float]]) -> np.ndarray:
     """Which of the moves give a legal plan that fits, priced all at once."""
     columns = {path: np.array([move.get(path, start[path]) for move in moves]) for path in start}
-    capacity = capacity_of(scenario)
 
     def fits(point: dict[str, Array]) -> Array:
         candidate = replace(scenario, point)
         ok: Any = True
         for broken in candidate.workload.violations(candidate.layout).values():
             ok &= broken <= 0
-        for tier, nbytes in per_tier(memory_by_class(candidate)).items():
-            ok &= feasible(used_share(nbytes, capacity[tier]) - 1)
+        for held, usable in _held(candidate).values():
+            ok &= feasible(used_share(held, usable) - 1)
         return ok
 
     return np.asarray(quick_jit(jax.vmap(fits), once=True)(columns))

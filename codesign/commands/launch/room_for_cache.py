@@ -4,18 +4,12 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
+from ...config.engine_share import FIELD, EngineStart, engine_overrides
 from ...core.errors import ConfigError
 
 __all__ = ["CacheRoom", "memory_overrides"]
 
-FIELD = "workload.engine_memory"
 INPUT_SHARE = 0.8  # of the longest request, where the lengths at hand are longer
-GIB = 2**30
-UNSAID = {"vllm": 0.9, "trtllm": 0.9}
-"""Share that an engine takes where nothing is said. Source: [vllm_source] up to release 0.20, [trtllm_source]."""
-LARGE_DEVICE = 70 * GIB
-DEFAULT_STEP = {True: (1024, 8192), False: (256, 2048)}
-"""Large device -> sequences and tokens of a step of vLLM where nothing is said. Source: [vllm_source], arg_utils.py."""
 
 
 class CacheRoom(NamedTuple):
@@ -63,21 +57,19 @@ def memory_overrides(asked: CacheRoom, overrides: Sequence[str], said: AbstractS
 def _engine(asked: CacheRoom, config: Any, notes: list[str]) -> list[str]:
     """The engine's memory, the share that it takes and the step that it sizes its activations by."""
     device, capacity = config.cluster.accelerator, config.cluster.accelerator.hbm.get("capacity_bytes")
-    found = [f"engine_memory={asked.engine}"]
     if not isinstance(capacity, int | float):
         notes.append("the engine's share of memory is not modelled for a memory of several tiers")
-        return found
-    share = asked.utilisation or (
-        sglang_share(capacity, config.plan) if asked.engine == "sglang" else UNSAID[asked.engine]
-    )
+        return [f"engine_memory={asked.engine}"]
+    said = [config.plan.get(name) for name in ("tp", "pp", "token_budget")]
+    tp, pp, chunk = (float(value) if isinstance(value, int | float) else 1.0 for value in said)
+    start = EngineStart(
+        asked.engine, asked.utilisation, str(device.get("name", "")), float(capacity), tp, pp, chunk,
+        asked.sequences, asked.tokens,
+    )  # fmt: skip
+    found = engine_overrides(start)
     if not asked.utilisation:
-        notes.append(f"the engine's share of memory is not said: {share:g}, its default")
-    found.append(f"{FIELD}.utilisation={share:g}")
-    if asked.engine == "vllm":
-        large = capacity >= LARGE_DEVICE and not str(device.get("name", "")).startswith("a100")
-        sequences, tokens = DEFAULT_STEP[large]
-        found += [] if asked.sequences else [f"{FIELD}.sequences={sequences}"]
-        found += [] if asked.tokens else [f"{FIELD}.tokens={tokens}"]
+        share = next(one.partition("=")[2] for one in found if one.startswith(f"{FIELD}.utilisation"))
+        notes.append(f"the engine's share of memory is not said: {share}, its default")
     return found
 
 
@@ -85,7 +77,7 @@ def _fewer(overrides: Sequence[str], notes: list[str]) -> list[str]:
     """As many sequences as there is room for, where the command says none and the usual number has none."""
     from ...config.study import scenario_from_config
     from ...jaxprs.evaluator import interpreted
-    from ...model.metrics import cache_budget, memory_by_class
+    from ...model.metrics import cache_room, memory_by_class
     from ..setup import prepare_jax
 
     prepare_jax()
@@ -94,32 +86,15 @@ def _fewer(overrides: Sequence[str], notes: list[str]) -> list[str]:
     def numbers(one: Any) -> Any:
         layout = one.workload.laid_out(one.layout)
         used = memory_by_class(one, layout)
-        found = cache_budget(one, layout, used)
-        near = sum(nbytes for name, nbytes in used.items() if name.startswith("hbm/"))
-        left = one.cluster.accelerator.hbm.usable_bytes() - near + used["hbm/kv_cache"]
-        return {"cache": used["hbm/kv_cache"], "left": left, "room": left if found is None else found.room_bytes}
+        return cache_room(one, layout, used), used["hbm/kv_cache"]
 
-    found = {name: float(value) for name, value in interpreted(numbers, always=True)(scenario).items()}
-    planned, room = float(scenario.plan.micro_batch), min(found["left"], found["room"])
-    if not 0 < room < found["cache"]:
+    planned = float(scenario.plan.micro_batch)
+    room, cache = (float(value) for value in interpreted(numbers, always=True)(scenario))
+    if not 0 < room < cache:
         return []
-    fits = max(int(planned * room / found["cache"]), 1)
+    fits = max(int(planned * room / cache), 1)
     notes.append(f"the cache has room for {fits} of {planned:g} sequences: plan.micro_batch={fits}")
     return [f"plan.micro_batch={fits}"]
-
-
-def sglang_share(capacity: float, plan: Any) -> float:
-    """Share of weights and cache that SGLang chooses: what is left of a device beside its estimate of the rest.
-
-    Source: [sglang_source]: 512 MiB, 1.5 MiB a token of a chunk, 2 MiB a sequence of the largest graph, 1 GiB for eight
-    ranks, together at least 10 GiB on devices of more than 60 GiB.
-    """
-    number = {name: plan.get(name) for name in ("tp", "pp", "token_budget")}
-    tp, pp, chunk = (value if isinstance(value, int | float) else 1 for value in number.values())
-    graphs = 256 if tp < 4 else 512
-    aside = 512 + 1.5 * max(chunk, 2048) + 2 * graphs + tp * pp / 8 * 1024
-    aside = max(aside, 10 * 1024) if capacity > 60 * GIB else aside
-    return round(max(1 - aside * 2**20 / capacity, 0.1), 3)
 
 
 def _lengths(config: Any, longest: float, said: AbstractSet[str], notes: list[str]) -> list[str]:

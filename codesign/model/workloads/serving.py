@@ -17,6 +17,12 @@ from .schedule import Priced, Timeline, one_pass
 from .served import AbstractServing
 from .transformer import Transformer
 
+STEP_TOKENS = 8192.0
+"""Tokens of a prefill step of an engine, so that a batch is not prefilled at once.
+
+Source: [trtllm_source], `max_num_tokens` where nothing is said; [vllm_source] on devices of 70 GB and more.
+"""
+
 
 class Serving(AbstractServing):
     """Requests of `input_tokens` answered with `output_tokens`, `plan.micro_batch` of them at a time in a replica.
@@ -126,8 +132,9 @@ class Serving(AbstractServing):
         return held_weight_bytes(block, layers, self.model, self.precision, plan)
 
     def prefill_tokens(self, layout: Layout) -> Array:
-        """Tokens of the largest prefill step: a part's prompts, in chunks of the token budget."""
-        return at_most(self.part(layout) * self.input_tokens / layout.plan.cp, layout.plan.token_budget)
+        """Tokens of the largest prefill step: a part's prompts, as many at a time as `STEP_TOKENS`, at least one."""
+        prompt = self.input_tokens / layout.plan.cp
+        return at_most(self.part(layout) * prompt, at_least(prompt, STEP_TOKENS))
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Weights, key-value cache of the whole batch, and what the engine keeps beside."""
