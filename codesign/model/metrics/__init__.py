@@ -13,6 +13,7 @@ from .footprint import cache_budget as cache_budget
 from .footprint import cache_room as cache_room
 from .footprint import cache_tokens as cache_tokens
 from .footprint import memory_by_class as memory_by_class
+from .footprint import memory_moments as memory_moments
 from .ledger import Entry as Entry
 from .ledger import ledger as ledger
 from .money import device_capex_usd as device_capex_usd
@@ -34,6 +35,7 @@ __all__ = [
     "evaluate",
     "ledger",
     "memory_by_class",
+    "memory_moments",
     "parts_of",
     "priced_ops",
 ]  # fmt: skip

@@ -1,14 +1,15 @@
 """Chance that a design fits its memory: what is counted exactly, and what is off by a factor.
 
-Weights, gradients, optimizer states and caches are counted; activations, working sets and captured graphs are predicted,
-with a factor exp(s z) between measured and predicted, z standard normal. With E counted, A predicted and C usable bytes
+Weights, gradients, optimizer states and caches are counted; activations, working sets and captured graphs are
+predicted, with a factor exp(s z) between measured and predicted, z standard normal. With E bytes counted, A predicted
+and C usable
 
     P(fits) = Phi(log((C - E) / A) / s)        fits with chance p:  E + A exp(s Phi^-1(p)) <= C
 
 so that a chance is one more constraint of the same form: the used share at a quantile of the error.
 
-Assumes: s = `SPREAD`; one factor for all that is predicted on a device. Source: [assumption], no table of measured memory
-is fitted on: what two of three errors stay below where activations are said to be right to 20 % at worst.
+Assumes: s = `SPREAD`; one factor for all that is predicted on a device. Source: [assumption]; no table of measured
+memory is fitted on, activations are meant to be right to 20 % at worst.
 """
 
 import math

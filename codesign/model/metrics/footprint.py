@@ -30,7 +30,7 @@ def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[st
 
 
 def cache_budget(scenario: Scenario, layout: Layout, used: dict[str, Array] | None = None) -> CacheBudget | None:
-    """What an engine's share of the first memory leaves to the cache; None of what serves nothing, or has no one capacity.
+    """What an engine's share of the first memory leaves to the cache; None of what has no engine or no one capacity.
 
     Args:
         scenario: what is served on what.
@@ -72,6 +72,21 @@ def cache_tokens(scenario: Scenario, layout: Layout, room: Array) -> Array:
     if not isinstance(work, AbstractContinuousServing):
         raise ConfigError(f"{type(work).__name__} keeps no cache in blocks")
     return floor(room / (work.kv_bytes_per_token(layout) * work.block_tokens)) * work.block_tokens
+
+
+def memory_moments(scenario: Scenario, layout: Layout) -> dict[str, dict[str, Array]]:
+    """Moment -> class -> bytes of a device's first memory, what is offloaded aside."""
+    work = scenario.workload
+    found = work.memory_moments(layout)
+    if found is None:
+        found = {"step": {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}}
+    near = memory_by_class(scenario, layout)
+    full = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
+    kept = {name: near[f"hbm/{name}"] / jnp.where(nbytes > 0, nbytes, 1.0) for name, nbytes in full.items()}
+    return {
+        moment: {name: nbytes * kept.get(name, 1.0) for name, nbytes in parts.items()}
+        for moment, parts in found.items()
+    }
 
 
 def engine_limits(scenario: Scenario, layout: Layout, used: dict[str, Array]) -> dict[str, Array]:

@@ -352,6 +352,12 @@ class AbstractContinuousServing(AbstractServing):
             name: (nbytes, nbytes) for name, nbytes in beside.items()
         }
 
+    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]]:
+        """Of an engine that prefills beside decodes."""
+        rows = at_least(layout.plan.micro_batch / (layout.plan.pp * layout.plan.attention_dp), 1.0)
+        rows = rows * self.verified_tokens
+        return self.moments_of(self.footprint(layout), self.full_step(layout, rows).layer_ops(layout), rows)
+
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and groups; no stage or group without work; prompts that keep up."""
         return batching_violations(self, layout)

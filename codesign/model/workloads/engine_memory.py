@@ -6,10 +6,10 @@ at their peak, gives what its share of the device leaves to the cache, and captu
     peak = max(layer, hidden states + logits) (1 + fragmentation) + workspace
     layer = residual stream and normalised input + max(attention, dense, routed experts)
 
-where a dense network has the outputs of its up-projection and its activation at a time, routed experts two buffers that
-their products share (max(up, down) and the activation) beside the summed output, and attention all of its products. A
-sampler sorts all logits: rows x vocabulary x `logit_bytes` at its peak. A graph is captured for 1, 2, 4 and every eighth
-number of sequences up to twice `sequences`, at most `max_captured`.
+where a dense network has the outputs of its up-projection and of its activation at a time, routed experts two buffers
+that their products share (max(up, down), and the activation) beside the summed output, and attention all of its
+products. A sampler sorts all logits: rows x vocabulary x `logit_bytes` at its peak. Graphs are captured for 1, 2, 4 and
+every eighth number of sequences up to twice `sequences`, at most `max_captured`.
 
 Constants are those of vLLM; files of the group `engine_memory` have those of the other engines, with sources.
 Assumes: an engine's activations are freed when they were read last; logits of one pipeline stage alone.
@@ -136,6 +136,12 @@ class EngineMemory(eqx.Module):
         """The least share that has room for all of this: the inverse of `budget`."""
         whole, used, outside = self._accounts(capacity, plan, stored)
         return (used + outside) / whole
+
+    def predicted_inside(self, stored: dict[str, Array]) -> Array:
+        """Bytes of what the share has to hold that are predicted, not counted."""
+        if self.share_of != "total":
+            return 0.0 * stored["working"]
+        return stored["working"] + (stored["graphs"] if self.graphs_inside or not self.utilisation else 0.0)
 
     def _accounts(self, capacity: Array, plan: Plan, stored: dict[str, Array]) -> tuple[Array, Array, Array | float]:
         """Bytes of which the share is one, bytes that it has to hold, and bytes of it that neither of them has."""

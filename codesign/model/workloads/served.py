@@ -70,6 +70,27 @@ class AbstractServing(AbstractWorkload):
             "graphs": engine.graphs_bytes(rows),
         }
 
+    def moments_of(
+        self, parts: Mapping[str, tuple[Array, Array]], decode_block: list[BlockOp], rows: Array
+    ) -> dict[str, dict[str, Array]]:
+        """What lies in memory when an engine has loaded, sizes its activations, prefills and decodes.
+
+        Args:
+            parts: see `footprint`.
+            decode_block: operations of an average layer on one token of each row.
+            rows: sequences that are sampled together.
+        """
+        whole = {name: nbytes for name, (nbytes, _) in parts.items()}
+        weights = {"weights": whole["weights"]}
+        at_work = weights | {"kv_cache": whole["kv_cache"], "graphs": whole["graphs"]}
+        decode = self.engine_bytes(decode_block, rows, rows)["working"]
+        return {
+            "load": weights,
+            "profile run": weights | {"working": whole["working"]},
+            "prefill": at_work | {"working": whole["working"]},
+            "decode": at_work | {"working": jnp.minimum(decode, whole["working"])},
+        }
+
     def two_layers(self, layout: Layout) -> Array:
         """Share of a stage's layers that a buffer of two is."""
         return jnp.minimum(2 / at_least(self.layers_per_stage(layout), 1.0), 1.0)

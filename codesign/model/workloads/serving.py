@@ -149,6 +149,12 @@ class Serving(AbstractServing):
             name: (nbytes, nbytes) for name, nbytes in beside.items()
         }
 
+    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]]:
+        """Of an engine that prefills a batch, then decodes it."""
+        rows = self.part(layout)
+        shard = Shard(layout, self.precision, rows, jnp.asarray(1.0), self.input_tokens, decode=True)
+        return self.moments_of(self.footprint(layout), self.model.layer_ops(shard), rows)
+
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and the batch's parts; no stage without layers."""
         plan, model = layout.plan, self.model
