@@ -41,7 +41,7 @@ def memory(*overrides: str):
 
 
 def test_a_dense_layer_at_its_peak():
-    """8B: hidden 4096, width 14336, vocabulary 128256; 8192 + 32 tokens, 32 rows: a gated layer takes more than a sort."""
+    """8B: hidden 4096, width 14336, vocabulary 128256: a gated layer of 8192 + 32 tokens, or a sort of 1024 rows."""
     used, _, _, _ = memory(*DENSE, "engine_memory=vllm", "workload.engine_memory.fragmentation=0.0")
     tokens = 8192 + 32
     layer = 2 * (2 * tokens * 4096) + 2 * tokens * (2 * 14336 + 14336)

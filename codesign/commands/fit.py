@@ -103,12 +103,12 @@ def _traced(scenario: Scenario) -> tuple[Any, Any, Any, Any]:
     layout = scenario.workload.laid_out(scenario.layout)
     used = memory_by_class(scenario, layout)
     counted, guessed = predicted_bytes(used, "hbm")
-    serves = isinstance(scenario.workload, AbstractServing)
-    room = cache_room(scenario, layout, used) if serves else 0.0 * counted
-    blocks = isinstance(scenario.workload, AbstractContinuousServing)
+    work = scenario.workload
+    room = cache_room(scenario, layout, used) if isinstance(work, AbstractServing) else 0.0 * counted
+    blocks = isinstance(work, AbstractContinuousServing)
     tokens = cache_tokens(scenario, layout, room) if blocks else 0.0 * counted
     near = {name.partition("/")[2]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}
-    inside = scenario.workload.engine_memory.predicted_inside(near) if serves else 0.0 * counted
+    inside = work.engine_memory.predicted_inside(near) if isinstance(work, AbstractServing) else 0.0 * counted
     return memory_moments(scenario, layout), room, tokens, (counted, guessed + 0.0 * counted, inside)
 
 
@@ -162,8 +162,9 @@ def _verdict(found: Fitted, changes: Sequence[Sequence[str]]) -> str:
 
 
 def _bound(name: str, scenario: Scenario) -> str:
-    if name == ENGINE:
-        engine = scenario.workload.engine_memory
+    work = scenario.workload
+    if name == ENGINE and isinstance(work, AbstractServing):
+        engine = work.engine_memory
         of = {"total": "the engine", "static": "weights and cache", "free": "the cache"}[engine.share_of]
         return f"share of {of} (utilisation {engine.utilisation:g})"
     return f"{TIERS.get(name, name)} without its reserve"

@@ -63,9 +63,10 @@ class Objective:
         if bool(self.minimise) == bool(self.maximise):
             given = f"minimise = {self.minimise!r} and maximise = {self.maximise!r}"
             raise ConfigError(f"objective needs exactly one goal, not {given} (set the other to '')")
-        if not isinstance(self.fits, int | float) or not (self.fits == 0 or LEAST_CHANCE <= self.fits < 1):
+        chance: object = self.fits
+        if not isinstance(chance, int | float) or not (chance == 0 or LEAST_CHANCE <= chance < 1):
             raise ConfigError(
-                f"objective.fits = {self.fits!r} must be a chance from {LEAST_CHANCE:g} to below 1, or 0: as predicted"
+                f"objective.fits = {chance!r} must be a chance from {LEAST_CHANCE:g} to below 1, or 0: as predicted"
             )
         for group in ("limits", "floors"):
             for name, value in getattr(self, group).items():
