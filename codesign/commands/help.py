@@ -145,8 +145,8 @@ COMMANDS = {
     "fit": CommandHelp(
         "say what lies in a device's memory when, and what makes a design fit",
         (
-            "Bytes by class of data when an engine loads, sizes its activations, prefills and",
-            "decodes, or of a training step, against the device and the engine's share; of a",
+            "Bytes by class of data when an engine loads, sizes activations, prefills and",
+            "decodes, or in a training step, against device and engine's share; of a",
             "design that does not fit, the fewest fields of the plan to change.",
         ),
         (
