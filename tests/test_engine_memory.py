@@ -190,6 +190,18 @@ def test_experts_in_mxfp4_are_padded_when_they_are_loaded():
     assert used["hbm/weights"] / GIB == pytest.approx(65.97, rel=0.004)
 
 
+@pytest.mark.parametrize("words", [
+    ("model=llama31_8b", "workload=serving", "plan.pp=2"), ("model=gpt_oss_120b", "precision=checkpoint"),
+    ("model=deepseek_v3", "precision=fp8_block", "plan.tp=8"), ("model=qwen3_235b_a22b",),
+])  # fmt: skip
+def test_weights_by_class_add_up_to_those_of_a_device(words):
+    work = () if any(word.startswith("workload") for word in words) else ("workload=continuous",)
+    scenario = scenario_from_config(*words, *work, "accelerator=h200")
+    layout = scenario.workload.laid_out(scenario.layout)
+    held = scenario.workload.held_weights(layout)
+    assert sum(map(float, held.values())) == pytest.approx(float(scenario.workload.weight_bytes(layout)), rel=1e-5)
+
+
 STEP = ("workload.engine_memory.sequences=1024", "workload.engine_memory.tokens=8192")
 LOGGED = {
     "vLLM, Qwen3-235B-FP8 on four H100": (

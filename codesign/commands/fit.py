@@ -32,6 +32,7 @@ GIB = 2**30
 ENGINE = "engine"
 MOMENTS = ("load", "profile run", "prefill", "decode")  # of what serves, in their order
 SURE = 0.995  # chance from which nothing is said of it
+NEGLIGIBLE = 5e6  # bytes of a class of weights that are not named
 SHOWN = 5  # sets of changes
 
 
@@ -44,6 +45,8 @@ class Fitted(NamedTuple):
     room_bytes: float
     room_tokens: float
     chance: float
+    weights: dict[str, float]
+    outside: tuple[float, float]
 
     @property
     def fits(self) -> bool:
@@ -81,7 +84,7 @@ def fit_design(overrides: list[str], *, as_json: bool = False, picture: str = ""
 
 def fitted(scenario: Scenario) -> Fitted:
     """The memory of a design."""
-    moments, room, tokens, parts = _traced(scenario)
+    moments, room, tokens, parts, (weights, outside) = _traced(scenario)
     moments = {when: {name: float(nbytes) for name, nbytes in own.items()} for when, own in moments.items()}
     capacity, used = capacity_of(scenario), used_of(scenario)
     counted, guessed, inside = (float(one) for one in parts)
@@ -94,12 +97,14 @@ def fitted(scenario: Scenario) -> Fitted:
     names = [name for name in MOMENTS if name in moments] or list(moments)
     moments = {when: beside | moments[when] for when in names}
     bounds = {tier: (used[tier], capacity[tier]) for tier in capacity}
-    return Fitted(moments, bounds, whole, float(room), float(tokens), chance)
+    held = {name: float(nbytes) for name, nbytes in weights.items() if float(nbytes)}
+    context, links = (float(one) for one in outside)
+    return Fitted(moments, bounds, whole, float(room), float(tokens), chance, held, (context, links))
 
 
 @functools.partial(interpreted, always=True)
-def _traced(scenario: Scenario) -> tuple[Any, Any, Any, Any]:
-    """Bytes by moment, room for a cache in bytes and tokens, counted and predicted bytes."""
+def _traced(scenario: Scenario) -> tuple[Any, Any, Any, Any, Any]:
+    """Bytes by moment, room for a cache in bytes and tokens, counted and predicted bytes; weights, what is outside."""
     layout = scenario.workload.laid_out(scenario.layout)
     used = memory_by_class(scenario, layout)
     counted, guessed = predicted_bytes(used, "hbm")
@@ -109,13 +114,23 @@ def _traced(scenario: Scenario) -> tuple[Any, Any, Any, Any]:
     tokens = cache_tokens(scenario, layout, room) if blocks else 0.0 * counted
     near = {name.partition("/")[2]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}
     inside = work.engine_memory.predicted_inside(near) if isinstance(work, AbstractServing) else 0.0 * counted
-    return memory_moments(scenario, layout), room, tokens, (counted, guessed + 0.0 * counted, inside)
+    outside, weights = (0.0 * counted, 0.0 * counted), dict[str, Any]()
+    if isinstance(work, AbstractServing):
+        outside, weights = work.engine_memory.outside_bytes(layout.plan), work.held_weights(layout)
+    return (
+        memory_moments(scenario, layout),
+        room,
+        tokens,
+        (counted, guessed + 0.0 * counted, inside),
+        (weights, outside),
+    )
 
 
 def _told(found: Fitted, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
     bounds = {name: {"used_bytes": used, "usable_bytes": usable} for name, (used, usable) in found.bounds.items()}
     return {
         "fits": found.fits, "chance": found.chance, "moments": found.moments, "bounds": bounds,
+        "weights": found.weights, "context_bytes": found.outside[0], "communication_bytes": found.outside[1],
         "cache_room_bytes": found.room_bytes, "cache_tokens": found.room_tokens,
         "changes": [list(change) for change in changes],
     }  # fmt: skip
@@ -139,6 +154,18 @@ def _show(out: Console, scenario: Scenario, found: Fitted, changes: Sequence[Seq
     rows.append(("all", *map(_gib, totals), f"{max(totals) / found.capacity_bytes:.1%}"))
     title = f"{job_text(scenario)}: memory of a device [GiB]"
     out.print(plain_table(title, rows, "class", *found.moments, "of the device at its peak"))
+    if found.weights:
+        formats = scenario.workload.precision.by_class
+        listed = (
+            f"{(name or 'router and norms').replace('_', ' ')} {_gib(nbytes)}"
+            + (f" ({getattr(formats, name)})" if formats is not None and name else "")
+            for name, nbytes in sorted(found.weights.items(), key=lambda item: -item[1])
+            if nbytes > NEGLIGIBLE
+        )
+        out.print(f"weights: {', '.join(listed)}", highlight=False)
+    if any(found.outside):
+        context, links = map(_gib, found.outside)
+        out.print(f"of the reserve: context {context}, communication {links}", highlight=False)
     for name, (used, usable) in found.bounds.items():
         if used or name != "ddr":
             out.print(f"{_bound(name, scenario)}: {used / GIB:.4g} of {usable / GIB:.4g} GiB", highlight=False)

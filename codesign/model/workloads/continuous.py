@@ -9,7 +9,7 @@ from ...core.smooth import at_least, at_most, maximum
 from .broken_rules import batching_violations, broken_batching
 from .engine_memory import EngineMemory
 from .kinds import Kinds, known_kinds
-from .layer_operations import Precision
+from .layer_operations import BlockOp, Precision
 from .lockstep import Lockstep
 from .lowering import held_weight_bytes
 from .mixed_step import MixedStep
@@ -326,9 +326,12 @@ class AbstractContinuousServing(AbstractServing):
 
     def weight_bytes(self, layout: Layout) -> Array:
         """Weights of the fullest stage with its part of embedding and head."""
-        block = self.decode_step(layout).layer_ops(layout)
         layers, plan = self.layers_per_stage(layout), layout.plan
-        return held_weight_bytes(block, layers, self.model, self.precision, plan)
+        return held_weight_bytes(self.weight_block(layout), layers, self.model, self.precision, plan)
+
+    def weight_block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of an average layer, with the weights that a device holds of it."""
+        return self.decode_step(layout).layer_ops(layout)
 
     def profile_tokens(self, layout: Layout) -> Array:
         """Tokens of the largest step of a group: a full token budget beside decodes."""

@@ -1,5 +1,6 @@
 """What every way to serve a transformer has in common."""
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -13,7 +14,8 @@ from ...core.units import GB
 from .base import AbstractWorkload
 from .broken_rules import broken
 from .engine_memory import EngineMemory, ProfileRun, layer_peak_bytes
-from .layer_operations import BlockOp
+from .layer_operations import BlockOp, Precision
+from .lowering import held_by_class
 from .plan import Layout
 from .transformer import Transformer
 from .words import SERVING, Words
@@ -44,6 +46,7 @@ class AbstractServing(AbstractWorkload):
     request_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
     expert_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
     engine_memory: eqx.AbstractVar[EngineMemory]
+    precision: eqx.AbstractVar[Precision]
     workspace_bytes: eqx.AbstractVar[Float[Array, "*b"]]
 
     def number_format(self) -> str:
@@ -53,6 +56,15 @@ class AbstractServing(AbstractWorkload):
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of the fullest stage."""
         return ceil(self.model.layers / layout.plan.pp)
+
+    @abc.abstractmethod
+    def weight_block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of an average layer, with the weights that a device holds of it."""
+
+    def held_weights(self, layout: Layout) -> dict[str, Array]:
+        """Class of weights -> bytes of the fullest stage on one device; "" for what has no class."""
+        layers = self.layers_per_stage(layout)
+        return held_by_class(self.weight_block(layout), layers, self.model, self.precision, layout.plan)
 
     def engine_bytes(self, block: list[BlockOp], tokens: Array, rows: Array) -> dict[str, Array]:
         """Working memory and captured graphs of an engine.

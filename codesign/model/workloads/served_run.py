@@ -112,6 +112,10 @@ class ServedRun(AbstractContinuousServing):
         """Of the model in the plan's shape."""
         return self.at(layout).footprint(layout)
 
+    def held_weights(self, layout: Layout) -> dict[str, Array]:
+        """Of the model in the plan's shape."""
+        return self.at(layout).held_weights(layout)
+
     def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]]:
         """Of the model in the plan's shape."""
         return self.at(layout).memory_moments(layout)

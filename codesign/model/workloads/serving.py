@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from ...core.fields import quantity, switch
 from ...core.smooth import at_least, at_most
 from .engine_memory import EngineMemory
-from .layer_operations import Precision, Shard
+from .layer_operations import BlockOp, Precision, Shard
 from .lowering import comm_ops, forward_ops, held_weight_bytes, indivisible, unspread
 from .ops import CommOp, Op, TransferOp
 from .plan import Layout
@@ -127,9 +127,12 @@ class Serving(AbstractServing):
 
     def weight_bytes(self, layout: Layout) -> Array:
         """Weights of the fullest stage with its part of embedding and head."""
-        block = self.model.layer_ops(self.decode_shard(layout))
         layers, plan = self.layers_per_stage(layout), layout.plan
-        return held_weight_bytes(block, layers, self.model, self.precision, plan)
+        return held_weight_bytes(self.weight_block(layout), layers, self.model, self.precision, plan)
+
+    def weight_block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of an average layer, with the weights that a device holds of it."""
+        return self.model.layer_ops(self.decode_shard(layout))
 
     def prefill_tokens(self, layout: Layout) -> Array:
         """Tokens of the largest prefill step: a part's prompts, as many at a time as `STEP_TOKENS`, at least one."""
