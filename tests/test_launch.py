@@ -89,6 +89,19 @@ def test_the_share_of_memory_is_the_engines():
     assert f"{field}.utilisation=0.9" not in found
 
 
+@pytest.mark.parametrize(("switch", "share"), [
+    ("--free_gpu_memory_fraction 0.7", 0.7), ("--kv_cache_free_gpu_memory_fraction 0.6", 0.6), ("", 0.0),
+    ("""--kv_cache_config '{"free_gpu_memory_fraction": 0.5}'""", 0.5),
+])  # fmt: skip
+def test_shares_of_tensorrt_llm_are_read(switch, share):
+    assert read_launch(f"trtllm-serve Qwen/Qwen3-8B {switch}").memory.utilisation == share
+
+
+def test_a_share_of_the_cache_that_is_none_is_one_line():
+    with pytest.raises(ConfigError, match="free_gpu_memory_fraction 7 is no number from 0 to 1"):
+        read_launch("""trtllm-serve Qwen/Qwen3-8B --kv_cache_config '{"free_gpu_memory_fraction": 7}'""")
+
+
 def test_requests_are_no_longer_than_the_engine_takes():
     text = "vllm serve Qwen/Qwen3-8B --max-model-len 1000"
     found, _ = with_launch(text, H100)
