@@ -186,3 +186,5 @@ def test_the_command_takes_training_and_launches(capsys):
     assert "it fits (chance" in told
     assert "utilisation 0.95" in told
     assert main(["fit", "objective.minimise=time_s"]) == 2
+    assert main(["evaluate", "--from", launch, "accelerator=h100_sxm"]) == 0
+    assert "memory: fits with a chance of 5" in capsys.readouterr().out

@@ -26,7 +26,7 @@ from .legal_start import legal_start
 from .setup import prepare_jax
 from .terminal import console, job_text, plain_table
 
-__all__ = ["fit_design"]
+__all__ = ["chance_text", "fit_design"]
 
 GIB = 2**30
 ENGINE = "engine"
@@ -80,6 +80,12 @@ def fit_design(overrides: list[str], *, as_json: bool = False, picture: str = ""
         _show(console(), scenario, found, changes)
     if picture:
         _draw(Path(picture), scenario, found)
+
+
+def chance_text(scenario: Scenario) -> str:
+    """One line on the chance that a design fits its memory; empty where it is as good as sure."""
+    chance = fitted(scenario).chance
+    return f"memory: fits with a chance of {chance:.0%}" if chance < SURE else ""
 
 
 def fitted(scenario: Scenario) -> Fitted:

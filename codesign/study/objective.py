@@ -63,7 +63,7 @@ class Objective:
         if bool(self.minimise) == bool(self.maximise):
             given = f"minimise = {self.minimise!r} and maximise = {self.maximise!r}"
             raise ConfigError(f"objective needs exactly one goal, not {given} (set the other to '')")
-        chance: object = self.fits
+        chance = vars(self)["fits"]
         if not isinstance(chance, int | float) or not (chance == 0 or LEAST_CHANCE <= chance < 1):
             raise ConfigError(
                 f"objective.fits = {chance!r} must be a chance from {LEAST_CHANCE:g} to below 1, or 0: as predicted"
