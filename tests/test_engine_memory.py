@@ -231,6 +231,14 @@ Source: vllm-project/vllm issues 21348 and 27508, vllm-project/recipes (Kimi-K2-
 """
 
 
+def test_activations_of_a_profile_run_that_was_logged():
+    """Llama-3-8B, 256 sequences: "PyTorch activation peak memory 1.26GiB" (vllm-project/vllm, pull request 10511)."""
+    used, _, _, _ = memory(
+        *DENSE, "engine_memory=vllm", "workload.engine_memory.sequences=256", "workload.engine_memory.tokens=8192"
+    )
+    assert used["hbm/working"] / GIB == pytest.approx(1.26, rel=0.05)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", LOGGED)
 def test_rooms_that_engines_logged(case):
