@@ -75,7 +75,7 @@ def test_an_engine_has_room_for_what_its_share_of_the_memory_leaves():
     kept, waits = in_room([crowded("vllm", 64.0), crowded("vllm", 2 * taken)])
     assert [job.sequences for job in kept] == [64.0, pytest.approx(taken, rel=0.03)]
     assert waits == pytest.approx([0.0, 1.0], abs=0.05)
-    tight = crowded("vllm", 128.0)._replace(model=model_of("Qwen3-32B"), number_format="bf16", input_tokens=128.0)
+    tight = crowded("vllm", 512.0)._replace(model=model_of("Qwen3-32B"), number_format="bf16", input_tokens=128.0)
     assert np.isfinite(room_of([tight])[0])
     assert room_of([tight._replace(model=model_of("Llama-3.1-70B"))])[0] == np.inf  # its weights are beyond the device
 
