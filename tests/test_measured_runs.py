@@ -35,6 +35,42 @@ def test_a_column_holds_a_metric_by_its_name_and_unit(column, metric):
     assert metric_of(column) == metric
 
 
+@pytest.mark.parametrize(("column", "metric"), [
+    ("cache_gib", RunMetric("cache_room_bytes", 2.0**30)), ("kv_cache_tokens", RunMetric("cache_tokens", 1.0)),
+    ("peak_memory_GB", RunMetric("peak_memory_bytes", 1e9)), ("fits", RunMetric("fits", 1.0)),
+])  # fmt: skip
+def test_a_column_holds_a_metric_of_memory(column, metric):
+    assert metric_of(column) == metric
+
+
+@pytest.mark.slow
+def test_memory_is_scored_with_an_interval_and_what_fits_by_how_often_it_is_wrong(tmp_path):
+    """Two starts that vLLM logged, one that it was not able to make, one that is said to be."""
+    (tmp_path / "starts.csv").write_text(
+        "gpu,model,precision,kv_cache_dtype,backend,tp,gpu_memory_utilization,cache_gib,cache_tokens,fits\n"
+        "h100_sxm,Qwen/Qwen3-235B-A22B,fp8_block,bf16,vllm,4,0.9,8.11,178880,yes\n"
+        "h200,moonshotai/Kimi-K2-Thinking,checkpoint,,vllm,8,0.9,46.80,715072,yes\n"
+        "h20,deepseek-ai/DeepSeek-V3.2,checkpoint,,vllm,8,,,,no\n"
+        "h20,deepseek-ai/DeepSeek-V3.2,checkpoint,,vllm,8,,,,yes\n"
+    )
+    found = validate(tmp_path)
+    runs = {(row["stratum"], row["quantity"]): row for row in found if row["suite"] == "run"}
+    for line in (2, 3):
+        for quantity in ("cache_room_bytes", "cache_tokens"):
+            row = runs[f"starts.csv, line {line}", quantity]
+            assert row["low"] < row["measured"] < row["high"]
+            assert abs(row["error"]) < 0.08
+    score = next(row for row in found if row["quantity"] == "fits" and row["group"] == "all")
+    assert (score["n"], score["mean"]) == (4, 0.25)
+
+
+def test_wrong_memory_is_one_line():
+    with pytest.raises(ConfigError, match="fits = 'maybe' is neither yes nor no"):
+        run_of(ROW | {"fits": "maybe"}, "t.csv, line 2")
+    with pytest.raises(ConfigError, match=r"a share of the memory of 9 is outside \[0, 1\]"):
+        run_of(ROW | {"backend": "vllm", "fits": "yes", "gpu_memory_utilization": "9"}, "t.csv, line 2")
+
+
 def test_columns_that_choose_and_tables_that_hold_runs():
     assert [number_path(name) for name in ("tp", "ISL", "request_rate", "plan.cp", "workload.input_cv", "price")] == [
         "plan.tp", "workload.input_tokens", "workload.arrivals_per_s", "plan.cp", "workload.input_cv", None,

@@ -14,7 +14,7 @@ from codesign.config.groups import aliases
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = (
     "accelerator", "host", "facility", "fabric", "scale_out", "collective", "calibration", "memory", "die", "ownership",
-    "scaling_law", "reliability", "carbon", "prices",
+    "scaling_law", "reliability", "carbon", "prices", "engine_memory",
 )  # fmt: skip
 KINDS = {"published", "datasheet", "measured", "derived", "fitted", "assumed"}
 FILES = sorted(path for group in GROUPS for path in (ROOT / "conf" / group).rglob("*.yaml"))

@@ -197,6 +197,19 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _fit(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    _check_priced(options.overrides)
+    remarks: Sequence[str] = ()
+    if options.launch is not None:
+        found, remarks = later("commands.launch", "with_launch")(options.launch, options.overrides)
+        options.overrides = list(found)
+    later("commands.fit", "fit_design")(
+        options.overrides, as_json=options.json, picture=options.picture, remarks=remarks
+    )
+    return 0
+
+
 def _check_overrides(overrides: list[str]) -> None:
     for text in overrides:
         if text.startswith("=") or ("=" not in text and not text.startswith("~")):
@@ -341,6 +354,7 @@ FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": _optimize,
     "compare": _compare,
     "evaluate": _evaluate,
+    "fit": _fit,
     "list": _list,
     "report": _report,
     "explore": _explore,

@@ -16,10 +16,14 @@ from ..core.json_io import dumps
 from ..search.results import busy_links, numbers_in, ops, priced
 from ..uncertainty import uncertain, with_room
 from .evaluation_tables import model_text, room_text, sections, show_evaluation
+from .fit import chance_text
 from .legal_start import legal_start
 from .setup import prepare_jax
 from .terminal import console, job_text
 from .unusual import say_default, say_devices, say_trace, warn
+
+MEMORY_SHARES = ("usage.hbm", "usage.hbm.engine")
+NEAR = 0.9  # used share of a memory from which it is said how likely it fits
 
 
 def evaluate_design(
@@ -70,7 +74,9 @@ def evaluate_design(
     show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
     if told := model_text(scenario):
         console().print(told, highlight=False)
-    if remarks and (told := room_text(scenario, numbers)):  # of a launch command: engines print it when they start
+    if remarks and (told := room_text(scenario)):  # of a launch command: engines print it when they start
+        console().print(told, highlight=False)
+    if max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR and (told := chance_text(scenario)):
         console().print(told, highlight=False)
     if told := remarks_text(numbers | drawn.columns()):
         console().print(told, highlight=False)

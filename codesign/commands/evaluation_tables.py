@@ -1,15 +1,19 @@
 """Tables of one design on the terminal: headline, time, memory, money, the longest operations."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
+from jaxtyping import Array
 from rich.console import Console
 
 from ..core.interval_text import between_text
 from ..core.jax_typed import asarray
 from ..core.smooth import used_share
 from ..core.units import GB, engineering
+from ..jaxprs.evaluator import interpreted
+from ..model.metrics import cache_room, cache_tokens
 from ..model.scenario import Scenario
 from ..model.workloads import AbstractServing
 from ..model.workloads.continuous import AbstractContinuousServing
@@ -221,18 +225,23 @@ def _ops(ops: pd.DataFrame, top: int) -> PrintedTable:
     return PrintedTable(title, tuple(head for head, _ in OPERATION_COLUMNS), rows, [], OPERATION_COLUMNS)
 
 
-def room_text(scenario: Scenario, numbers: Mapping[str, float]) -> str:
+def room_text(scenario: Scenario) -> str:
     """One line on the room for keys and values, as engines print when they start; empty where nothing is served so."""
     work = scenario.workload
     if not isinstance(work, AbstractContinuousServing):
         return ""
-    usable = float(scenario.cluster.accelerator.hbm.usable_bytes())
-    free = usable - sum(numbers.get(f"memory_bytes.hbm/{name}", 0.0) for name in ("weights", "working"))
-    token = float(work.kv_bytes_per_token(scenario.layout))
-    if free <= 0 or token <= 0:
+    free, tokens = (float(one) for one in _cache(scenario))
+    if free <= 0 or tokens <= 0:
         return ""
     whose = "attention group" if float(scenario.plan.attention_dp) > 1 else "engine"
-    return f"room for KV cache: {free / 2**30:.4g} GiB a device, {free / token:,.0f} tokens an {whose}"
+    return f"room for KV cache: {free / 2**30:.4g} GiB a device, {tokens:,.0f} tokens an {whose}"
+
+
+@functools.partial(interpreted, always=True)
+def _cache(scenario: Scenario) -> tuple[Array, Array]:
+    layout = scenario.workload.laid_out(scenario.layout)
+    room = cache_room(scenario, layout)
+    return room, cache_tokens(scenario, layout, room)
 
 
 def model_text(scenario: Scenario) -> str:

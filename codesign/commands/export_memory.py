@@ -1,7 +1,14 @@
 """Memory of an exported engine: its share of a device's memory and its longest request, by the design's own account."""
 
+import dataclasses
+import functools
 import math
 
+import jax.numpy as jnp
+
+from ..core.resources import conf_dir
+from ..core.untrusted_io import read_yaml_file
+from ..model.workloads import EngineMemory, Plan
 from .export_command import Command
 from .export_engines import EngineGroup, longest
 from .export_plan import Deployment
@@ -23,20 +30,30 @@ def longest_request(found: Deployment, group: EngineGroup) -> int:
     return max(math.floor(mean * group.of_a_group), math.ceil(mean))
 
 
-def add_memory(found: Deployment, group: EngineGroup, command: Command, option: str, *, static: bool = False) -> None:
-    """The share of a device's memory that an engine needs, from the bytes that the design stores.
+def add_memory(found: Deployment, group: EngineGroup, command: Command, option: str, engine: str) -> None:
+    """The least share of a device's memory that has room for what the design stores, by the engine's own account.
 
     Args:
         found: the design.
         group: its engines; those of a pool for prompts alone store less, which the account does not tell apart.
         command: that the switch is added to.
         option: its name.
-        static: the share is of weights and cache, without what a step needs and the engine reserves.
+        engine: option of the group `engine_memory`.
     """
-    stored = found.stored("weights", "kv_cache") if static else found.stored()
-    if not found.capacity_bytes or not stored or group.role == "prefill":
+    if not found.capacity_bytes or not found.stored() or group.role == "prefill":
         return
-    share = (stored + (0.0 if static else found.reserved_bytes)) / found.capacity_bytes
+    plan = Plan(**{name: found.plan[name] for name in ("tp", "pp", "cp", "ep") if name in found.plan})
+    near = dict.fromkeys(("weights", "kv_cache", "working", "graphs"), 0.0) | dict(found.memory)
+    stored = {name: jnp.asarray(nbytes) for name, nbytes in near.items()}
+    share = float(_memory_of(engine).needed_share(jnp.asarray(found.capacity_bytes), plan, stored))
     command.add(option, f"{min(math.ceil(share / STEP) * STEP, FULLEST):.2f}")
     if share > FULLEST:
         command.note(f"the design fills {share:.1%} of the memory: {option} {FULLEST} leaves room for fewer sequences")
+
+
+@functools.cache
+def _memory_of(engine: str) -> EngineMemory:
+    """The memory of an engine that is given a share."""
+    found = read_yaml_file(conf_dir() / "engine_memory" / f"{engine}.yaml", f"engine_memory/{engine}.yaml")
+    names = {field.name for field in dataclasses.fields(EngineMemory)}
+    return EngineMemory(**{key: value for key, value in found.items() if key in names} | {"utilisation": 1.0})

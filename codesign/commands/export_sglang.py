@@ -46,7 +46,7 @@ def _command(found: Deployment, group: EngineGroup) -> Command:
         command.add("--enable-mixed-chunk")
         command.note("prompts ride with decodes in one step, as the model has it: --enable-mixed-chunk")
     command.add("--context-length", longest_request(found, group))
-    add_memory(found, group, command, "--mem-fraction-static", static=True)
+    add_memory(found, group, command, "--mem-fraction-static", "sglang")
     _formats(found, command)
     if spilled_gib(found, group):
         command.add("--cpu-offload-gb", spilled_gib(found, group), "offload_weights")

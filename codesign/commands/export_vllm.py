@@ -53,7 +53,7 @@ def _command(found: Deployment, group: EngineGroup) -> Command:
         " counts prompts under way besides decodes"
     )
     command.add("--max-model-len", longest_request(found, group))
-    add_memory(found, group, command, "--gpu-memory-utilization")
+    add_memory(found, group, command, "--gpu-memory-utilization", "vllm_0_21")
     _formats(found, command)
     if spilled_gib(found, group):
         command.add("--cpu-offload-gb", spilled_gib(found, group), "offload_weights")

@@ -22,7 +22,7 @@ class CommandHelp(NamedTuple):
 
 GROUPS = {
     "ask a plain question": ("serve", "train"),
-    "choose and design": ("list", "evaluate", "compare", "optimize", "explore"),
+    "choose and design": ("list", "evaluate", "fit", "compare", "optimize", "explore"),
     "read a run": ("report", "sql"),
     "check the answer": ("verify", "observe", "import", "validate", "reproduce"),
     "launch and operate": ("export", "simulate", "autoscale"),
@@ -140,6 +140,25 @@ COMMANDS = {
             ("codesign evaluate fabric=scin collective=scin_inq", "sums inside the switch, quantised"),
             ("codesign evaluate workload=images accelerator=h100_sxm", "images from a diffusion transformer"),
             ("codesign evaluate accelerator=h200 model=llama31_8b --json", "every number as one flat JSON object"),
+        ),
+    ),
+    "fit": CommandHelp(
+        "say what lies in a device's memory when, and what makes a design fit",
+        (
+            "Bytes by class of data when an engine loads, sizes activations, prefills and",
+            "decodes, or in a training step, against device and engine's share; of a",
+            "design that does not fit, the fewest fields of the plan to change.",
+        ),
+        (
+            ("codesign fit accelerator=h100_sxm model=llama31_70b workload=continuous plan.tp=2", "a design"),
+            (
+                "codesign fit --from 'vllm serve openai/gpt-oss-120b --max-num-seqs 64' accelerator=h100_sxm",
+                "a launch command",
+            ),
+            (
+                "codesign fit model=gpt3_175b plan.tp=8 plan.pp=4 --picture memory.png",
+                "a training step, and its picture",
+            ),
         ),
     ),
     "compare": CommandHelp(

@@ -16,6 +16,8 @@ from ..search.results import numbers_of, placed
 from ..study.objective import feasible, share_text
 from .terminal import texts
 
+ENGINE_SHARE = "usage.hbm.engine"
+
 
 def refuse_infeasible(study: Study, best: pd.Series, certificate: Certificate | None) -> None:
     """Say why nothing is feasible.
@@ -29,7 +31,7 @@ def refuse_infeasible(study: Study, best: pd.Series, certificate: Certificate | 
         raise ConfigError(_conflict(study, certificate.infeasible))
     used = {str(name)[6:]: float(best[name]) for name in best.index if str(name).startswith("limit.")}
     over = {name: share for name, share in used.items() if not feasible(share - 1)}
-    if over and all(name.startswith("usage.") and name.count(".") == 1 for name in over):
+    if over and all(name.startswith("usage.") and (name.count(".") == 1 or name == ENGINE_SHARE) for name in over):
         scenario = placed(study.problem, best)
         raise ConfigError("no design of the space fits; the nearest: " + does_not_fit(scenario, shortage(scenario)))
     _served(study, best, over)

@@ -10,7 +10,7 @@ from .help import COMMANDS, examples_text, overview_text
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-COMPOSING = ("serve", "train", "optimize", "compare", "evaluate", "list", "explore", "simulate", "autoscale")
+COMPOSING = ("serve", "train", "optimize", "compare", "evaluate", "fit", "list", "explore", "simulate", "autoscale")
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 TARGETS = "vllm, sglang, trtllm, megatron, torchtitan, k8s, lws, dynamo or llm-d"
 DESIGN = "rank of the design in the run (1)"
@@ -74,6 +74,11 @@ def _add_choosing(command: Command) -> None:
     one.add_argument("--explain", action="store_true", help=EXPLAIN)
     one.add_argument("--top", type=int, default=10, metavar="N", help="operations to show (10)")
     text = "take the plan from a launch command, a script or a manifest: its text, or a file with it"
+    one.add_argument("--from", dest="launch", metavar="COMMAND", help=text)
+    one = command("fit")
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("--json", action="store_true", help="print bytes by moment and class, and changes, as JSON")
+    one.add_argument("--picture", default="", metavar="FILE", help="write the picture of the table to a PNG file")
     one.add_argument("--from", dest="launch", metavar="COMMAND", help=text)
     _add_questions(command)
     one = command("compare")

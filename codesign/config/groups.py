@@ -200,6 +200,7 @@ PACKAGES = {
     "model": "workload.model",
     "scaling_law": "workload.scaling_law",
     "precision": "workload.precision",
+    "engine_memory": "workload.engine_memory",
 }
 """Where the content of a group lands, if not under the group's own name."""
 

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -16,14 +17,17 @@ from ..core.smooth import used_share
 from ..core.units import BYTES, GB
 from ..jaxprs.evaluator import interpreted
 from ..jaxprs.jit import quick_jit
-from ..model.metrics import memory_by_class
+from ..model.metrics import cache_budget, memory_by_class
 from ..model.metrics.footprint import per_tier
-from ..model.scenario import Cluster, Scenario
-from ..model.workloads import AbstractServing
+from ..model.scenario import Scenario
+from ..model.workloads import AbstractServing, AbstractWorkload
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..model.workloads.plan_fields import words_of
+from ..model.workloads.served import OF_TRAINING
 from ..model.workloads.sessions import kept_by
 from ..study.objective import feasible
+from .minimal_changes import Change as FieldChange
+from .minimal_changes import minimal_changes
 
 __all__ = [
     "TIERS",
@@ -34,35 +38,67 @@ __all__ = [
     "narrower",
     "shortage",
     "smallest_change",
+    "smallest_changes",
+    "used_of",
 ]
 
 OFFLOADED = ("plan.offload_weights", "plan.offload_kv_cache")
 AFAR = 80  # effort of offloading what every step reads: more than 256 times the devices, less than two other changes
+MOST_FIELDS = 3  # that change together
+SHOWN = 6  # sets of changes whose batches are made as large as they can be
+FINE = 64  # batches that are tried at once
 NARROW = "fp8"  # of what is only stored
-TIERS = {"hbm": "cluster.accelerator.hbm", "ddr": "cluster.host.memory"}
+ENGINE = "engine"  # the share of the first memory that an engine takes
+TIERS = {
+    "hbm": "cluster.accelerator.hbm",
+    "ddr": "cluster.host.memory",
+    ENGINE: "workload.engine_memory.utilisation of cluster.accelerator.hbm",
+}
 
 
 def shortage(scenario: Scenario) -> dict[str, float]:
     """Tier -> bytes per device that are missing; empty where everything fits."""
-    used = {tier: float(nbytes) for tier, nbytes in _used(scenario).items()}
-    capacity = capacity_of(scenario)
-    beyond = [tier for tier in used if not feasible(used_share(used[tier], capacity[tier]) - 1)]
+    used, capacity = used_of(scenario), capacity_of(scenario)
+    beyond = [tier for tier in used if not feasible(float(used_share(used[tier], capacity[tier])) - 1)]
     return {tier: used[tier] - capacity[tier] for tier in beyond}
+
+
+def used_of(scenario: Scenario) -> dict[str, float]:
+    """Tier -> bytes that the design keeps there; of an engine, what its share has to hold."""
+    return {tier: float(nbytes) for tier, nbytes in _used(scenario).items()}
 
 
 @functools.partial(interpreted, always=True)
 def _used(scenario: Scenario) -> dict[str, Array]:
-    return per_tier(memory_by_class(scenario))
+    return {tier: held for tier, (held, _) in _held(scenario).items()}
 
 
 def capacity_of(scenario: Scenario) -> dict[str, float]:
-    """Tier -> bytes that a job may fill, none where its reserve is larger."""
-    return {tier: max(float(nbytes), 0.0) for tier, nbytes in _usable(scenario.cluster).items()}
+    """Tier -> bytes that a job may fill, none where its reserve is larger; of an engine its share."""
+    return {tier: max(float(nbytes), 0.0) for tier, nbytes in _usable(scenario).items()}
 
 
 @functools.partial(interpreted, always=True)
-def _usable(cluster: Cluster) -> dict[str, Array]:
-    return {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
+def _usable(scenario: Scenario) -> dict[str, Array]:
+    return {tier: usable for tier, (_, usable) in _held(scenario).items()}
+
+
+def _held(scenario: Scenario) -> dict[str, tuple[Array, Array]]:
+    """Tier -> bytes that are stored there, and that may be."""
+    layout = scenario.workload.laid_out(scenario.layout)
+    by_class = memory_by_class(scenario, layout)
+    usable = {
+        "hbm": scenario.cluster.accelerator.hbm.usable_bytes(),
+        "ddr": scenario.cluster.host.memory.usable_bytes(),
+    }
+    found = {tier: (held, usable[tier]) for tier, held in per_tier(by_class).items()}
+    engine = cache_budget(scenario, layout, by_class) if has_share(scenario.workload) else None
+    return found if engine is None else found | {ENGINE: (engine.used_bytes, engine.budget_bytes)}
+
+
+def has_share(work: AbstractWorkload) -> bool:
+    """True if an engine takes a stated share of the memory."""
+    return isinstance(work, AbstractServing) and bool(work.engine_memory.utilisation)
 
 
 def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
@@ -127,27 +163,80 @@ def fewer_kept(scenario: Scenario) -> list[str]:
     return [f"workload.retained_share={kept:g}"] if fits else []
 
 
-def _found(scenario: Scenario, most: int = 3) -> list[tuple[float, list[str]]]:
-    """Effort and overrides: the smallest change that offloads nothing of what serves, and one that does if less."""
-    levers = {f"plan.{name}": change for name, change in scenario.plan.changes().items()}
-    levers["cluster.device_count"] = _doubled
+def smallest_changes(scenario: Scenario, most: int = MOST_FIELDS) -> list[list[str]]:
+    """Minimal sets of changes of plan fields and of the number of devices that are legal and fit, the fewest first.
+
+    Sets of up to two fields are looked for, of more while those found offload what serves, which every step would bring
+    again.
+    """
+    start, fields = _levers(scenario)
+    found = list[FieldChange]()
+    for count in range(1, most + 1):
+        found = minimal_changes(start, fields, functools.partial(_fitting, scenario, start), count)
+        if count > 1 and any(not _serves_from_afar(scenario, change.values) for change in found):
+            break
+    ordered = sorted(found, key=lambda change: _serves_from_afar(scenario, change.values))
+    larger = [_largest(scenario, start, change.values) for change in ordered[:SHOWN]]
+    return [[_override(path, value) for path, value in move.items()] for move in larger]
+
+
+def _levers(scenario: Scenario) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Own values of what may change, and what each may become."""
     serving = isinstance(scenario.workload, AbstractServing)
+    changes = {
+        name: change for name, change in scenario.plan.changes().items() if not serving or name not in OF_TRAINING
+    }
+    levers = {f"plan.{name}": change for name, change in changes.items()} | {"cluster.device_count": _doubled}
     start = {path: float(get_path(scenario, path)) for path in levers}
-    steps = {path: [(i + 1, value) for i, value in enumerate(lever(start[path]))] for path, lever in levers.items()}
+    return start, {path: list(lever(start[path])) for path, lever in levers.items()}
+
+
+def _serves_from_afar(scenario: Scenario, move: Iterable[str]) -> bool:
+    return isinstance(scenario.workload, AbstractServing) and any(path.startswith(OFFLOADED) for path in move)
+
+
+def _largest(scenario: Scenario, start: dict[str, float], move: dict[str, float]) -> dict[str, float]:
+    """The same change with the largest micro-batch that fits, which steps of two miss."""
+    path = "plan.micro_batch"
+    if path not in move or move[path] >= start[path]:
+        return move
+    between = np.unique(np.round(np.linspace(move[path], start[path] - 1, FINE)))[::-1]
+    for _ in range(2):
+        points = [move | {path: float(value)} for value in between]
+        fits = _fitting(scenario, start, points)
+        if not fits.any():
+            return move
+        best = float(between[np.argmax(fits)])
+        above = between[between > best]
+        move = move | {path: best}
+        if not len(above):
+            return move
+        between = np.arange(best + 1, float(above.min()))[::-1]
+        if not len(between):
+            return move
+    return move
+
+
+def _found(scenario: Scenario, most: int = MOST_FIELDS) -> list[tuple[float, list[str]]]:
+    """Effort and overrides: the smallest change that offloads nothing of what serves, and one that does if less."""
+    start, steps = _levers(scenario)
+    numbered = {path: list(enumerate(values, 1)) for path, values in steps.items()}
+    levers = list(steps)
     moves: list[tuple[float, dict[str, float]]] = []
     for count in range(1, most + 1):
         for paths in itertools.combinations(levers, count):
-            for choice in itertools.product(*(steps[path] for path in paths)):
-                effort = 100 * count + 10 * sum(step for step, _ in choice) + _order(paths, list(levers))
-                effort += AFAR * (serving and any(path.startswith(OFFLOADED) for path in paths))
+            for choice in itertools.product(*(numbered[path] for path in paths)):
+                effort = 100 * count + 10 * sum(step for step, _ in choice) + _order(paths, levers)
+                effort += AFAR * _serves_from_afar(scenario, paths)
                 moves.append((effort, dict(zip(paths, (value for _, value in choice), strict=True))))
     moves.sort(key=lambda move: move[0])
     fits = _fitting(scenario, start, [move for _, move in moves])
     found = list[tuple[float, list[str]]]()
     for effort, move in itertools.compress(moves, fits):
-        near = not (serving and any(path.startswith(OFFLOADED) for path in move))
+        near = not _serves_from_afar(scenario, move)
         if near or not found:
-            found.append((effort, [_override(path, value) for path, value in move.items()]))
+            finest = _largest(scenario, start, move)
+            found.append((effort, [_override(path, value) for path, value in finest.items()]))
         if near:
             break
     return found
@@ -171,15 +260,14 @@ def _override(path: str, value: float) -> str:
 def _fitting(scenario: Scenario, start: dict[str, float], moves: list[dict[str, float]]) -> np.ndarray:
     """Which of the moves give a legal plan that fits, priced all at once."""
     columns = {path: np.array([move.get(path, start[path]) for move in moves]) for path in start}
-    capacity = capacity_of(scenario)
 
     def fits(point: dict[str, Array]) -> Array:
         candidate = replace(scenario, point)
         ok: Any = True
         for broken in candidate.workload.violations(candidate.layout).values():
             ok &= broken <= 0
-        for tier, nbytes in per_tier(memory_by_class(candidate)).items():
-            ok &= feasible(used_share(nbytes, capacity[tier]) - 1)
+        for held, usable in _held(candidate).values():
+            ok &= feasible(used_share(held, usable) - 1)
         return ok
 
     return np.asarray(quick_jit(jax.vmap(fits), once=True)(columns))

@@ -63,6 +63,8 @@ MEMORY_CLASSES = {
     "dense": ("perceptrons", "#2f6fb0"),
     "kept": ("kept for the backward pass", "#e69f00"),
     "working": ("working set", "#c4c4c4"),
+    "graphs": ("captured graphs", "#7d7d7d"),
+    "reserved": ("context, communication, reserve", "#e3e3e3"),
 }
 TIERS = {"hbm": "HBM", "ddr": "DDR (second tier)"}
 COMPONENTS = {  # of capex and power

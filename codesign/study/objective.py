@@ -14,6 +14,7 @@ from ..core.errors import ConfigError, suggestion
 from ..core.jax_typed import asarray
 from ..core.smooth import at_least, used_share
 from ..model.metrics import Metrics
+from ..model.metrics.fit_chance import stretch
 from .expressions import Expression
 
 __all__ = ["Objective", "feasible"]
@@ -23,6 +24,7 @@ TOLERANCE = 1e-7
 
 Searches end on their limits; where they stop and how compilers round is below 1e-8, and no budget is known to 1e-7.
 """
+LEAST_CHANCE = 0.5  # with less, memory would be taken to be smaller than predicted
 LEAST = 1e-30  # below this magnitude a goal ranks as zero; single precision still holds it
 POSITIVE = {
     *("time_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w", "provisioned_power_w", "capex_usd"),
@@ -46,6 +48,7 @@ class Objective:
         limits: quantity -> largest value allowed.
         floors: quantity -> smallest value allowed.
         custom: name -> function of the metrics, for quantities of your own.
+        fits: chance with which memory has to suffice (`model.metrics.fit_chance`); 0: as predicted.
     """
 
     minimise: str = "time_s"
@@ -53,12 +56,18 @@ class Objective:
     limits: dict[str, float] = field(default_factory=dict[str, float])
     floors: dict[str, float] = field(default_factory=dict[str, float])
     custom: dict[str, Callable[[Metrics], Array]] = field(default_factory=dict[str, Callable[[Metrics], Array]])
+    fits: float = 0.0
 
     def __post_init__(self) -> None:
         """Exactly one goal, positive bounds, expressions that can be read."""
         if bool(self.minimise) == bool(self.maximise):
             given = f"minimise = {self.minimise!r} and maximise = {self.maximise!r}"
             raise ConfigError(f"objective needs exactly one goal, not {given} (set the other to '')")
+        chance = vars(self)["fits"]
+        if not isinstance(chance, int | float) or not (chance == 0 or LEAST_CHANCE <= chance < 1):
+            raise ConfigError(
+                f"objective.fits = {chance!r} must be a chance from {LEAST_CHANCE:g} to below 1, or 0: as predicted"
+            )
         for group in ("limits", "floors"):
             for name, value in getattr(self, group).items():
                 if not isinstance(value, int | float) or not 0 < value < math.inf:
@@ -135,6 +144,12 @@ class Objective:
     def usages(self, metrics: Metrics) -> dict[str, Array]:
         """Constraint -> used share, at most 1 where it holds; infinite where there is nothing to use."""
         used = {f"usage.{tier}": share for tier, share in metrics.usage.items()}
+        if self.fits:
+            used |= {
+                f"usage.{name}": metrics.usage[name] * stretch(metrics.memory_bytes, name.partition(".")[0], self.fits)
+                for name in ("hbm", "hbm.engine")
+                if name in metrics.usage
+            }
         used |= {name: self.value(metrics, name) / bound for name, bound in self.limits.items()}
         return used | {name: used_share(bound, self.value(metrics, name)) for name, bound in self.floors.items()}
 

@@ -36,6 +36,7 @@ COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
 COMPANIONS |= {"scaling_law": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
 COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=serving")
 COMPANIONS |= {"framework=vllm_sampled": "workload=continuous", "framework=vllm_async": "workload=at_rate"}
+COMPANIONS |= {"engine_memory": "workload=continuous"}
 COMPANIONS |= {"model=dit": "workload=images", "model=flux": "workload=images", "plan=image": "workload=images"}
 COMPANIONS |= {"space=image": "workload=images"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove

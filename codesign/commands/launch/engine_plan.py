@@ -264,9 +264,24 @@ def _whole(value: Any) -> int:
     return value
 
 
+SHARES = (
+    *("gpu-memory-utilization", "device-memory-utilization", "mem-fraction-static"),
+    *("kv-cache-free-gpu-memory-fraction", "kv-cache-free-gpu-mem-fraction", "free-gpu-memory-fraction"),
+)
+"""Options of the share of a device's memory that an engine takes, of all engines."""
+
+
+def _share_of_cache(found: Switches) -> float:
+    """The share in TensorRT-LLM's settings of its cache; 0 where nothing is said."""
+    said = found.mapping("kv-cache-config").get("free_gpu_memory_fraction", 0.0)
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= 1:
+        raise ConfigError(f"--from: kv_cache_config: free_gpu_memory_fraction {said!r} is no number from 0 to 1")
+    return float(said)
+
+
 def _memory(found: Switches, plan: EnginePlan) -> None:
     """Share of the memory that the engine takes, and weights that it leaves in the host's."""
-    plan.utilisation = found.share("gpu-memory-utilization", "device-memory-utilization", "mem-fraction-static") or 0.0
+    plan.utilisation = found.share(*SHARES) or _share_of_cache(found)
     text = found.text("cpu-offload-gb")
     if text:
         try:

@@ -322,7 +322,10 @@ def _served(servers: list[Server], chosen: str) -> Launch:
     overrides += [f"workload.{key}={value}" for key, value in plan.work.items()]
     device = next((one.program.device for one in leaders if one.program.device), "")
     overrides += [f"accelerator={device}"] if device else []
-    memory = CacheRoom(plan.utilisation, plan.offload_gib, plan.longest, found.switches.engine == "sglang")
+    memory = CacheRoom(
+        plan.utilisation, plan.offload_gib, plan.longest, found.switches.engine,
+        "micro_batch" in plan.plan, "token_budget" in plan.plan,
+    )  # fmt: skip
     lines = [*plan.notes, *notes, *_left(leaders)]
     return Launch(tuple(overrides), tuple(dict.fromkeys(lines)), memory)
 

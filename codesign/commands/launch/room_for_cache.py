@@ -4,24 +4,26 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
+from ...config.engine_share import FIELD, EngineStart, engine_overrides
 from ...core.errors import ConfigError
 
 __all__ = ["CacheRoom", "memory_overrides"]
 
-RESERVED = "cluster.accelerator.hbm.reserved_bytes"
 INPUT_SHARE = 0.8  # of the longest request, where the lengths at hand are longer
 
 
 class CacheRoom(NamedTuple):
     """Share of the memory that an engine takes, GiB of weights in the host's, tokens of the longest request; 0: unsaid.
 
-    static: the share is of weights and cache alone, beside which the engine has its buffers.
+    engine: whose memory it is; sequences, tokens: whether the command says how many a step has.
     """
 
     utilisation: float = 0.0
     offload_gib: float = 0.0
     longest: int = 0
-    static: bool = False
+    engine: str = ""
+    sequences: bool = True
+    tokens: bool = True
 
 
 def memory_overrides(asked: CacheRoom, overrides: Sequence[str], said: AbstractSet[str]) -> tuple[list[str], list[str]]:
@@ -41,20 +43,58 @@ def memory_overrides(asked: CacheRoom, overrides: Sequence[str], said: AbstractS
 
     config = compose(list(overrides))
     found, notes = list[str](), list[str]()
-    if asked.utilisation and RESERVED not in said:
-        hbm = config.cluster.accelerator.hbm
-        capacity, reserved = hbm.get("capacity_bytes"), hbm.get("reserved_bytes")
-        if isinstance(capacity, int | float):
-            free = (1 - asked.utilisation) * capacity
-            kept = float(reserved) if isinstance(reserved, int | float) and not asked.static else 0.0
-            found.append(f"{RESERVED}={free + kept:.6g}")
-        else:
-            notes.append("the engine's share of memory is not modelled for a memory of several tiers")
+    if asked.engine and not any(key == "engine_memory" or key.startswith(FIELD) for key in said):
+        found += _engine(asked, config, notes)
     if asked.longest:
         found += _lengths(config, asked.longest, said, notes)
+    if asked.engine and not asked.sequences and "plan.micro_batch" not in said:
+        found += _fewer([*overrides, *found], notes)
     if asked.offload_gib and "plan.offload_weights" not in said:
         found += _offload([*overrides, *found], asked.offload_gib * 2**30, notes)
     return found, notes
+
+
+def _engine(asked: CacheRoom, config: Any, notes: list[str]) -> list[str]:
+    """The engine's memory, the share that it takes and the step that it sizes its activations by."""
+    device, capacity = config.cluster.accelerator, config.cluster.accelerator.hbm.get("capacity_bytes")
+    if not isinstance(capacity, int | float):
+        notes.append("the engine's share of memory is not modelled for a memory of several tiers")
+        return [f"engine_memory={asked.engine}"]
+    said = [config.plan.get(name) for name in ("tp", "pp", "token_budget")]
+    tp, pp, chunk = (float(value) if isinstance(value, int | float) else 1.0 for value in said)
+    start = EngineStart(
+        asked.engine, asked.utilisation, str(device.get("name", "")), float(capacity), tp, pp, chunk,
+        asked.sequences, asked.tokens,
+    )  # fmt: skip
+    found = engine_overrides(start)
+    if not asked.utilisation:
+        share = next(one.partition("=")[2] for one in found if one.startswith(f"{FIELD}.utilisation"))
+        notes.append(f"the engine's share of memory is not said: {share}, its default")
+    return found
+
+
+def _fewer(overrides: Sequence[str], notes: list[str]) -> list[str]:
+    """As many sequences as there is room for, where the command says none and the usual number has none."""
+    from ...config.study import scenario_from_config
+    from ...jaxprs.evaluator import interpreted
+    from ...model.metrics import cache_room, memory_by_class
+    from ..setup import prepare_jax
+
+    prepare_jax()
+    scenario = scenario_from_config(*overrides)
+
+    def numbers(one: Any) -> Any:
+        layout = one.workload.laid_out(one.layout)
+        used = memory_by_class(one, layout)
+        return cache_room(one, layout, used), used["hbm/kv_cache"]
+
+    planned = float(scenario.plan.micro_batch)
+    room, cache = (float(value) for value in interpreted(numbers, always=True)(scenario))
+    if not 0 < room < cache:
+        return []
+    fits = max(int(planned * room / cache), 1)
+    notes.append(f"the cache has room for {fits} of {planned:g} sequences: plan.micro_batch={fits}")
+    return [f"plan.micro_batch={fits}"]
 
 
 def _lengths(config: Any, longest: float, said: AbstractSet[str], notes: list[str]) -> list[str]:

@@ -10,13 +10,24 @@ from typing import NamedTuple
 
 from ...core import short_names
 
-__all__ = ["CHOICES", "NUMBERS", "SPECULATION", "RunMetric", "is_runs", "metric_of", "number_path"]
+__all__ = [
+    "CHOICES",
+    "MEMORY",
+    "NUMBERS",
+    "SHARES_OF_MEMORY",
+    "SPECULATION",
+    "YES",
+    "RunMetric",
+    "is_runs",
+    "metric_of",
+    "number_path",
+]
 
 CHOICES = short_names.CHOICES | {"hardware": "accelerator"} | {
     name: name for name in ("accelerator", "model", "framework", "workload", "precision", "kernel_correction",
-                            "scale_out", "fabric")
-}  # fmt: skip
-"""Column -> group of options; `precision` is a number format."""
+                            "scale_out", "fabric", "engine_memory")
+} | {"kv_cache_dtype": "kv_cache", "kv_cache_format": "kv_cache"}  # fmt: skip
+"""Column -> group of options; `precision` and `kv_cache` are number formats."""
 NUMBERS = short_names.NUMBERS | {"num_prompts": "requests"}
 """Column -> path of the number that it states; `requests` are those of a run from its first to its last."""
 SPECULATION = "spec_decoding"
@@ -30,6 +41,17 @@ RATES = {
     "output_tokens_per_s_per_gpu": "tokens_per_s_per_device", "mfu": "mfu", "joules_per_token": "joules_per_token",
     "power_w": "power_w",
 }  # fmt: skip
+GIB = 2.0**30
+MEMORY = {
+    **dict.fromkeys(("cache_gib", "cache_room_gib", "room_for_cache_gib", "kv_cache_gib"), ("cache_room_bytes", GIB)),
+    **dict.fromkeys(("cache_tokens", "kv_cache_tokens", "room_for_cache_tokens"), ("cache_tokens", 1.0)),
+    "peak_memory_gb": ("peak_memory_bytes", 1e9), "peak_memory_gib": ("peak_memory_bytes", GIB),
+    "fits": ("fits", 1.0),
+}  # fmt: skip
+"""Column of memory -> metric and unit: room for the cache and peak of a device, tokens of an engine, yes or no."""
+SHARES_OF_MEMORY = ("gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction", "memory_utilisation")
+"""Columns of the share of a device's memory that an engine takes."""
+YES = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
 PATH = re.compile(r"(cluster|workload|plan)(\.\w+)+")
 
 
@@ -45,6 +67,8 @@ def metric_of(column: str) -> RunMetric | None:
     plain = column.lower()
     if plain in RATES:
         return RunMetric(RATES[plain], 1.0)
+    if plain in MEMORY:
+        return RunMetric(*MEMORY[plain])
     what, _, unit = plain.rpartition("_")
     if unit not in SECONDS:
         return None

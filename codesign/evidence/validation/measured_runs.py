@@ -6,6 +6,7 @@ row that names no workload has the one that its columns mean: a request rate `at
 --num-prompts` simulates. What no row says is as the command line takes it, the framework that people run among it.
 """
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +16,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...config import scenario_from_config
+from ...config.engine_share import EngineStart, engine_overrides
 from ...config.groups import available
+from ...config.hub_names import hub_name
 from ...core.errors import CodesignError, ConfigError, DataError
 from ...model.metrics.simulated import finite_run
 from ..measurements import reader
 from ..measurements.folder import files
-from ..measurements.run_columns import CHOICES, SPECULATION, is_runs, metric_of, number_path
+from ..measurements.run_columns import (
+    CHOICES,
+    MEMORY,
+    SHARES_OF_MEMORY,
+    SPECULATION,
+    YES,
+    is_runs,
+    metric_of,
+    number_path,
+)
 from .hardware import accelerator_option
 from .runs import RUNS, PricedRun, command, predicted
 from .scores import Errors, Row, rows
@@ -29,6 +41,7 @@ from .served_models import option_of
 __all__ = ["MeasuredRun", "commands", "run_of", "run_tables", "scored"]
 
 SUITE = "measured runs"
+MEMORY_METRICS = {name for name, _ in MEMORY.values()}
 FORMATS = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4", "bf16": "bf16", "fp16": "bf16"}
 FINITE = ("continuous", "at_rate")  # workloads whose requests can be counted
 RATE, PLACES = "workload.arrivals_per_s", "plan.micro_batch"
@@ -87,7 +100,7 @@ def _holds_runs(path: Path, shown: str) -> bool:
 
 
 def _used(column: str) -> bool:
-    known = column.lower() in CHOICES or column.lower() == SPECULATION
+    known = column.lower() in (*CHOICES, *SHARES_OF_MEMORY, SPECULATION)
     return known or number_path(column) is not None or metric_of(column) is not None
 
 
@@ -100,14 +113,18 @@ def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
     chosen: dict[str, str] = {}
     numbers: dict[str, float] = {}
     measured: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for column, cell in row.items():
         text, metric, path = cell.strip(), metric_of(column), number_path(column)
         if not text:
             continue
-        if column.lower() in CHOICES:
+        if column.lower() in SHARES_OF_MEMORY:
+            _set(shares, "share", _number(text, column), column)
+        elif column.lower() in CHOICES:
             _set(chosen, CHOICES[column.lower()], text, column)
         elif metric is not None:
-            _set(measured, metric.name, metric.unit * _number(text, column), column)
+            number = _yes(text, column) if metric.name == "fits" else _number(text, column)
+            _set(measured, metric.name, metric.unit * number, column)
         elif path is not None:
             _set(numbers, path, _number(text, column), column)
     if not measured:
@@ -124,6 +141,8 @@ def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
     else:
         requests = 0
     run = _run(chosen, numbers)
+    if MEMORY_METRICS & set(measured):
+        run = run._replace(chosen=(*run.chosen, *_started(chosen, numbers, run, shares.get("share", 0.0))))
     devices = run.numbers.get("cluster.device_count")
     if "workload=training" in run.chosen and devices and OF_A_DEVICE in measured:
         measured["tokens_per_s"] = devices * measured.pop(OF_A_DEVICE)
@@ -146,6 +165,32 @@ def _number(text: str, column: str) -> float:
     return value
 
 
+def _yes(text: str, column: str) -> float:
+    if text.lower() not in YES:
+        raise ConfigError(f"{column} = {text!r} is neither yes nor no")
+    return YES[text.lower()]
+
+
+def _started(chosen: Mapping[str, str], numbers: Mapping[str, float], run: PricedRun, share: float) -> list[str]:
+    """The engine's memory, as it is started on what a row says.
+
+    Raises:
+        ConfigError: a share that is none.
+    """
+    engine = chosen.get("engine_memory", _option("engine_memory", chosen.get("framework", "")))
+    if engine not in available("engine_memory"):
+        return []
+    if not 0 <= share <= 1:
+        raise ConfigError(f"a share of the memory of {share:g} is outside [0, 1]")
+    scenario = scenario_from_config(*run.overrides())
+    device, plan = scenario.cluster.accelerator, scenario.plan
+    capacity = float(getattr(device.hbm, "capacity_bytes", 0.0)) or float(device.hbm.usable_bytes())
+    return engine_overrides(EngineStart(
+        engine, share, device.name, capacity, float(plan.tp), float(plan.pp), float(plan.token_budget),
+        PLACES in numbers, "plan.token_budget" in numbers,
+    ))  # fmt: skip
+
+
 def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
     if "accelerator" not in chosen:
         raise ConfigError("no accelerator is stated")
@@ -153,12 +198,16 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
     workload = chosen.get("workload", "training" if "workload.global_batch" in numbers else means)
     words = [f"accelerator={accelerator_option(chosen['accelerator'])}", f"workload={workload}"]
     if "model" in chosen:
-        words.append(f"model={option_of(chosen['model'])}")
+        words.append(f"model={_model(chosen['model'], chosen.get('precision', '').lower())}")
     for group in ("framework", "kernel_correction", "scale_out", "fabric"):
         if group in chosen:
             words.append(f"{group}={_option(group, chosen[group])}")
     if "precision" in chosen:
         number_format = FORMATS.get(chosen["precision"].lower())
+        option = chosen["precision"].lower()
+        if number_format is None and option in available("precision"):
+            words.append(f"precision={option}")
+            number_format = "bf16"
         if number_format is None:
             raise ConfigError(f"precision {chosen['precision']!r} is not modelled; allowed: {', '.join(FORMATS)}")
         cache = "fp8" if number_format == "fp4" else number_format
@@ -166,6 +215,9 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
         if workload == "training":
             formats = {"compute": number_format}
         words += [f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"]
+    if "kv_cache" in chosen:
+        words = [word for word in words if not word.startswith("workload.precision.kv_cache=")]
+        words.append(f"workload.precision.kv_cache={chosen['kv_cache'].lower()}")
     if "cluster.device_count" not in numbers and any(path in numbers for path in LAYOUT):
         numbers = numbers | {"cluster.device_count": math.prod(numbers.get(path, 1.0) for path in LAYOUT)}
     if workload.startswith(FINITE):
@@ -182,6 +234,16 @@ def _over_tensor_ranks(numbers: dict[str, float]) -> dict[str, float]:
     data /= math.prod(numbers.get(path, 1.0) for path in LAYOUT)
     tp = numbers.get("plan.tp", 1.0)
     return numbers | {"plan.ep": data} if spread > data >= 1 and spread == data * tp else numbers
+
+
+def _model(name: str, precision: str) -> str:
+    """The option of a model; of a published checkpoint in its own formats, the one whose formats these are."""
+    if precision not in FORMATS and precision in available("precision"):
+        with contextlib.suppress(ConfigError):
+            return hub_name(name).model or option_of(name)
+        if name in available("model"):
+            return name
+    return option_of(name)
 
 
 def _option(group: str, text: str) -> str:
@@ -220,10 +282,18 @@ def scored(found: Sequence[Compared]) -> list[Row]:
         for metric, groups in errors.items()
         for row in rows(
             SUITE, metric if "_per_" in metric else metric.removesuffix("_s"),
-            [Errors("every run", name, np.array([one.predicted for one in members]),
-                    np.array([one.measured for one in members])) for name, members in groups.items()],
+            [Errors("every run", name, *_sides(metric, members)) for name, members in groups.items()],
         )
     ]  # fmt: skip
+
+
+def _sides(metric: str, members: Sequence[Compared]) -> tuple[np.ndarray, np.ndarray]:
+    """Predicted and measured; of yes or no 1 beside 1 where they agree, 2 beside 1 where not: the mean error is the
+    share that is wrong."""
+    predicted, measured = (np.array([getattr(one, side) for one in members]) for side in ("predicted", "measured"))
+    if metric == "fits":
+        return 1.0 + (predicted != measured), np.ones(len(members))
+    return predicted, measured
 
 
 def _simulated(one: MeasuredRun, messages: list[str]) -> list[Compared]:
@@ -266,11 +336,12 @@ def _priced(members: Sequence[MeasuredRun], metrics: Sequence[str], messages: li
         what = next(word for word in legal[0].run.chosen if word.startswith("workload="))
         messages.append(f"{legal[0].place}: {', '.join(absent)} not compared, {what} has no such metric")
     can = ours[RUNS] > 0
+    timed = [metric for metric in metrics if metric not in MEMORY_METRICS]
     messages += [f"{one.place}: set aside, its design cannot run as priced: `{command(one.run)}` says why"
-                 for one, runs in zip(legal, can, strict=True) if not runs]  # fmt: skip
+                 for one, runs in zip(legal, can, strict=True) if timed and not runs]  # fmt: skip
     for one, runs, *values in zip(legal, can, *(ours[metric] for metric in metrics), strict=True):
         for metric, value in zip(metrics, values, strict=True):
-            if runs and metric not in absent:
+            if (runs or metric in MEMORY_METRICS) and metric not in absent:
                 yield Compared(one, metric, float(value), one.measured[metric])
 
 

@@ -1,10 +1,16 @@
 """Few measured runs, one by one: what was predicted, how far that may be off, and what was measured."""
 
+import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ...config import scenario_from_config
 from ...core.errors import CodesignError
+from ...jaxprs.evaluator import interpreted
+from ...model.metrics import cache_room, memory_by_class
+from ...model.metrics.fit_chance import interval_bytes, predicted_bytes
+from ...model.scenario import Scenario
 from ...search.results import numbers_of
 from ...uncertainty import Interval, intervals
 from .measured_runs import Compared, MeasuredRun, command_of
@@ -47,8 +53,31 @@ def _shares(run: MeasuredRun) -> dict[str, Interval]:
         told, found = numbers_of(scenario), intervals(scenario)
     except CodesignError:
         return {}
-    return {
+    times = {
         name: (low / told[name], high / told[name])
         for name, (low, high) in found.items()
         if told.get(name) and math.isfinite(high)
     }
+    return times | _memory_shares(scenario)
+
+
+def _memory_shares(scenario: Scenario) -> dict[str, Interval]:
+    """Ends of the intervals of memory over what is predicted: what is counted is exact, the rest is off by a factor."""
+    counted, guessed, room = (float(one) for one in _memory(scenario))
+    low, high = interval_bytes(guessed)
+    whole = counted + guessed
+    found = {"peak_memory_bytes": ((counted + low) / whole, (counted + high) / whole)}
+    if room > 0:
+        ends = max(room + guessed - high, 0.0) / room, (room + guessed - low) / room
+        found |= {"cache_room_bytes": ends, "cache_tokens": ends}
+    return found
+
+
+@functools.partial(interpreted, always=True)
+def _memory(scenario: Scenario) -> tuple[Any, Any, Any]:
+    """Bytes of a device that are counted, that are predicted, and that a cache has room for."""
+    layout = scenario.workload.laid_out(scenario.layout)
+    used = memory_by_class(scenario, layout)
+    counted, guessed = predicted_bytes(used, "hbm")
+    room = cache_room(scenario, layout, used) if "hbm/kv_cache" in used else 0.0 * counted
+    return counted, guessed + 0.0 * counted, room

@@ -14,8 +14,9 @@ import numpy as np
 
 from ...config import scenario_from_config
 from ...core import fields
-from ...model.metrics import evaluate
+from ...model.metrics import Metrics, cache_room, cache_tokens, evaluate
 from ...model.scenario import Scenario
+from ...model.workloads.continuous import AbstractContinuousServing
 from .batches import anonymous, batches, grouped, vectorised
 
 __all__ = ["RUNS", "PricedRun", "command", "predicted"]
@@ -23,6 +24,7 @@ __all__ = ["RUNS", "PricedRun", "command", "predicted"]
 RUNS = "runs"
 """A metric beside those of `evaluate`: 1 where the design fits and keeps the rules of its workload, else 0."""
 ROUNDING = 1e-9
+OF_MEMORY = {"peak_memory_bytes", "fits", "cache_room_bytes", "cache_tokens"}
 
 
 class PricedRun(NamedTuple):
@@ -72,6 +74,21 @@ def _unnamed(one: Scenario) -> Scenario:
     )
 
 
+def memory_of(one: Scenario, found: Metrics) -> dict[str, Any]:
+    """Metrics of memory: room for a cache and peak of a device, tokens of an engine, 1 where everything fits."""
+    near = [nbytes for name, nbytes in found.memory_bytes.items() if name.startswith("hbm/")]
+    shares = [share for name, share in found.usage.items() if name in ("hbm", "hbm.engine", "ddr")]
+    fits = jnp.stack([jnp.asarray(share <= 1 + ROUNDING) for share in shares]).all()
+    told = {"peak_memory_bytes": sum(near[1:], near[0]), "fits": jnp.where(fits, 1.0, 0.0)}
+    if "hbm/kv_cache" in found.memory_bytes:
+        layout = one.workload.laid_out(one.layout)
+        room = cache_room(one, layout, found.memory_bytes)
+        told["cache_room_bytes"] = room
+        if isinstance(one.workload, AbstractContinuousServing):
+            told["cache_tokens"] = cache_tokens(one, layout, room)
+    return told
+
+
 def _told(metrics: tuple[str, ...]) -> Callable[[Scenario], tuple[np.ndarray, ...]]:
     """Those metrics of stacked scenarios."""
     if metrics not in _programs:
@@ -81,6 +98,8 @@ def _told(metrics: tuple[str, ...]) -> Callable[[Scenario], tuple[np.ndarray, ..
             most = [*found.usage.values(), *(1 + value for value in found.violations.values())]
             runs = jnp.stack([jnp.asarray(value <= 1 + ROUNDING) for value in most]).all()
             found.extra[RUNS] = jnp.where(runs, 1.0, 0.0)
+            if OF_MEMORY & set(metrics):
+                found.extra.update(memory_of(one, found))
             return tuple(found.extra.get(name, getattr(found, name, jnp.asarray(jnp.nan))) for name in metrics)
 
         _programs[metrics] = vectorised(told)

@@ -4,9 +4,9 @@ Engines fill `MEMORY_SHARE` of a device, or of what weights and activations leav
 request the room of its whole answer before it begins (`GUARANTEED_NO_EVICT`), the others take room back. An engine
 serves B = min(clients, room) at a time and is priced with them; of a row `crowded` = clients / B - 1 says who waits.
 
-Assumes: nobody shares a prompt, no table states one; an engine whose default would leave its cache less than it keeps
-back of the device was given more, as it was measured: nobody waits there. Source: defaults of vLLM and TensorRT-LLM in
-their documentation; those of SGLang, which differ by device, are taken alike.
+Assumes: nobody shares a prompt, no table states one; an engine whose weights would leave less of its default share than
+it keeps back of the device was given more, as it was measured: nobody waits there. Source: defaults of vLLM and
+TensorRT-LLM in their documentation; those of SGLang, which differ by device, are taken alike.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ PROMISING = ("trtllm",)
 
 
 def _memory(one):
-    """Bytes of a device: all, weights and activations; what one request holds on average, and at its end."""
+    """Bytes of a device: all, weights, and with activations; what one request holds on average, and at its end."""
     job, layout = one.workload, one.layout
     assert isinstance(job, ContinuousServing)
     parts = job.footprint(layout)
@@ -33,7 +33,7 @@ def _memory(one):
     block = 0.5 * job.block_tokens
     mean = job.kv_bytes(layout, job.context() + block)
     whole = job.kv_bytes(layout, job.input_tokens + job.output_tokens + block)
-    return one.cluster.accelerator.hbm.usable_bytes(), taken, mean, whole
+    return one.cluster.accelerator.hbm.usable_bytes(), parts["weights"][0], taken, mean, whole
 
 
 _held = vectorised(_memory)
@@ -45,12 +45,12 @@ def room_of(jobs: Sequence[Job]) -> np.ndarray:
     Raises:
         ConfigError: a device lacks a number format.
     """
-    usable, taken, mean, whole = grouped(batches([continuous_sheet(job, {}) for job in jobs]), _held)
+    usable, weights, taken, mean, whole = grouped(batches([continuous_sheet(job, {}) for job in jobs]), _held)
     promised = np.array([job.engine in PROMISING for job in jobs])
     room = np.where(promised, MEMORY_SHARE * (usable - taken), MEMORY_SHARE * usable - taken)
     sharing = np.array([job.groups * job.replicas for job in jobs])
     found = sharing * fitting(RoomTaken(room, np.zeros(len(jobs)), mean, whole), promised)
-    known = (room > (1 - MEMORY_SHARE) * usable) & (found >= 1)
+    known = (MEMORY_SHARE * usable - weights > (1 - MEMORY_SHARE) * usable) & (found >= 1)
     return np.where(known, found, np.inf)
 
 

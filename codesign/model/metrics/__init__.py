@@ -8,7 +8,12 @@ from .evaluation import computed_by as computed_by
 from .evaluation import evaluate as evaluate
 from .evaluation import parts_of as parts_of
 from .evaluation import priced_ops as priced_ops
+from .fit_chance import chance_that_fits as chance_that_fits
+from .footprint import cache_budget as cache_budget
+from .footprint import cache_room as cache_room
+from .footprint import cache_tokens as cache_tokens
 from .footprint import memory_by_class as memory_by_class
+from .footprint import memory_moments as memory_moments
 from .ledger import Entry as Entry
 from .ledger import ledger as ledger
 from .money import device_capex_usd as device_capex_usd
@@ -20,12 +25,17 @@ __all__ = [
     "Entry",
     "Metrics",
     "account",
+    "cache_budget",
+    "cache_room",
+    "cache_tokens",
+    "chance_that_fits",
     "computed_by",
     "device_capex_usd",
     "device_provisioned_w",
     "evaluate",
     "ledger",
     "memory_by_class",
+    "memory_moments",
     "parts_of",
     "priced_ops",
 ]  # fmt: skip

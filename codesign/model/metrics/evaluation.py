@@ -22,7 +22,7 @@ from ..scenario import Cluster, Scenario
 from ..workloads import ComputeOp, Layout, Op
 from ..workloads.ops import PREFILL
 from ..workloads.schedule import Timeline
-from .footprint import memory_by_class, memory_limits, per_tier
+from .footprint import engine_limits, memory_by_class, memory_limits, per_tier
 from .ledger import moved
 from .lifetime import Bill, lifetime, lifetime_limits, with_spares
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, prefill_pool, summed
@@ -260,6 +260,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].limits().items()}
     usage |= cluster.crowded(ops, layout, scenario.workload.repeats(layout))
     usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}
+    usage |= {f"hbm.{limit}": share for limit, share in engine_limits(scenario, layout, memory).items()}
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
     if pool is not None:
         usage |= {"prefill.hbm": used_share(summed(scenario.workload.prefill_bytes(layout)), pool.usable_bytes())}

@@ -1,11 +1,16 @@
 """What lies in which memory."""
 
+import jax.numpy as jnp
 from jaxtyping import Array
 
+from ...core.errors import ConfigError
 from ...core.jax_typed import asarray
+from ...core.smooth import floor, used_share
 from ..networks.fabrics import Group
 from ..scenario import Cluster, Scenario
-from ..workloads import Layout
+from ..workloads import AbstractServing, Layout
+from ..workloads.continuous import AbstractContinuousServing
+from ..workloads.engine_memory import CacheBudget, EngineMemory
 
 
 def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[str, Array]:
@@ -22,6 +27,75 @@ def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[st
         if afar is not None:
             used[f"ddr/{name}"] = share * whole
     return used
+
+
+def cache_budget(scenario: Scenario, layout: Layout, used: dict[str, Array] | None = None) -> CacheBudget | None:
+    """What an engine's share of the first memory leaves to the cache; None of what has no engine or no one capacity.
+
+    Args:
+        scenario: what is served on what.
+        layout: laid out.
+        used: see `memory_by_class`.
+    """
+    work, capacity = scenario.workload, getattr(scenario.cluster.accelerator.hbm, "capacity_bytes", None)
+    if not isinstance(work, AbstractServing) or capacity is None:
+        return None
+    used = memory_by_class(scenario, layout) if used is None else used
+    near = {name.split("/")[1]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}
+    return work.engine_memory.budget(capacity, layout.plan, near)
+
+
+def cache_room(scenario: Scenario, layout: Layout, used: dict[str, Array] | None = None) -> Array:
+    """Bytes of the first memory that a cache may fill: what the rest leaves of the device, and of the engine's share.
+
+    Args:
+        scenario: what serves.
+        layout: laid out.
+        used: see `memory_by_class`.
+    """
+    used = memory_by_class(scenario, layout) if used is None else used
+    beside = [nbytes for name, nbytes in used.items() if name.startswith("hbm/") and name != "hbm/kv_cache"]
+    free = scenario.cluster.accelerator.hbm.usable_bytes() - sum(beside[1:], beside[0])
+    if not getattr(scenario.workload, "engine_memory", EngineMemory()).utilisation:
+        return free
+    found = cache_budget(scenario, layout, used)
+    return free if found is None else jnp.minimum(free, found.room_bytes)
+
+
+def cache_tokens(scenario: Scenario, layout: Layout, room: Array) -> Array:
+    """Tokens that an attention group has room for, in whole blocks.
+
+    Raises:
+        ConfigError: a workload without blocks.
+    """
+    work = scenario.workload
+    if not isinstance(work, AbstractContinuousServing):
+        raise ConfigError(f"{type(work).__name__} keeps no cache in blocks")
+    return floor(room / (work.kv_bytes_per_token(layout) * work.block_tokens)) * work.block_tokens
+
+
+def memory_moments(scenario: Scenario, layout: Layout) -> dict[str, dict[str, Array]]:
+    """Moment -> class -> bytes of a device's first memory, what is offloaded aside."""
+    work = scenario.workload
+    found = work.memory_moments(layout)
+    if found is None:
+        found = {"step": {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}}
+    near = memory_by_class(scenario, layout)
+    full = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
+    kept = {name: near[f"hbm/{name}"] / jnp.where(nbytes > 0, nbytes, 1.0) for name, nbytes in full.items()}
+    return {
+        moment: {name: nbytes * kept.get(name, 1.0) for name, nbytes in parts.items()}
+        for moment, parts in found.items()
+    }
+
+
+def engine_limits(scenario: Scenario, layout: Layout, used: dict[str, Array]) -> dict[str, Array]:
+    """Used share of what an engine takes of the first memory; nothing where the design chooses its share."""
+    work = scenario.workload
+    if not isinstance(work, AbstractServing) or not work.engine_memory.utilisation:
+        return {}
+    found = cache_budget(scenario, layout, used)
+    return {} if found is None else {"engine": used_share(found.used_bytes, found.budget_bytes)}
 
 
 def per_tier(used: dict[str, Array]) -> dict[str, Array]:

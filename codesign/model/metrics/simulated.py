@@ -17,6 +17,7 @@ from ..workloads.kinds import Kinds, drawn_from
 from ..workloads.lockstep import Lockstep
 from ..workloads.prompt_pool import AbstractPromptPool
 from .evaluation import evaluate
+from .footprint import cache_room
 from .step_times import tabulated_steps
 
 __all__ = ["batch_of", "drawn_requests", "engine_of", "engines_of", "finite_run", "has_two_pools", "host_s"]
@@ -52,8 +53,7 @@ def _room(scenario: Scenario) -> Any:
     """Tokens that the cache of one attention group has room for, near and in the second tier, idle ones aside."""
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
-    kept = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
-    free = scenario.cluster.accelerator.hbm.usable_bytes() - kept["weights"] - kept["working"]
+    free = cache_room(scenario, layout)
     token = work.kv_bytes_per_token(layout)
     near, afar = free / (token * work.kept_near(layout)), scenario.plan.offload_kv_cache * token
     beyond = scenario.cluster.host.memory.usable_bytes() / jnp.where(afar > 0, afar, 1.0)

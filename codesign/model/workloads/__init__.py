@@ -20,6 +20,7 @@ from .diffusion import DiffusionTransformer as DiffusionTransformer
 from .diffusion import ImagePlan as ImagePlan
 from .diffusion import ImageSampling as ImageSampling
 from .disaggregated import DisaggregatedServing as DisaggregatedServing
+from .engine_memory import EngineMemory as EngineMemory
 from .feed_forward import AbstractFeedForward as AbstractFeedForward
 from .feed_forward import DenseFeedForward as DenseFeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
@@ -91,6 +92,7 @@ __all__ = [
     "DisaggregatedGoodput",
     "DisaggregatedServing",
     "EmbeddingTables",
+    "EngineMemory",
     "EntryIndex",
     "ExtraEmbeddings",
     "GoodputServing",

@@ -66,6 +66,10 @@ class AbstractWorkload(eqx.Module):
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
 
+    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]] | None:
+        """Moment -> class of data -> bytes per device, nothing offloaded; None where all lies there at once."""
+        return None
+
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
         """Class of data -> bytes per device of a pool that computes prompts beside; nothing where there is none."""
         return {}

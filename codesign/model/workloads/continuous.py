@@ -7,8 +7,9 @@ from jaxtyping import Array, Float
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, maximum
 from .broken_rules import batching_violations, broken_batching
+from .engine_memory import EngineMemory
 from .kinds import Kinds, known_kinds
-from .layer_operations import Precision
+from .layer_operations import BlockOp, Precision
 from .lockstep import Lockstep
 from .lowering import held_weight_bytes
 from .mixed_step import MixedStep
@@ -85,6 +86,7 @@ class AbstractContinuousServing(AbstractServing):
     async_scheduling: bool = static(default=False)
     input_lengths: Kinds = known_kinds("input_lengths")
     output_lengths: Kinds = known_kinds("output_lengths")
+    engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
@@ -324,24 +326,40 @@ class AbstractContinuousServing(AbstractServing):
 
     def weight_bytes(self, layout: Layout) -> Array:
         """Weights of the fullest stage with its part of embedding and head."""
-        block = self.decode_step(layout).layer_ops(layout)
         layers, plan = self.layers_per_stage(layout), layout.plan
-        return held_weight_bytes(block, layers, self.model, self.precision, plan)
+        return held_weight_bytes(self.weight_block(layout), layers, self.model, self.precision, plan)
+
+    def weight_block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of an average layer, with the weights that a device holds of it."""
+        return self.decode_step(layout).layer_ops(layout)
+
+    def profile_tokens(self, layout: Layout) -> Array:
+        """Tokens of the largest step of a group: a full token budget beside decodes."""
+        decodes = at_least(layout.plan.micro_batch / (layout.plan.pp * layout.plan.attention_dp), 1.0)
+        return self.engine_memory.profiled(layout.plan.token_budget + decodes * self.verified_tokens)
+
+    def full_step(self, layout: Layout, tokens: Array) -> MixedStep:
+        """A step of so many prompt tokens in each group, as an engine runs it to see its memory."""
+        one, none = jnp.asarray(1.0), jnp.asarray(0.0)
+        return MixedStep(self.model, self.precision, none, one, one, tokens, one, one, tokens)
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
-        """Weights, key-value cache of all that is under way, activations of one mixed step."""
+        """Weights, key-value cache of all that is under way, and what the engine keeps beside."""
         weights = self.weight_bytes(layout)
         two_layers = self.two_layers(layout)
         cache = self.kv_bytes_per_token(layout) * self.held_tokens(layout)
-        widest = jnp.asarray(0.0)
-        for op in self.mixed_step(layout).layer_ops(layout):
-            widest = at_least(widest, op.stored_bytes)
-        working = 2 * widest + self.workspace_bytes
-        return {
-            "weights": (weights, weights * two_layers),
-            "kv_cache": (cache, cache * two_layers),
-            "working": (working, working),
+        tokens, plan = self.profile_tokens(layout), layout.plan
+        rows = plan.micro_batch / (plan.pp * plan.attention_dp) * self.verified_tokens
+        beside = self.engine_bytes(self.full_step(layout, tokens / plan.cp).layer_ops(layout), tokens / plan.cp, rows)
+        return {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache * two_layers)} | {
+            name: (nbytes, nbytes) for name, nbytes in beside.items()
         }
+
+    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]]:
+        """Of an engine that prefills beside decodes."""
+        rows = at_least(layout.plan.micro_batch / (layout.plan.pp * layout.plan.attention_dp), 1.0)
+        rows = rows * self.verified_tokens
+        return self.moments_of(self.footprint(layout), self.full_step(layout, rows).layer_ops(layout), rows)
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and groups; no stage or group without work; prompts that keep up."""

@@ -4,8 +4,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.smooth import at_least
+from .engine_memory import padding_bytes
 from .layer_operations import BlockComm, BlockOp, Precision
-from .number_formats import WEIGHT_FORMATS
+from .number_formats import WEIGHT_FORMATS, class_of
 from .ops import CommOp, ComputeOp, Op
 from .plan import Layout, Plan
 from .transformer import Transformer
@@ -78,8 +79,32 @@ def held_weight_bytes(
         nbytes = table * (embedding + (single - 1) * head)
         for op in block:
             nbytes = nbytes + op.weights * op.per_layer * layers * precision.weight_bytes(op.name)
+    added = padding_bytes(block, layers, model.hidden, precision)
+    nbytes = nbytes if added is None else nbytes + added
     beside = model.beside_parameters()
     return nbytes if beside is None else nbytes + beside * precision.bytes_of("activations") / plan.tp
+
+
+def held_by_class(
+    block: list[BlockOp], layers: Array, model: Transformer, precision: Precision, plan: Plan
+) -> dict[str, Array]:
+    """The bytes of `held_weight_bytes` by class of weights (`number_formats.CLASSES`); "" for what has none."""
+    single = jnp.where(plan.pp > 1, 1.0, 2 - model.tied_embeddings)
+    table, formats = model.vocab * model.hidden / plan.tp, precision.by_class
+    both = (formats.embedding, formats.head) if formats is not None else None
+    embedding, head = (WEIGHT_FORMATS[name].nbytes for name in both) if both else (precision.bytes_of("weights"),) * 2
+    found = {"embedding": table * embedding, "head": table * (single - 1) * head}
+    for op in block:
+        name = class_of(op.name)
+        nbytes = op.weights * op.per_layer * layers * precision.weight_bytes(op.name)
+        found[name] = found.get(name, 0.0) + nbytes
+    added = padding_bytes(block, layers, model.hidden, precision)
+    if added is not None:
+        found["experts"] = found["experts"] + added
+    beside = model.beside_parameters()
+    if beside is not None:
+        found[""] = found.get("", 0.0) + beside * precision.bytes_of("activations") / plan.tp
+    return found
 
 
 def layer_bytes(block: list[BlockOp], kind: str) -> Array:

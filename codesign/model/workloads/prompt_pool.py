@@ -117,17 +117,13 @@ class AbstractPromptPool(AbstractContinuousServing):
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
         """Weights, the cache of prompts that are computed and of those that are sent, activations of a full step."""
         pool, cut = layout.prefill, self.prompt(layout)
-        step = self.prompt_step(layout, cut.tokens)
+        tokens = self.engine_memory.profiled(cut.tokens) / pool.plan.cp
         layers = self.layers_per_stage(pool)
-        block, widest = step.layer_ops(pool), jnp.asarray(0.0)
-        for op in block:
-            widest = at_least(widest, op.stored_bytes)
+        block = self.full_step(pool, tokens).layer_ops(pool)
         weights = held_weight_bytes(block, layers, self.model, self.precision, pool.plan)
         prompts = 2 * cut.room * self.input_tokens * (1 + self.input_cv**2)
-        found = {
-            "weights": weights,
-            "kv_cache": self.kv_bytes_per_token(pool) * prompts, "working": 2 * widest + self.workspace_bytes,
-        }  # fmt: skip
+        beside = self.engine_bytes(block, tokens, cut.room)
+        found = {"weights": weights, "kv_cache": self.kv_bytes_per_token(pool) * prompts} | beside
         return {name: jnp.where(layout.plan.prefill_devices > 0, nbytes, 0.0) for name, nbytes in found.items()}
 
     def violations(self, layout: Layout) -> dict[str, Array]:

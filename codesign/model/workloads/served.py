@@ -1,5 +1,6 @@
 """What every way to serve a transformer has in common."""
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -12,6 +13,9 @@ from ...core.smooth import at_least, ceil, maximum
 from ...core.units import GB
 from .base import AbstractWorkload
 from .broken_rules import broken
+from .engine_memory import EngineMemory, ProfileRun, layer_peak_bytes
+from .layer_operations import BlockOp, Precision
+from .lowering import held_by_class
 from .plan import Layout
 from .transformer import Transformer
 from .words import SERVING, Words
@@ -41,6 +45,9 @@ class AbstractServing(AbstractWorkload):
     output_tokens: eqx.AbstractVar[Float[Array, "*b"]]
     request_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
     expert_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
+    engine_memory: eqx.AbstractVar[EngineMemory]
+    precision: eqx.AbstractVar[Precision]
+    workspace_bytes: eqx.AbstractVar[Float[Array, "*b"]]
 
     def number_format(self) -> str:
         """Format of the matrix products."""
@@ -49,6 +56,52 @@ class AbstractServing(AbstractWorkload):
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of the fullest stage."""
         return ceil(self.model.layers / layout.plan.pp)
+
+    @abc.abstractmethod
+    def weight_block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of an average layer, with the weights that a device holds of it."""
+
+    def held_weights(self, layout: Layout) -> dict[str, Array]:
+        """Class of weights -> bytes of the fullest stage on one device; "" for what has no class."""
+        layers = self.layers_per_stage(layout)
+        return held_by_class(self.weight_block(layout), layers, self.model, self.precision, layout.plan)
+
+    def engine_bytes(self, block: list[BlockOp], tokens: Array, rows: Array) -> dict[str, Array]:
+        """Working memory and captured graphs of an engine.
+
+        Args:
+            block: operations of an average layer on the tokens of its profile run.
+            tokens: of that run.
+            rows: sequences that the plan has an engine sample at a time.
+        """
+        engine, hidden = self.engine_memory, self.model.hidden * self.precision.bytes_of("activations") * tokens
+        sampled = engine.rows(rows, tokens)
+        run = ProfileRun(tokens, sampled, layer_peak_bytes(block, hidden), hidden, sampled * self.model.vocab)
+        return {
+            "working": engine.working_bytes(run) + self.workspace_bytes,
+            "graphs": engine.graphs_bytes(rows),
+        }
+
+    def moments_of(
+        self, parts: Mapping[str, tuple[Array, Array]], decode_block: list[BlockOp], rows: Array
+    ) -> dict[str, dict[str, Array]]:
+        """What lies in memory when an engine has loaded, sizes its activations, prefills and decodes.
+
+        Args:
+            parts: see `footprint`.
+            decode_block: operations of an average layer on one token of each row.
+            rows: sequences that are sampled together.
+        """
+        whole = {name: nbytes for name, (nbytes, _) in parts.items()}
+        weights = {"weights": whole["weights"]}
+        at_work = weights | {"kv_cache": whole["kv_cache"], "graphs": whole["graphs"]}
+        decode = self.engine_bytes(decode_block, rows, rows)["working"]
+        return {
+            "load": weights,
+            "profile run": weights | {"working": whole["working"]},
+            "prefill": at_work | {"working": whole["working"]},
+            "decode": at_work | {"working": jnp.minimum(decode, whole["working"])},
+        }
 
     def two_layers(self, layout: Layout) -> Array:
         """Share of a stage's layers that a buffer of two is."""

@@ -112,6 +112,14 @@ class ServedRun(AbstractContinuousServing):
         """Of the model in the plan's shape."""
         return self.at(layout).footprint(layout)
 
+    def held_weights(self, layout: Layout) -> dict[str, Array]:
+        """Of the model in the plan's shape."""
+        return self.at(layout).held_weights(layout)
+
+    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]]:
+        """Of the model in the plan's shape."""
+        return self.at(layout).memory_moments(layout)
+
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Of serving it, and of the shape."""
         served = self.at(layout)

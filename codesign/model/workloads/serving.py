@@ -2,18 +2,26 @@
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity, switch
-from ...core.smooth import at_least
-from .layer_operations import Precision, Shard
+from ...core.smooth import at_least, at_most
+from .engine_memory import EngineMemory
+from .layer_operations import BlockOp, Precision, Shard
 from .lowering import comm_ops, forward_ops, held_weight_bytes, indivisible, unspread
 from .ops import CommOp, Op, TransferOp
 from .plan import Layout
 from .schedule import Priced, Timeline, one_pass
 from .served import AbstractServing
 from .transformer import Transformer
+
+STEP_TOKENS = 8192.0
+"""Tokens of a prefill step of an engine, so that a batch is not prefilled at once.
+
+Source: [trtllm_source], `max_num_tokens` where nothing is said; [vllm_source] on devices of 70 GB and more.
+"""
 
 
 class Serving(AbstractServing):
@@ -38,6 +46,7 @@ class Serving(AbstractServing):
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     split_batch: Float[Array, "*b"] = switch(default=1.0, doc="0: the whole batch passes one stage after another")
+    engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
 
     def part(self, layout: Layout) -> Array:
         """Sequences that one stage handles at a time."""
@@ -118,25 +127,36 @@ class Serving(AbstractServing):
 
     def weight_bytes(self, layout: Layout) -> Array:
         """Weights of the fullest stage with its part of embedding and head."""
-        block = self.model.layer_ops(self.decode_shard(layout))
         layers, plan = self.layers_per_stage(layout), layout.plan
-        return held_weight_bytes(block, layers, self.model, self.precision, plan)
+        return held_weight_bytes(self.weight_block(layout), layers, self.model, self.precision, plan)
+
+    def weight_block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of an average layer, with the weights that a device holds of it."""
+        return self.model.layer_ops(self.decode_shard(layout))
+
+    def prefill_tokens(self, layout: Layout) -> Array:
+        """Tokens of the largest prefill step: a part's prompts, as many at a time as `STEP_TOKENS`, at least one."""
+        prompt = self.input_tokens / layout.plan.cp
+        return at_most(self.part(layout) * prompt, at_least(prompt, STEP_TOKENS))
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
-        """Weights, key-value cache of the whole batch, prefill activations of one part."""
-        layers, shard = self.layers_per_stage(layout), self.prefill_shard(layout)
+        """Weights, key-value cache of the whole batch, and what the engine keeps beside."""
+        layers, plan = self.layers_per_stage(layout), layout.plan
         weights = self.weight_bytes(layout)
         two_layers = jnp.minimum(2 / at_least(layers, 1.0), 1.0)
-        cache = self.kv_bytes_per_sequence(layout) * layout.plan.micro_batch
-        widest = jnp.asarray(0.0)
-        for op in self.model.layer_ops(shard):
-            widest = at_least(widest, op.stored_bytes)
-        working = 2 * widest + self.workspace_bytes
-        return {
-            "weights": (weights, weights * two_layers),
-            "kv_cache": (cache, cache * two_layers),
-            "working": (working, working),
+        cache = self.kv_bytes_per_sequence(layout) * plan.micro_batch
+        tokens = self.engine_memory.profiled(self.prefill_tokens(layout))
+        shard = Shard(layout, self.precision, tokens, jnp.asarray(1.0), self.input_tokens)
+        beside = self.engine_bytes(self.model.layer_ops(shard), tokens, self.part(layout))
+        return {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache * two_layers)} | {
+            name: (nbytes, nbytes) for name, nbytes in beside.items()
         }
+
+    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]]:
+        """Of an engine that prefills a batch, then decodes it."""
+        rows = self.part(layout)
+        shard = Shard(layout, self.precision, rows, jnp.asarray(1.0), self.input_tokens, decode=True)
+        return self.moments_of(self.footprint(layout), self.model.layer_ops(shard), rows)
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and the batch's parts; no stage without layers."""
