@@ -8,5 +8,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from contracts.test_ends import ASKED, TABLE, table_rows
 
+rows = [["field", "low", "high", *ASKED], *table_rows()]
 with TABLE.open("w", encoding="utf-8", newline="") as file:
-    csv.writer(file, lineterminator="\n").writerows([["field", "low", "high", *ASKED], *table_rows()])
+    csv.writer(file, lineterminator="\n").writerows(rows)
