@@ -63,6 +63,7 @@ from .shaped_plan import ShapedPlan as ShapedPlan
 from .slowdowns import Slowdowns as Slowdowns
 from .sparse_attention import SparseAttention as SparseAttention
 from .training import Training as Training
+from .training_memory import TrainerBuffers as TrainerBuffers
 from .training_run import TrainingRun as TrainingRun
 from .transformer import Transformer as Transformer
 from .under_load import GoodputServing as GoodputServing
@@ -119,6 +120,7 @@ __all__ = [
     "Slowdowns",
     "SparseAttention",
     "Timeline",
+    "TrainerBuffers",
     "Training",
     "TrainingRun",
     "TransferOp",

@@ -66,6 +66,11 @@ class AbstractWorkload(eqx.Module):
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
 
+    def afar_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Class of data -> bytes per device of which a share is offloaded, where `footprint` is of another stage."""
+        del layout
+        return {}
+
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
         """Class of data -> bytes per device of a pool that computes prompts beside; nothing where there is none."""
         return {}

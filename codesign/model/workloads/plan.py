@@ -24,7 +24,8 @@ PREFILL = (  # of a pool that may be left out
     "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
-    *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
+    *("virtual_stages", "first_stage_less", "last_stage_less", "cp", "ep", "recompute", "sequence_parallel", "zero"),
+    *("prefetch", "loss_chunks", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
 )
 
@@ -56,6 +57,12 @@ class AbstractModelPlan(AbstractPlan):
     virtual_stages: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="model chunks per stage (interleaving)"
     )
+    first_stage_less: Float[Array, "*b"] = integer(
+        high=1e5, default=0.0, doc="layers that the first stage has less than others, for the embedding (training)"
+    )
+    last_stage_less: Float[Array, "*b"] = integer(
+        high=1e5, default=0.0, doc="layers that the last stage has less than others, for head and loss (training)"
+    )
     micro_batch: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="sequences")
     token_budget: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=2048.0, doc="prompt tokens that one step of continuous batching takes at most"
@@ -70,6 +77,14 @@ class AbstractModelPlan(AbstractPlan):
     zero: Float[Array, "*b"] = integer(high=3.0, default=0.0, doc="ZeRO stage: optimizer, + gradients, + parameters")
     reduce_grads_every_microbatch: Float[Array, "*b"] = switch(
         default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch"
+    )
+    prefetch: Float[Array, "*b"] = integer(
+        high=100.0,
+        default=1.0,
+        doc="layers whose weights ZeRO 3 gathers ahead of the one at work; 0 hides no gathering",
+    )
+    loss_chunks: Float[Array, "*b"] = integer(
+        low=1.0, high=MOST, default=1.0, doc="pieces of a micro-batch whose logits exist one after the other"
     )
     offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
