@@ -45,9 +45,13 @@ def _degrees(found: Deployment, command: Command) -> None:
     of = found.of
     for option, name in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"), ("expert", "ep")):
         command.taken.add(name)
-        degree = of("ep") * of("tp") if name == "ep" and of("ep") > 1 else of(name)
+        whole = of("tp") if name == "ep" and of("ep") > 1 and not of("etp") else 1
+        degree = of(name) * whole
         command.add(f"--parallelism.{option}_parallel_degree", degree)
-    if of("ep") > 1 and of("tp") > 1:
+    command.taken.add("etp")
+    if of("etp") > 1:
+        command.note(f"no switch: etp = {of('etp')}: torchtitan has whole experts on each expert rank")
+    if of("ep") > 1 and of("tp") > 1 and not of("etp"):
         command.note(
             f"ep = {of('ep')}: torchtitan's expert ranks take in the tensor ranks ({of('ep') * of('tp')} with whole"
             f" experts); the model cut each expert over tp = {of('tp')}"
@@ -61,10 +65,13 @@ def _degrees(found: Deployment, command: Command) -> None:
         )
         layers, stages = found.number("model", "layers"), of("pp") * of("virtual_stages")
         command.add(
-            "--parallelism.pipeline_parallel_layers_per_stage", math.ceil(layers / stages) or FILL_IN, "virtual_stages"
+            "--parallelism.pipeline_parallel_layers_per_stage",
+            math.ceil((layers + of("first_stage_less") + of("last_stage_less")) / stages) or FILL_IN,
+            "virtual_stages",
         )
-        command.add("--parallelism.pipeline_parallel_first_stage_less_layers", 0)
-        command.add("--parallelism.pipeline_parallel_last_stage_less_layers", 0)
+        for end in ("first", "last"):
+            name = f"{end}_stage_less"
+            command.add(f"--parallelism.pipeline_parallel_{name}_layers", of(name), name)
 
 
 def _sharding(found: Deployment, command: Command) -> None:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity, switch
-from ...core.smooth import at_least
+from ...core.smooth import at_least, at_most
 from .layer_operations import Precision, Shard
 from .lowering import comm_ops, forward_ops, held_weight_bytes, indivisible, unspread
 from .ops import CommOp, Op, TransferOp
@@ -147,7 +147,7 @@ class Serving(AbstractServing):
             "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
             "heads": indivisible(model.attention.heads, plan.tp),
             "layers": at_least(per_stage * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
-            "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
+            "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep) + at_most(plan.etp, 1.0),
             "batch": jnp.where(plan.micro_batch < 1, 1 / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
         }
 

@@ -349,18 +349,28 @@ class AbstractTraining(AbstractWorkload):
         each = self.precision.bytes_of("weights") + (0.0 if self.forward_only else self.optimizer.state_bytes)
         return self.model.parameters() * each
 
+    def _unfolded(self, layout: Layout) -> Array:
+        """How far ranks of experts are from a part of a stage's ranks; an expert is cut into equal widths."""
+        plan = layout.plan
+        if not self.model.has_experts:
+            return indivisible(layout.dp * plan.cp, plan.ep)
+        width = self.model.feed_forward.expert_width  # pyright: ignore[reportAttributeAccessIssue]
+        folded = jnp.where(plan.etp > 0, indivisible(width, layout.expert_tp), 0.0)
+        return indivisible(layout.dp * plan.cp * plan.tp, plan.ep * layout.expert_tp) + folded
+
     def _uneven(self, layout: Layout) -> Array:
         """How far a layout with embedding or head as layers is off: such a pipeline has whole, equal stages.
 
         Megatron's `account_for_embedding_in_pipeline_split` and `account_for_loss_in_pipeline_split`: layers with
-        those two divide over stages and chunks, and neither takes more than its chunk.
+        those two divide over stages and chunks, and neither takes more than its chunk; of two chunks one is full.
         """
         plan, less = layout.plan, self._less(layout)
         chunks = plan.pp * plan.virtual_stages
         chunk = (self.model.layers + less) / chunks
-        most = jnp.maximum(plan.first_stage_less, plan.last_stage_less)
+        most = at_least(plan.first_stage_less, plan.last_stage_less)
         beyond = at_least(most / at_least(chunk, 1.0) - 1, 0.0) + jnp.where(plan.pp > 1, 0.0, less)
-        return jnp.where(less > 0, indivisible(self.model.layers + less, chunks) + beyond, 0.0)
+        both = jnp.where(chunks <= 2, at_most(plan.first_stage_less, plan.last_stage_less), 0.0)
+        return jnp.where(less > 0, indivisible(self.model.layers + less, chunks) + beyond + both, 0.0)
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """A transformer's."""
@@ -377,7 +387,7 @@ class AbstractTraining(AbstractWorkload):
             "heads": indivisible(model.attention.heads, plan.tp),
             "layers": indivisible(per_stage, plan.virtual_stages) + idle + self._uneven(layout),
             "batch": indivisible(self.global_batch, layout.dp * plan.micro_batch),
-            "experts": indivisible(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
+            "experts": indivisible(experts, plan.ep) + self._unfolded(layout),
             "interleaving": jnp.where((plan.pp <= 1) & (plan.virtual_stages > 1), 1.0, 0.0),
             "sequence": indivisible(self.sequence, plan.cp * plan.tp),
         }
