@@ -104,3 +104,13 @@ def test_rules_of_ends(ends: tuple[float, float]):
     stages = [float(stage.layers) for stage in job.stages(layout).values()]
     if sum(ends) and legal:
         np.testing.assert_allclose(stages[0] + 2 * stages[1] + stages[2], 14)
+
+
+def test_a_schedule_in_v_shape_is_read(tmp_path):
+    path = tmp_path / "titan.sh"
+    words = "--module llama3 --config llama3_405b --parallelism.pipeline_parallel_degree 2 --training.seq_len 8192"
+    more = "--parallelism.pipeline_parallel_schedule ZBVZeroBubble"
+    path.write_text(f"torchrun --nproc-per-node 8 -m torchtitan.train {words} {more}\n", encoding="utf-8")
+    told = dict(one.split("=", 1) for one in read_launch(str(path)).overrides)
+    assert (told["plan.schedule"], told["plan.virtual_stages"], told["plan.pp"]) == ("zb_v", "2", "2")
+    assert "plan.first_stage_less" not in told

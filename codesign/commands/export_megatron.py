@@ -2,8 +2,9 @@
 
 import math
 
+from ..core.errors import ConfigError
 from .export_command import FILL_IN, Command, script
-from .export_plan import TRAINED, Deployment
+from .export_plan import TRAINED, Deployment, value_text
 from .export_training import add_overlaps, launcher, sequence_of, steps_of
 from .launch.pipeline_layout import layout_text
 
@@ -99,6 +100,12 @@ def _degrees(found: Deployment, command: Command) -> None:
     command.add("--pipeline-model-parallel-size", of("pp"), "pp")
     if of("virtual_stages") > 1:
         command.add("--num-virtual-stages-per-pipeline-rank", of("virtual_stages"), "virtual_stages")
+    if of("schedule"):
+        raise ConfigError(
+            f"export: schedule = {value_text('schedule', found.plan['schedule'])}: Megatron-LM runs 1F1B, interleaved"
+            " by virtual stages; no switch of a release defers weight gradients to fill a pipeline"
+        )
+    command.taken.add("schedule")
     _ends(found, command)
     if of("cp") > 1:
         command.add("--context-parallel-size", of("cp"), "cp")

@@ -4,7 +4,7 @@ import math
 
 from ..core.errors import ConfigError
 from .export_command import FILL_IN, Command, script
-from .export_plan import TRAINED, Deployment
+from .export_plan import TRAINED, Deployment, value_text
 from .export_training import assumed_overlaps, launcher, sequence_of, steps_of
 
 RECIPES = {
@@ -18,6 +18,8 @@ RECIPES = {
 }
 """Model of our catalogue -> module and configuration of torchtitan."""
 RECOMPUTE = ("none", "selective", "full")
+SCHEDULES = {"1f1b": "1F1B", "zb_v": "ZBVZeroBubble"}
+"""Schedule of a plan -> that of torch.distributed.pipelining."""
 
 
 def torchtitan(found: Deployment) -> dict[str, str]:
@@ -60,9 +62,7 @@ def _degrees(found: Deployment, command: Command) -> None:
         command.add("--parallelism.no-enable-sequence-parallel")
     command.taken.add("sequence_parallel")
     if of("pp") > 1:
-        command.add(
-            "--parallelism.pipeline_parallel_schedule", "Interleaved1F1B" if of("virtual_stages") > 1 else "1F1B"
-        )
+        command.add("--parallelism.pipeline_parallel_schedule", _schedule(found), "schedule")
         layers, stages = found.number("model", "layers"), of("pp") * of("virtual_stages")
         command.add(
             "--parallelism.pipeline_parallel_layers_per_stage",
@@ -72,6 +72,21 @@ def _degrees(found: Deployment, command: Command) -> None:
         for end in ("first", "last"):
             name = f"{end}_stage_less"
             command.add(f"--parallelism.pipeline_parallel_{name}_layers", of(name), name)
+
+
+def _schedule(found: Deployment) -> str:
+    """Name of the schedule in torch.distributed.pipelining.
+
+    Raises:
+        ConfigError: it has none of this kind.
+    """
+    word = value_text("schedule", found.plan["schedule"])
+    if word not in SCHEDULES:
+        raise ConfigError(
+            f"export: schedule = {word}: torchtitan has {', '.join(SCHEDULES)}, and none of one chunk a stage that"
+            " defers weight gradients, nor of two copies"
+        )
+    return "Interleaved1F1B" if word == "1f1b" and found.of("virtual_stages") > 1 else SCHEDULES[word]
 
 
 def _sharding(found: Deployment, command: Command) -> None:

@@ -78,6 +78,9 @@ FLAVOURS = {
 }
 """Flavours of torchtitan -> models of the catalogue."""
 ZERO = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3, "no_shard": 0}
+TWO_CHUNKS = {"ZBVZeroBubble": "zb_v"}
+"""Schedules of torch.distributed.pipelining with two chunks a rank -> those of plans."""
+KNOWN_SCHEDULES = ("", "1F1B", "Interleaved1F1B", *TWO_CHUNKS)
 MAX_NUMBER = 10**9
 
 
@@ -395,12 +398,20 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
     micro = found.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
     stages = 1
     first, last = titan_ends(found, layers, pp)
-    if pp > 1 and "nterleaved" in found.text(f"{section}pipeline-parallel-schedule"):
+    schedule = found.text(f"{section}pipeline-parallel-schedule")
+    if pp > 1 and ("nterleaved" in schedule or schedule in TWO_CHUNKS):
         each = found.number(f"{section}pipeline-parallel-layers-per-stage", default=0, low=0)
         stages = max((layers + first + last) // (pp * each), 1) if each and layers else 2
     if (layers + first + last) % (pp * stages):
         notes.append(f"{layers} layers with {first + last} for embedding and head: stages differ by a layer there")
         first = last = 0
+    if schedule in TWO_CHUNKS and pp > 1:
+        stages = 2
+        if first + last:
+            notes.append(f"{schedule} is modelled with stages of equal length, without places for embedding and head")
+            first = last = 0
+    if pp > 1 and schedule not in KNOWN_SCHEDULES:
+        notes.append(f"{schedule} is priced as 1F1B")
     sequence = (
         "0"
         if found.denied(f"{section}enable-sequence-parallel") or found.has(f"{section}no-enable-sequence-parallel")
@@ -421,6 +432,8 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
     if experts and ep > 1 and expert_tp != tp:
         plan["etp"] = str(expert_tp)  # expert ranks take in the tensor ranks
     plan |= {f"{end}_stage_less": f"{less}" for end, less in (("first", first), ("last", last)) if less}
+    if schedule in TWO_CHUNKS and pp > 1:
+        plan["schedule"] = TWO_CHUNKS[schedule]
     if found.has("training.enable-cpu-offload"):
         plan |= dict.fromkeys(("offload_weights", "offload_gradients", "offload_optimizer"), "1")
     total = found.text("training.global-batch-size", default="-1")

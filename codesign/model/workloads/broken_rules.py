@@ -8,6 +8,7 @@ from jaxtyping import Array
 
 from ...core.smooth import at_least, at_most
 from .lowering import indivisible, unspread
+from .pipeline_schedules import broken_schedule
 from .plan import Layout
 from .steady_state import FULLEST
 
@@ -50,6 +51,7 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
                 f" {replicas * ranks['cp']:g} data ranks"
             )
         ),
+        "schedule": lambda: broken_schedule(layout, float(workload.micro_batches(layout))),
         "interleaving": lambda: (
             f"plan.virtual_stages = {float(plan.virtual_stages):g} needs a pipeline, but plan.pp = {ranks['pp']:g}"
         ),

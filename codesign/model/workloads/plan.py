@@ -19,12 +19,13 @@ from ..networks.fabrics import ALGORITHMS, Group
 from .plan_fields import AbstractPlan, Change, named
 
 RECOMPUTE = ("none", "selective", "full")
+SCHEDULES = ("1f1b", "zb_h1", "zb_v", "dual_pipe")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
 PREFILL = (  # of a pool that may be left out
     "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
-    *("virtual_stages", "first_stage_less", "last_stage_less", "cp", "ep", "etp", "recompute"),
+    *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ep", "etp", "recompute"),
     *("sequence_parallel", "zero", "prefetch", "loss_chunks", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
 )
@@ -61,6 +62,9 @@ class AbstractModelPlan(AbstractPlan):
     )
     virtual_stages: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="model chunks per stage (interleaving)"
+    )
+    schedule: Float[Array, "*b"] = named(
+        "schedule", SCHEDULES, 0.0, "of a pipeline: 1f1b (interleaved by virtual_stages), zb_h1, zb_v or dual_pipe"
     )
     first_stage_less: Float[Array, "*b"] = integer(
         high=1e5, default=0.0, doc="layers that the first stage has less than others, for the embedding (training)"

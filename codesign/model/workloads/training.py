@@ -1,8 +1,10 @@
 """Training steps of a transformer."""
 
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -15,8 +17,9 @@ from .layer_operations import BlockOp, Precision, Shard
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
 from .optimizer import Adam, exchange_ops, gathered_bytes
+from .pipeline_schedules import chunked_length, flying, model_copies, schedule_violation, turned
 from .plan import Layout
-from .schedule import Priced, Timeline, one_pass, total
+from .schedule import Priced, Timeline, deferred, one_pass, total
 from .slowdowns import Slowdowns
 from .training_memory import Classes, Parts, Stage, TrainerBuffers, moments, most_of, peak
 from .transformer import Transformer
@@ -116,13 +119,14 @@ class AbstractTraining(AbstractWorkload):
         )
         if self.forward_only:
             return (*forward, *self._transfers(layout, block, layers))
-        held = self._held(layout, block, layers)
+        held, copies = self._held(layout, block, layers), model_copies(layout)
+        both = held[0] * copies, held[1] * copies
         return (
             *forward,
             *backward_ops(block, layers),
             *backward_ops(head, once, edge=True),
             *recompute_ops(block, layers, layout),
-            *exchange_ops(layout, self.precision, held, experts=any(op.expert for op in block)),
+            *exchange_ops(layout, self.precision, both, experts=any(op.expert for op in block)),
             *self.optimizer.update_ops(layout, block, held, layers),
             *self._transfers(layout, block, layers),
         )
@@ -158,18 +162,27 @@ class AbstractTraining(AbstractWorkload):
     def stages(self, layout: Layout) -> dict[str, Stage]:
         """First, second and last stage; those between hold no more than the second.
 
-        Embedding with the first, head with the last (where they are tied each has a copy), both where there is one.
+        Embedding with the first, head with the last (where they are tied each has a copy), both where there is one
+        and where one device holds both ends.
         """
         plan, layers = layout.plan, self.layers_per_stage(layout)
         pipeline, two = plan.pp > 1, 2 - self.model.tied_embeddings
-        tables = jnp.where(pipeline, 1.0, two)
+        both, copies = turned(layout), model_copies(layout)
+        tables = jnp.where(pipeline & (both < 1), 1.0, two)
         last = at_least(plan.pp - 1, 0.0)
         return {
-            "first": Stage(layers - plan.first_stage_less, tables, self.in_flight(layout, jnp.asarray(0.0))),
-            "middle": Stage(
-                jnp.where(plan.pp > 2, layers, 0.0), jnp.asarray(0.0), self.in_flight(layout, jnp.asarray(1.0))
+            "first": Stage(
+                layers - plan.first_stage_less, tables, self.in_flight(layout, jnp.asarray(0.0)), copies=copies
             ),
-            "last": Stage(layers - plan.last_stage_less, tables, self.in_flight(layout, last), scores=True),
+            "middle": Stage(
+                jnp.where(plan.pp > 2, layers, 0.0),
+                jnp.asarray(0.0),
+                self.in_flight(layout, jnp.asarray(1.0)),
+                copies=copies,
+            ),
+            "last": Stage(
+                layers - plan.last_stage_less, tables, self.in_flight(layout, last), scores=True, copies=copies
+            ),
         }
 
     def _transfers(self, layout: Layout, block: list[BlockOp], layers: Array) -> list[Op]:
@@ -206,7 +219,7 @@ class AbstractTraining(AbstractWorkload):
         return (pp - 1 - missing + (v - 1) * waiting) / v
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
-        """A 1F1B pipeline of m micro-batches over p stages and v model chunks each.
+        """A 1F1B pipeline of m micro-batches over p stages and v model chunks each, or a schedule that defers weights.
 
         T = (m + bubbles) (forward + recompute + backward of one stage) + m (head) + optimizer + overhead, where the
         first forward hides the parameter gathering and the last backward the gradient exchange: of the last chunk
@@ -220,10 +233,18 @@ class AbstractTraining(AbstractWorkload):
             f: one_pass(priced, f, plan, self.kernel_slowdown, self.launch_s)
             for f in ("forward", "recompute", "backward")
         }
+        early, weights = deferred(priced, "backward", self.kernel_slowdown)
+        early = one_pass(early, "backward", plan, self.kernel_slowdown, self.launch_s)
+        zero_bubble = plan.schedule > 0
+        later = dataclasses.replace(early, compute_s=early.compute_s + weights, busy_s=early.busy_s + weights)
+        later = dataclasses.replace(later, energy_j=passes["backward"].energy_j)
+        passes["backward"] = jax.tree.map(lambda a, b: jnp.where(zero_bubble, a, b), later, passes["backward"])
         sync = total(priced, "gradients", CommOp)
         gather = total(priced, "parameters", CommOp)
         forward, backward = passes["forward"].busy_s, passes["backward"].busy_s + passes["recompute"].busy_s
-        covers = (1 + (plan.virtual_stages - 1) * at_most(plan.pp, m)) / plan.virtual_stages
+        covers = jnp.where(
+            zero_bubble, 1.0, (1 + (plan.virtual_stages - 1) * at_most(plan.pp, m)) / plan.virtual_stages
+        )
         late = 1 / at_least(self.layers_per_stage(layout), 1.0)
         last = partly_hidden_s(covers * backward, sync * (1 - late), plan.dp_overlap) + late * sync.time_s
         first = partly_hidden_s(forward, gather, plan.dp_overlap)
@@ -231,7 +252,9 @@ class AbstractTraining(AbstractWorkload):
         step = partly_hidden_s(update.time_s * self.kernel_slowdown, state, plan.offload_overlap)
 
         head = passes["forward"].edge_s + passes["backward"].edge_s
+        inputs = passes["recompute"].busy_s + early.busy_s
         repeated = (m + bubbles - 1) * forward + (m + bubbles - covers) * backward
+        repeated = jnp.where(zero_bubble, chunked_length(layout, m - 1, forward, inputs, weights), repeated)
         paced, edge = self._paced(repeated, forward, backward, head, layout, covers)
         time = paced + last + first + edge + step + self.step_overhead_s
         edge = edge + (paced - repeated)
@@ -240,7 +263,8 @@ class AbstractTraining(AbstractWorkload):
         for axis in passes["forward"].exposed_s:
             breakdown[axis] = sum(m * part.exposed_s[axis] for part in passes.values())
         breakdown["dp"] = breakdown["dp"] + (last - covers * backward) + (first - forward)
-        bubble = bubbles * (forward + backward)
+        idle = repeated - (m - 1) * (forward + backward)
+        bubble = jnp.where(zero_bubble, idle, bubbles * (forward + backward))
         breakdown |= {"head": edge, "bubble": bubble, "overhead": self.step_overhead_s + 0 * time}
         breakdown["optimizer"] = update.time_s * self.kernel_slowdown
         breakdown["offload"] = breakdown["offload"] + step - update.time_s * self.kernel_slowdown
@@ -272,13 +296,14 @@ class AbstractTraining(AbstractWorkload):
     def in_flight(self, layout: Layout, stage: Array) -> Array:
         """Micro-batches whose activations a stage (0 is the first) holds: 1F1B, more when interleaved.
 
-        p - i on stage i of p; with v chunks 2 (p - 1 - i) + (v - 1) p + 1 chunks of 1 / v each. Source:
-        [korthikanti2022] section 4.2.3, [narayanan2021] section 2.2.
+        p - i on stage i of p; with v chunks 2 (p - 1 - i) + (v - 1) p + 1 chunks of 1 / v each. Other schedules:
+        `pipeline_schedules`. Source: [korthikanti2022] section 4.2.3, [narayanan2021] section 2.2.
         """
         pp, v = layout.plan.pp, layout.plan.virtual_stages
         left = pp - 1 - stage
         chunks = 2 * left + (v - 1) * pp + 1
-        return at_most(jnp.where(v > 1, chunks / v, left + 1), self.micro_batches(layout))
+        count = self.micro_batches(layout)
+        return flying(layout, count, at_most(jnp.where(v > 1, chunks / v, left + 1), count))
 
     def moments(self, layout: Layout) -> dict[tuple[str, str], Classes]:
         """(stage, moment) -> class of data -> (bytes per device, what of them stays near if offloaded)."""
@@ -388,6 +413,7 @@ class AbstractTraining(AbstractWorkload):
             "layers": indivisible(per_stage, plan.virtual_stages) + idle + self._uneven(layout),
             "batch": indivisible(self.global_batch, layout.dp * plan.micro_batch),
             "experts": indivisible(experts, plan.ep) + self._unfolded(layout),
+            "schedule": schedule_violation(layout, self.micro_batches(layout)),
             "interleaving": jnp.where((plan.pp <= 1) & (plan.virtual_stages > 1), 1.0, 0.0),
             "sequence": indivisible(self.sequence, plan.cp * plan.tp),
         }

@@ -62,13 +62,15 @@ class TrainerBuffers(eqx.Module):
 class Stage:
     """One stage of a pipeline: its layers, its copies of the vocabulary table, micro-batches in flight.
 
-    `scores`: 1 where it computes the loss, a constant of the program.
+    `scores`: whether it computes the loss, a constant of the program. `copies`: stages of its length whose weights it
+    holds; ZeRO shards what both hold over the replicas of both.
     """
 
     layers: Array
     tables: Array
     in_flight: Array
     scores: bool = False
+    copies: Array | float = 1.0
 
 
 class Parts(NamedTuple):
@@ -125,11 +127,12 @@ def _moment(held: Classes, working: Mapping[str, Array], buffers: TrainerBuffers
 
 def _held(stage: Stage, parts: Parts, layout: Layout) -> Classes:
     """Weights, gradients and optimizer state of a stage, as ZeRO shards them."""
-    ordinary = parts.ordinary * stage.layers + parts.table * stage.tables
-    expert = parts.expert * stage.layers
+    ordinary = parts.ordinary * stage.layers * stage.copies + parts.table * stage.tables
+    expert = parts.expert * stage.layers * stage.copies
 
     def sharded(zero: int) -> Array:
-        return ordinary / layout.shards(zero) + expert / layout.expert_shards(zero)
+        together = jnp.where(layout.plan.zero >= zero, stage.copies, 1.0)
+        return (ordinary / layout.shards(zero) + expert / layout.expert_shards(zero)) / together
 
     near = at_most(2 / at_least(stage.layers, 1.0), 1.0)
     weights, state = sharded(3) * parts.weight_bytes, sharded(1) * parts.state_bytes
