@@ -9,6 +9,7 @@ from test_export import DENSE, FP8, SERVING, SPARSE, TRAINING, run_of
 from codesign.commands.export import exported
 from codesign.commands.launch import read_launch
 from codesign.core.errors import ConfigError
+from codesign.model.workloads.plan_fields import words_of
 
 PLANS = 200
 READ = ("tp", "pp", "ep", "cp", "attention_dp", "micro_batch", "token_budget")
@@ -16,6 +17,7 @@ SCRIPTS = ("vllm", "sglang", "trtllm", "megatron", "torchtitan")
 MANIFESTS = ("k8s", "lws", "dynamo", "llm-d")
 MAIN = {name: f"{name}.sh" for name in SCRIPTS} | {name: f"{name}.yaml" for name in MANIFESTS}
 TRAINED = ("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "sequence_parallel", "recompute")
+TRAINED = (*TRAINED, "schedule", "first_stage_less", "last_stage_less")
 RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
 
 
@@ -46,6 +48,15 @@ def training_plan(rng: random.Random, target: str) -> dict[str, float]:
     plan: dict[str, float] = {"tp": tp, "pp": pp, "cp": rng.choice((1, 2)), "micro_batch": rng.choice((1, 2, 4))}
     plan |= {"virtual_stages": rng.choice((1, 3)) if pp > 1 else 1, "recompute": rng.choice((0, 1, 2))}
     plan |= {"zero": rng.choice((0, 1, 2, 3) if target == "megatron" else (0, 2, 3)), "ep": 1}
+    each = pp * plan["virtual_stages"]
+    fewer = [(one, two) for one in range(4) for two in range(4) if (DENSE["layers"] + one + two) % each == 0]
+    fewer = [ends for ends in fewer if each > 2 or not all(ends)]  # of two chunks one is full
+    if pp > 1 and target == "megatron":
+        fewer = [(0, 0), *fewer]
+    first, last = rng.choice(fewer) if pp > 1 and fewer else (0, 0)
+    plan |= {"first_stage_less": first, "last_stage_less": last, "schedule": 0}
+    if pp > 1 and target == "torchtitan" and rng.random() < 0.3:
+        plan |= {"schedule": 2, "virtual_stages": 2, "first_stage_less": 0, "last_stage_less": 0}
     return plan | {"sequence_parallel": rng.choice((0, 1)) if tp > 1 else 0}
 
 
@@ -91,6 +102,8 @@ def test_trained_plans_come_back(tmp_path, monkeypatch, target):
         plan = training_plan(rng, target)
         files = exported(run_of(tmp_path / f"run{number}", TRAINING, DENSE, plan), target)
         found = read_back(files, target, tmp_path, monkeypatch)
+        found = {"plan.first_stage_less": "0", "plan.last_stage_less": "0", "plan.schedule": "1f1b"} | found
+        found["plan.schedule"] = str(words_of("schedule").index(found["plan.schedule"]))
         told = {key: RECOMPUTE.get(found[f"plan.{key}"], found[f"plan.{key}"]) for key in TRAINED}
         assert {key: float(told[key]) for key in TRAINED} == {key: plan[key] for key in TRAINED}, (plan, found)
         assert (found["cluster.device_count"], found["workload.global_batch"]) == ("64", "1024")

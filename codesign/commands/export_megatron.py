@@ -2,9 +2,11 @@
 
 import math
 
+from ..core.errors import ConfigError
 from .export_command import FILL_IN, Command, script
-from .export_plan import TRAINED, Deployment
+from .export_plan import TRAINED, Deployment, value_text
 from .export_training import add_overlaps, launcher, sequence_of, steps_of
+from .launch.pipeline_layout import layout_text
 
 ZERO = {2: "optim_grads", 3: "optim_grads_params"}  # stage -> strategy of Megatron-FSDP
 FORMATS = {"fp8": ("--fp8-format", "hybrid"), "fp4": ("--fp4-format", "e2m1")}
@@ -98,17 +100,40 @@ def _degrees(found: Deployment, command: Command) -> None:
     command.add("--pipeline-model-parallel-size", of("pp"), "pp")
     if of("virtual_stages") > 1:
         command.add("--num-virtual-stages-per-pipeline-rank", of("virtual_stages"), "virtual_stages")
+    if of("schedule"):
+        raise ConfigError(
+            f"export: schedule = {value_text('schedule', found.plan['schedule'])}: Megatron-LM runs 1F1B, interleaved"
+            " by virtual stages; no switch of a release defers weight gradients to fill a pipeline"
+        )
+    command.taken.add("schedule")
+    _ends(found, command)
     if of("cp") > 1:
         command.add("--context-parallel-size", of("cp"), "cp")
         command.add("--cp-comm-type", "p2p")
     if of("ep") > 1:
         command.add("--expert-model-parallel-size", of("ep"), "ep")
     if found.has_experts:
-        command.add("--expert-tensor-parallel-size", of("tp"))
+        command.add("--expert-tensor-parallel-size", of("etp") or of("tp"), "etp")
     if of("sequence_parallel") and of("tp") > 1:
         command.add("--sequence-parallel")
-    command.taken.update({"cp", "ep", "sequence_parallel"})
+    command.taken.update({"cp", "ep", "etp", "sequence_parallel"})
     command.note(f"data parallel: {found.replicas} replicas, which Megatron derives from the number of devices")
+
+
+def _ends(found: Deployment, command: Command) -> None:
+    """Shorter first and last stages: embedding and loss as one layer each, else the layout in words."""
+    first, last, layers = found.of("first_stage_less"), found.of("last_stage_less"), found.number("model", "layers")
+    command.taken.update({"first_stage_less", "last_stage_less"})
+    if first <= 1 and last <= 1:
+        for less, part in ((first, "embedding"), (last, "loss")):
+            if less:
+                command.add(f"--account-for-{part}-in-pipeline-split")
+    elif layers:
+        text = layout_text(round(layers), found.of("pp") * found.of("virtual_stages"), first, last)
+        command.add("--pipeline-model-parallel-layout", text)
+    else:
+        command.note(f"{FILL_IN}: --pipeline-model-parallel-layout, of a first stage with {first} layers less than"
+                     f" others and a last one with {last}")  # fmt: skip
 
 
 def _batch(found: Deployment, command: Command) -> None:

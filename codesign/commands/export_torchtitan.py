@@ -4,7 +4,7 @@ import math
 
 from ..core.errors import ConfigError
 from .export_command import FILL_IN, Command, script
-from .export_plan import TRAINED, Deployment
+from .export_plan import TRAINED, Deployment, value_text
 from .export_training import assumed_overlaps, launcher, sequence_of, steps_of
 
 RECIPES = {
@@ -18,6 +18,8 @@ RECIPES = {
 }
 """Model of our catalogue -> module and configuration of torchtitan."""
 RECOMPUTE = ("none", "selective", "full")
+SCHEDULES = {"1f1b": "1F1B", "zb_v": "ZBVZeroBubble"}
+"""Schedule of a plan -> that of torch.distributed.pipelining."""
 
 
 def torchtitan(found: Deployment) -> dict[str, str]:
@@ -45,9 +47,13 @@ def _degrees(found: Deployment, command: Command) -> None:
     of = found.of
     for option, name in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"), ("expert", "ep")):
         command.taken.add(name)
-        degree = of("ep") * of("tp") if name == "ep" and of("ep") > 1 else of(name)
+        whole = of("tp") if name == "ep" and of("ep") > 1 and not of("etp") else 1
+        degree = of(name) * whole
         command.add(f"--parallelism.{option}_parallel_degree", degree)
-    if of("ep") > 1 and of("tp") > 1:
+    command.taken.add("etp")
+    if of("etp") > 1:
+        command.note(f"no switch: etp = {of('etp')}: torchtitan has whole experts on each expert rank")
+    if of("ep") > 1 and of("tp") > 1 and not of("etp"):
         command.note(
             f"ep = {of('ep')}: torchtitan's expert ranks take in the tensor ranks ({of('ep') * of('tp')} with whole"
             f" experts); the model cut each expert over tp = {of('tp')}"
@@ -56,15 +62,31 @@ def _degrees(found: Deployment, command: Command) -> None:
         command.add("--parallelism.no-enable-sequence-parallel")
     command.taken.add("sequence_parallel")
     if of("pp") > 1:
-        command.add(
-            "--parallelism.pipeline_parallel_schedule", "Interleaved1F1B" if of("virtual_stages") > 1 else "1F1B"
-        )
+        command.add("--parallelism.pipeline_parallel_schedule", _schedule(found), "schedule")
         layers, stages = found.number("model", "layers"), of("pp") * of("virtual_stages")
         command.add(
-            "--parallelism.pipeline_parallel_layers_per_stage", math.ceil(layers / stages) or FILL_IN, "virtual_stages"
+            "--parallelism.pipeline_parallel_layers_per_stage",
+            math.ceil((layers + of("first_stage_less") + of("last_stage_less")) / stages) or FILL_IN,
+            "virtual_stages",
         )
-        command.add("--parallelism.pipeline_parallel_first_stage_less_layers", 0)
-        command.add("--parallelism.pipeline_parallel_last_stage_less_layers", 0)
+        for end in ("first", "last"):
+            name = f"{end}_stage_less"
+            command.add(f"--parallelism.pipeline_parallel_{name}_layers", of(name), name)
+
+
+def _schedule(found: Deployment) -> str:
+    """Name of the schedule in torch.distributed.pipelining.
+
+    Raises:
+        ConfigError: it has none of this kind.
+    """
+    word = value_text("schedule", found.plan["schedule"])
+    if word not in SCHEDULES:
+        raise ConfigError(
+            f"export: schedule = {word}: torchtitan has {', '.join(SCHEDULES)}, and none of one chunk a stage that"
+            " defers weight gradients, nor of two copies"
+        )
+    return "Interleaved1F1B" if word == "1f1b" and found.of("virtual_stages") > 1 else SCHEDULES[word]
 
 
 def _sharding(found: Deployment, command: Command) -> None:

@@ -14,7 +14,8 @@ CHOICES = {"gpu": "accelerator", "device": "accelerator", "backend": "framework"
 """Name -> group of options."""
 NUMBERS = {
     "tp": "plan.tp", "tensor_parallel": "plan.tp", "pp": "plan.pp", "pipeline_parallel": "plan.pp", "cp": "plan.cp",
-    "ep": "plan.ep", "zero": "plan.zero", "attention_dp": "plan.attention_dp", "virtual_stages": "plan.virtual_stages",
+    "ep": "plan.ep", "etp": "plan.etp", "schedule": "plan.schedule",
+    "zero": "plan.zero", "attention_dp": "plan.attention_dp", "virtual_stages": "plan.virtual_stages",
     "micro_batch": "plan.micro_batch", "micro_batch_size": "plan.micro_batch", "mbs": "plan.micro_batch",
     "concurrency": "plan.micro_batch", "max_concurrency": "plan.micro_batch", "max_num_seqs": "plan.micro_batch",
     "max_num_batched_tokens": "plan.token_budget", "token_budget": "plan.token_budget",

@@ -53,6 +53,17 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
     for cut in ("row", "column"):
         if value(f"{cut}_shards") > 1:
             parts.append(f"tables in {value(f'{cut}_shards'):g} by {cut}s")
+    if value("etp") > 0:
+        parts.append(f"experts over TP{THIN}{value('etp'):g}")
+    if value("schedule") > 0:
+        parts.append(f"schedule {shown('schedule', value('schedule'))}")
+    for end in ("first", "last"):
+        if value(f"{end}_stage_less") > 0:
+            parts.append(f"{end} stage {value(f'{end}_stage_less'):g} layers shorter")
+    if value("loss_chunks") > 1:
+        parts.append(f"loss in {value('loss_chunks'):g} chunks")
+    if value("prefetch") == 0:
+        parts.append("no prefetch")
     if value("recompute") >= 0:
         parts.append(f"{RECOMPUTE[round(value('recompute'))]} recompute")
     if value("sequence_parallel") > 0:

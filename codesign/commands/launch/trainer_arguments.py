@@ -14,6 +14,7 @@ from ...core.json_io import dumps
 from ...core.resources import conf_dir
 from ...core.yaml_io import is_list, is_mapping
 from ..export_torchtitan import RECIPES
+from .pipeline_layout import Ends, megatron_ends, titan_ends
 from .shell import EngineProgram
 from .switches import Switches, is_whole, not_modelled_line, options_of, read_switches, switches_of_mapping
 
@@ -77,6 +78,9 @@ FLAVOURS = {
 }
 """Flavours of torchtitan -> models of the catalogue."""
 ZERO = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3, "no_shard": 0}
+TWO_CHUNKS = {"ZBVZeroBubble": "zb_v"}
+"""Schedules of torch.distributed.pipelining with two chunks a rank -> those of plans."""
+KNOWN_SCHEDULES = ("", "1F1B", "Interleaved1F1B", *TWO_CHUNKS)
 MAX_NUMBER = 10**9
 
 
@@ -155,12 +159,19 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
     plan: dict[str, str] = {"tp": str(tp), "pp": str(pp), "cp": str(cp)}
     model, layers, experts = _megatron_model(found, recipe, notes)
     expert_tp = found.number("expert-tensor-parallel-size", default=tp) if experts else tp
-    if experts and expert_tp != tp:
-        notes.append(f"experts are cut over {expert_tp} ranks there; the model cuts each over the {tp} tensor ranks")
     plan["ep"] = str(ep if experts else 1)
+    if experts and expert_tp != tp:
+        plan["etp"] = str(expert_tp)
     stages = found.number("num-virtual-stages-per-pipeline-rank", default=0, low=0)
     each = found.number("num-layers-per-virtual-pipeline-stage", default=0, low=0)
-    stages = stages or (max(layers // (pp * each), 1) if each and layers else 1)
+    counted_too = [found.has(f"account-for-{part}-in-pipeline-split") for part in ("embedding", "loss")]
+    stages = stages or (max((layers + sum(counted_too)) // (pp * each), 1) if each and layers else 1)
+    ends = megatron_ends(found, layers, pp, stages) if pp > 1 else Ends()
+    stages = ends.chunks or stages
+    plan |= {f"{end}_stage_less": f"{less}" for end, less in (("first", ends.first), ("last", ends.last)) if less}
+    notes += [ends.note] if ends.note else []
+    if pp > 1 and stages > 1 and not found.has("no-overlap-p2p-communication"):
+        plan["pp_overlap"] = "1"  # sends of interleaved stages run beside work unless it is denied
     plan |= {"virtual_stages": str(stages if pp > 1 else 1), "micro_batch": str(found.number("micro-batch-size"))}
     plan["sequence_parallel"] = "1" if found.has("sequence-parallel") and tp > 1 else "0"
     plan["zero"] = str(_zero(found))
@@ -386,9 +397,21 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
     local = found.number("training.local-batch-size", default=8)
     micro = found.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
     stages = 1
-    if pp > 1 and "nterleaved" in found.text(f"{section}pipeline-parallel-schedule"):
+    first, last = titan_ends(found, layers, pp)
+    schedule = found.text(f"{section}pipeline-parallel-schedule")
+    if pp > 1 and ("nterleaved" in schedule or schedule in TWO_CHUNKS):
         each = found.number(f"{section}pipeline-parallel-layers-per-stage", default=0, low=0)
-        stages = max(layers // (pp * each), 1) if each and layers else 2
+        stages = max((layers + first + last) // (pp * each), 1) if each and layers else 2
+    if (layers + first + last) % (pp * stages):
+        notes.append(f"{layers} layers with {first + last} for embedding and head: stages differ by a layer there")
+        first = last = 0
+    if schedule in TWO_CHUNKS and pp > 1:
+        stages = 2
+        if first + last:
+            notes.append(f"{schedule} is modelled with stages of equal length, without places for embedding and head")
+            first = last = 0
+    if pp > 1 and schedule not in KNOWN_SCHEDULES:
+        notes.append(f"{schedule} is priced as 1F1B")
     sequence = (
         "0"
         if found.denied(f"{section}enable-sequence-parallel") or found.has(f"{section}no-enable-sequence-parallel")
@@ -398,15 +421,19 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
         "tp": str(tp),
         "pp": str(pp),
         "cp": str(cp),
-        "ep": str(max(ep // tp, 1) if experts and ep > 1 else 1),
+        "ep": str(ep if experts else 1),
         "virtual_stages": str(stages),
         "micro_batch": str(micro),
         "zero": str(zero),
         "sequence_parallel": sequence if tp > 1 else "0",
         "recompute": mode if mode in ("none", "selective", "full") else "selective",
     }
-    if experts and ep > 1 and ep % tp:
-        notes.append(f"{ep} expert ranks do not take in the {tp} tensor ranks whole: the model rounds down")
+    expert_tp = found.number(f"{section}expert-tensor-parallel-degree")
+    if experts and ep > 1 and expert_tp != tp:
+        plan["etp"] = str(expert_tp)  # expert ranks take in the tensor ranks
+    plan |= {f"{end}_stage_less": f"{less}" for end, less in (("first", first), ("last", last)) if less}
+    if schedule in TWO_CHUNKS and pp > 1:
+        plan["schedule"] = TWO_CHUNKS[schedule]
     if found.has("training.enable-cpu-offload"):
         plan |= dict.fromkeys(("offload_weights", "offload_gradients", "offload_optimizer"), "1")
     total = found.text("training.global-batch-size", default="-1")

@@ -16,16 +16,17 @@ from ..workloads.engine_memory import CacheBudget, EngineMemory
 def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[str, Array]:
     """Bytes per device as `tier/class`: an offloaded share x leaves (1 - x) of the class, or its buffer, behind.
 
-    Near memory holds (1 - x) all + x buffer, far memory x all.
+    Near memory holds (1 - x) all + x buffer, far memory x all; each of the stage that holds most there.
     """
     layout = scenario.workload.laid_out(scenario.layout) if layout is None else layout
     used: dict[str, Array] = {}
+    most = scenario.workload.afar_bytes(layout)
     for name, (whole, buffer) in scenario.workload.footprint(layout).items():
         afar = layout.plan.offloaded(name)
         share = 0.0 if afar is None else afar
         used[f"hbm/{name}"] = (1 - share) * whole + share * buffer
         if afar is not None:
-            used[f"ddr/{name}"] = share * whole
+            used[f"ddr/{name}"] = share * most.get(name, whole)
     return used
 
 

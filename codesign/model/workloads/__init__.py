@@ -64,6 +64,7 @@ from .shaped_plan import ShapedPlan as ShapedPlan
 from .slowdowns import Slowdowns as Slowdowns
 from .sparse_attention import SparseAttention as SparseAttention
 from .training import Training as Training
+from .training_memory import TrainerBuffers as TrainerBuffers
 from .training_run import TrainingRun as TrainingRun
 from .transformer import Transformer as Transformer
 from .under_load import GoodputServing as GoodputServing
@@ -121,6 +122,7 @@ __all__ = [
     "Slowdowns",
     "SparseAttention",
     "Timeline",
+    "TrainerBuffers",
     "Training",
     "TrainingRun",
     "TransferOp",

@@ -70,6 +70,11 @@ class AbstractWorkload(eqx.Module):
         """Moment -> class of data -> bytes per device, nothing offloaded; None where all lies there at once."""
         return None
 
+    def afar_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Class of data -> bytes per device of which a share is offloaded, where `footprint` is of another stage."""
+        del layout
+        return {}
+
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
         """Class of data -> bytes per device of a pool that computes prompts beside; nothing where there is none."""
         return {}

@@ -6,8 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...core.smooth import at_least
+from ...core.smooth import at_least, at_most
 from .lowering import indivisible, unspread
+from .pipeline_schedules import broken_schedule
 from .plan import Layout
 from .steady_state import FULLEST
 
@@ -29,9 +30,12 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
         "devices": lambda: f"plan: {product} does not divide {counted} = {devices:g}",
         "heads": lambda: f"plan.tp = {ranks['tp']:g} does not divide model heads = {float(model.attention.heads):g}",
         "layers": lambda: (
-            f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not divide"
-            f" model layers = {float(model.layers):g} into equal chunks"
-            f" ({float(workload.layers_per_stage(layout)):g} layers a stage)"
+            broken_ends(workload, layout)
+            or (
+                f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not divide"
+                f" model layers = {float(model.layers):g} into equal chunks"
+                f" ({float(workload.layers_per_stage(layout)):g} layers a stage)"
+            )
         ),
         "batch": lambda: (
             f"plan.micro_batch = {micro:g} times {replicas:g} replicas does not divide"
@@ -40,10 +44,14 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
             else f"plan.micro_batch = {micro:g} is less than one sequence"
         ),
         "experts": lambda: (
-            f"plan.ep = {float(plan.ep):g} must {'divide' if trains else 'be at most twice'} model experts ="
-            f" {float(getattr(model.feed_forward, 'experts', plan.ep)):g} and {'' if trains else 'divide '}the"
-            f" {replicas * ranks['cp']:g} data ranks"
+            broken_folding(workload, layout)
+            or (
+                f"plan.ep = {float(plan.ep):g} must {'divide' if trains else 'be at most twice'} model experts ="
+                f" {float(getattr(model.feed_forward, 'experts', plan.ep)):g} and {'' if trains else 'divide '}the"
+                f" {replicas * ranks['cp']:g} data ranks"
+            )
         ),
+        "schedule": lambda: broken_schedule(layout, float(workload.micro_batches(layout))),
         "interleaving": lambda: (
             f"plan.virtual_stages = {float(plan.virtual_stages):g} needs a pipeline, but plan.pp = {ranks['pp']:g}"
         ),
@@ -53,6 +61,48 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
         ),
     }
     return texts[rule]() if rule in texts else None
+
+
+def broken_ends(workload: Any, layout: Layout) -> str | None:
+    """One line on stages that are to be shorter at their ends; None where none is."""
+    plan = layout.plan
+    first, last = float(plan.first_stage_less), float(plan.last_stage_less)
+    pp, chunks = float(plan.pp), float(plan.pp * plan.virtual_stages)
+    layers = float(workload.model.layers)
+    if not first + last or not hasattr(workload, "global_batch"):
+        return None
+    told = f"plan.first_stage_less = {first:g} and plan.last_stage_less = {last:g}"
+    if pp <= 1:
+        return f"{told} need a pipeline, but plan.pp = 1"
+    if (layers + first + last) % chunks:
+        return (
+            f"{told}: {layers:g} layers with these do not divide over {chunks:g} chunks (Megatron:"
+            f" --account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split)"
+        )
+    each = (layers + first + last) / chunks
+    if max(first, last) > each:
+        return f"{told}: a chunk has {each:g} layers and cannot have fewer than none"
+    return f"{told}: of two chunks one is full" if chunks == 2 and first and last else None
+
+
+def broken_folding(workload: Any, layout: Layout) -> str | None:
+    """One line on experts with a tensor degree of their own; None where the plan gives them none."""
+    plan = layout.plan
+    etp, ep, each = float(plan.etp), float(plan.ep), float(layout.dp * plan.cp * plan.tp)
+    if not etp or not hasattr(workload, "global_batch"):
+        return f"plan.etp = {etp:g} is of training: an engine cuts experts as it cuts the rest" if etp else None
+    experts = getattr(workload.model.feed_forward, "experts", None)
+    if experts is None:
+        return None
+    width = float(workload.model.feed_forward.expert_width)
+    if width % etp:
+        return f"plan.etp = {etp:g} does not divide the expert width {width:g} (Megatron: expert_tensor_parallel_size)"
+    if float(experts) % ep:
+        return f"plan.ep = {ep:g} must divide model experts = {float(experts):g}"
+    return (
+        f"plan: ep {ep:g} * etp {etp:g} does not divide the {each:g} ranks of a stage"
+        f" (Megatron: world = expert_tensor_parallel_size * expert_model_parallel_size * pipeline * expert data)"
+    )
 
 
 def broken_batching(workload: Any, rule: str, layout: Layout) -> str | None:
@@ -90,7 +140,7 @@ def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
         "attention_groups": indivisible(plan.tp, plan.attention_dp),
         "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
         "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
-        "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
+        "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep) + at_most(plan.etp, 1.0),
         "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
         "prompts": at_least(workload.rhythm(layout).state.load / FULLEST - 1, 0.0),
     }

@@ -178,16 +178,19 @@ class MixtureOfExperts(AbstractFeedForward):
         act, sparse = shard.precision.bytes_of("activations"), 1 - self._dense_share(layers)
         copies = shard.tokens * self.top_k * (hidden if self.latent is None else self.latent) * self.imbalance
         dispatch, combine = copies * shard.precision.bytes_of("dispatch"), copies * act
-        apart = sparse * jnp.where(layout.plan.ep > 1, 1.0, 0.0)  # layers whose experts work on token copies alone
+        folded = layout.expert_tp != layout.plan.tp
+        # layers whose experts work on token copies alone
+        apart = sparse * jnp.where((layout.plan.ep > 1) | folded, 1.0, 0.0)
         alone = apart * jnp.where(self.shared_experts > 0, 0.0, 1.0)  # and that have no use for the tokens themselves
         whole = alone * (1 - layout.scattered)  # every rank had all tokens, and needs them again
         joins = [scaled(comm, 1 - alone) for comm in tensor_parallel_comms("mlp", shard, hidden, again=again)]
         tp = layout.plan.tp
+        group = layout.expert_tp / tp  # tensor ranks whose copies meet in the ranks of an expert
         return [
             *joins,
             BlockComm("moe_dispatch", "all_to_all", "ep", dispatch / tp, 1.0, 1.0, layout.full, sparse),
-            BlockComm("moe_dispatch_tp", "all_gather", "tp", dispatch, 1.0, 1.0, again, apart),
-            BlockComm("moe_combine_tp", "reduce_scatter", "tp", combine, 1.0, 1.0, layout.full, apart),
+            BlockComm("moe_dispatch_tp", "all_gather", "expert_tp", dispatch * group, 1.0, 1.0, again, apart),
+            BlockComm("moe_combine_tp", "reduce_scatter", "expert_tp", combine * group, 1.0, 1.0, layout.full, apart),
             BlockComm("moe_combine", "all_to_all", "ep", combine / tp, 1.0, 1.0, layout.full, sparse),
             BlockComm("mlp_tp", "all_gather", "tp", shard.tokens * hidden * act, 1.0, 1.0, layout.full, whole),
         ]
@@ -230,21 +233,31 @@ class MixtureOfExperts(AbstractFeedForward):
             linear("moe_latent_up", shard, tokens, self.latent, hidden),
         ]
 
+    def _arrived_bytes(self, shard: Shard, depth: Array) -> tuple[Array, Array]:
+        """Bytes of one copy of each token that reaches a rank: (kept, live), as of `input_bytes` among expert ranks."""
+        layout = shard.layout
+        each = shard.tokens * depth * shard.precision.bytes_of("activations")
+        gathered = jnp.where(layout.expert_tp > 1, layout.scattered, 0.0)
+        whole, own = each * (layout.expert_tp / layout.plan.tp), each / shard.outside * gathered
+        again = jnp.maximum(layout.full, layout.sequence_parallel_regather) * gathered
+        return whole * (1 - again) + own, whole + own
+
     def _routed(self, shard: Shard, hidden: Array) -> list[BlockOp]:
         """The grouped products of the experts that this rank holds."""
         layout, act = shard.layout, shard.precision.bytes_of("activations")
         depth = hidden if self.latent is None else self.latent
         local = ceil(self.experts / layout.plan.ep)  # whole ones: where ranks do not divide them, some are held twice
-        rows = shard.tokens * self.top_k * self.imbalance  # token copies that reach this rank
-        width = self.expert_width / layout.plan.tp
+        group = layout.expert_tp / layout.plan.tp
+        rows = shard.tokens * self.top_k * self.imbalance * group  # token copies that reach this rank
+        width = self.expert_width / layout.expert_tp
         held = local * layout.plan.ep
         touched = at_least(local * (1 - (1 - 1 / held) ** (rows * layout.plan.ep)), 1.0)
 
         def grouped(name: str, depth: Array, cols: Array, back: float, stored: Array, working: Array) -> BlockOp:
             flops = 2 * rows * depth * cols
             nbytes = rows * (depth + cols) * act + touched * depth * cols * shard.precision.weight_bytes(name)
-            everyone = shard.tokens * layout.plan.ep
-            routing = Routing(everyone, self.top_k, self.experts, layout.plan.tp, self.imbalance, back)
+            everyone = shard.tokens * layout.plan.ep * group
+            routing = Routing(everyone, self.top_k, self.experts, layout.expert_tp, self.imbalance, back)
             work = Work(flops, nbytes, rows / local, cols, depth, local, touched, routing)
             return BlockOp(
                 name, "moe_gemm", shard.precision.product(name), work, work, work,
@@ -254,7 +267,7 @@ class MixtureOfExperts(AbstractFeedForward):
 
         inner = rows * width
         kept = inner * (1 + self.gated) * act
-        copies = [self.top_k * self.imbalance * nbytes for nbytes in input_bytes(shard, depth, layout.full)]
+        copies = [self.top_k * self.imbalance * nbytes for nbytes in self._arrived_bytes(shard, depth)]
         return [
             grouped("moe_up", depth, width * (1 + self.gated), 0.0, *copies),
             elementwise(

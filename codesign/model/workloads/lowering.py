@@ -24,9 +24,9 @@ def forward_ops(block: list[BlockOp], times: Array, *, phase: str = "forward", e
 def backward_ops(block: list[BlockOp], times: Array, *, edge: bool = False) -> list[Op]:
     """Input and weight gradients."""
     return [
-        ComputeOp(op.name, op.kernel, op.number_format, "backward", work, times * op.per_layer, edge)
+        ComputeOp(op.name, op.kernel, op.number_format, "backward", work, times * op.per_layer, edge, last)
         for op in block
-        for work in (op.grad_input, op.grad_weight)
+        for work, last in ((op.grad_input, False), (op.grad_weight, True))
         if work is not None
     ]
 

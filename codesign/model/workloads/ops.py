@@ -24,7 +24,10 @@ KV_TRANSFER = "kv_transfer"
 
 
 class ComputeOp(eqx.Module):
-    """`count` launches of one kernel. `edge` work exists on one stage only: it paces a pipeline, it fills no bubble."""
+    """`count` launches of one kernel. `edge` work exists on one stage only: it paces a pipeline, it fills no bubble.
+
+    `weight_gradient` work waits for no other stage and none waits for it: schedules may defer it.
+    """
 
     name: str = static()
     kernel: str = static()
@@ -33,6 +36,7 @@ class ComputeOp(eqx.Module):
     work: Work
     count: Float[Array, "*b"] = quantity()
     edge: bool = static(default=False)
+    weight_gradient: bool = static(default=False)
 
 
 class CommOp(eqx.Module):

@@ -46,6 +46,14 @@ class Adam(eqx.Module):
         ]
 
 
+def gathered_bytes(precision: Precision) -> float:
+    """Bytes of a weight that ZeRO 3 gathers: in the format of products where the sharded copy is wider.
+
+    FSDP2 (`MixedPrecisionPolicy.param_dtype`) and XLA convert before they gather.
+    """
+    return min(precision.bytes_of("weights"), precision.bytes_of("activations"))
+
+
 def exchange_ops(layout: Layout, precision: Precision, held: tuple[Array, Array], *, experts: bool) -> list[Op]:
     """Gradient reduction and parameter gathering of each ZeRO stage; `held`: weights (ordinary, of experts) of a stage.
 
@@ -58,13 +66,13 @@ def exchange_ops(layout: Layout, precision: Precision, held: tuple[Array, Array]
     gradient, weight = precision.bytes_of("gradients"), precision.bytes_of("weights")
     ops: list[Op] = []
     for axis, weights in zip(("data", "expert_data")[: 1 + experts], held, strict=False):
-        grads, params = weights * gradient, weights * weight
+        grads, params, narrow = weights * gradient, weights * weight, weights * gathered_bytes(precision)
         ops += [
             CommOp("gradient_sync", "all_reduce", axis, "gradients", grads, 1 - stage[0]),
             CommOp("gradient_sync", "reduce_scatter", axis, "gradients", grads, stage[0] - often),
             CommOp("gradient_sync", "reduce_scatter", axis, "backward", grads, often),
             CommOp("parameter_gather", "all_gather", axis, "parameters", params, stage[0] - stage[2]),
-            CommOp("parameter_gather", "all_gather", axis, "forward", params, stage[2]),
-            CommOp("parameter_gather", "all_gather", axis, "backward", params, stage[2]),
+            CommOp("parameter_gather", "all_gather", axis, "forward", narrow, stage[2]),
+            CommOp("parameter_gather", "all_gather", axis, "backward", narrow, stage[2]),
         ]
     return ops

@@ -19,12 +19,14 @@ from ..networks.fabrics import ALGORITHMS, Group
 from .plan_fields import AbstractPlan, Change, named
 
 RECOMPUTE = ("none", "selective", "full")
+SCHEDULES = ("1f1b", "zb_h1", "zb_v", "dual_pipe")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
 PREFILL = (  # of a pool that may be left out
     "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
-    *("virtual_stages", "cp", "ep", "recompute", "sequence_parallel", "zero", "row_shards", "column_shards"),
+    *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ep", "etp", "recompute"),
+    *("sequence_parallel", "zero", "prefetch", "loss_chunks", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
 )
 
@@ -32,13 +34,15 @@ USUAL = (  # fields by which a design is told where they are not as usual
 class AbstractModelPlan(AbstractPlan):
     """The parallelisation of a transformer or a recommendation model.
 
-    dp is no field: it is what the devices leave, devices / (tp cp pp). Expert parallelism is carved out of the data
-    (and context) dimension. `micro_batch` counts sequences: per micro-batch in training, decoded together by one
-    replica in serving, where a step of continuous batching adds up to `token_budget` prompt tokens. With `attention_dp`
-    the tensor ranks of a replica form so many groups with sequences of their own in attention, and join for the
-    feed-forward network. The `*_overlap` numbers are the share of the covering work that can hide the communication.
-    With `prefill_devices` a pool of so many accelerators (`Cluster.prefill`) computes prompts by the degrees of
-    `prefill_*` in steps of `prefill_token_budget` tokens (`token_budget`, where that is 0), and the others decode.
+    dp is no field: it is what the devices leave, devices / (tp cp pp). Experts are laid over the same ranks of a
+    stage with degrees of their own (parallel folding [liu2025folding]): tp cp dp = etp ep x replicas of experts,
+    with `etp` ranks to an expert, as many as `tp` where nothing is said. `micro_batch` counts sequences: per micro-
+    batch in training, decoded together by one replica in serving, where a step of continuous batching adds up to
+    `token_budget` prompt tokens. With `attention_dp` the tensor ranks of a replica form so many groups with
+    sequences of their own in attention, and join for the feed-forward network. The `*_overlap` numbers are the
+    share of the covering work that can hide the communication. With `prefill_devices` a pool of so many
+    accelerators (`Cluster.prefill`) computes prompts by the degrees of `prefill_*` in steps of
+    `prefill_token_budget` tokens (`token_budget`, where that is 0), and the others decode.
     Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads whole
     tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
@@ -47,6 +51,9 @@ class AbstractModelPlan(AbstractPlan):
     pp: Float[Array, "*b"] = integer(low=1.0, high=1e5, default=1.0, doc="pipeline stages")
     cp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="context parallel (ring attention)")
     ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel")
+    etp: Float[Array, "*b"] = integer(
+        high=MOST, default=0.0, doc="tensor parallel inside experts (training); 0: as many ranks as tp"
+    )
     row_shards: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="pieces of an embedding table, by rows"
     )
@@ -55,6 +62,15 @@ class AbstractModelPlan(AbstractPlan):
     )
     virtual_stages: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="model chunks per stage (interleaving)"
+    )
+    schedule: Float[Array, "*b"] = named(
+        "schedule", SCHEDULES, 0.0, "of a pipeline: 1f1b (interleaved by virtual_stages), zb_h1, zb_v or dual_pipe"
+    )
+    first_stage_less: Float[Array, "*b"] = integer(
+        high=1e5, default=0.0, doc="layers that the first stage has less than others, for the embedding (training)"
+    )
+    last_stage_less: Float[Array, "*b"] = integer(
+        high=1e5, default=0.0, doc="layers that the last stage has less than others, for head and loss (training)"
     )
     micro_batch: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="sequences")
     token_budget: Float[Array, "*b"] = integer(
@@ -70,6 +86,14 @@ class AbstractModelPlan(AbstractPlan):
     zero: Float[Array, "*b"] = integer(high=3.0, default=0.0, doc="ZeRO stage: optimizer, + gradients, + parameters")
     reduce_grads_every_microbatch: Float[Array, "*b"] = switch(
         default=1.0, doc="ZeRO 2 and 3 reduce gradients every micro-batch"
+    )
+    prefetch: Float[Array, "*b"] = integer(
+        high=100.0,
+        default=1.0,
+        doc="layers whose weights ZeRO 3 gathers ahead of the one at work; 0 hides no gathering",
+    )
+    loss_chunks: Float[Array, "*b"] = integer(
+        low=1.0, high=MOST, default=1.0, doc="pieces of a micro-batch whose logits exist one after the other"
     )
     offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
@@ -123,9 +147,11 @@ class AbstractModelPlan(AbstractPlan):
     device_count: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="in place of the cluster's")
 
     axes: ClassVar[tuple[str, ...]] = (
-        "tp", "attention_tp", "cp", "data", "ep", "expert_data", "pp", "rows", "tables",
+        "tp", "attention_tp", "expert_tp", "cp", "data", "ep", "expert_data", "pp", "rows", "tables",
     )  # fmt: skip
-    placed_as: ClassVar[Mapping[str, str]] = {"data": "dp", "expert_data": "dp", "attention_tp": "tp"}
+    placed_as: ClassVar[Mapping[str, str]] = {
+        "data": "dp", "expert_data": "dp", "attention_tp": "tp", "expert_tp": "tp",
+    }  # fmt: skip
     said: ClassVar[tuple[str, ...]] = ("tp", "pp", "micro_batch")
 
     def ranks(self) -> Array:
@@ -133,14 +159,16 @@ class AbstractModelPlan(AbstractPlan):
         return self.tp * self.cp * self.pp
 
     def members(self, axis: str, layout: "Layout") -> Group:
-        """Ranks are ordered tp, cp, dp, pp from the inside out."""
+        """Ranks are ordered tp, cp, dp, pp from the inside out; those of experts etp, ep, replicas, pp."""
+        etp = layout.expert_tp
         one = ones_like(self.tp)
         groups = {
             "tp": lambda: Group(self.tp, one),
             "attention_tp": lambda: Group(self.tp / self.attention_dp, one),
             "cp": lambda: Group(self.cp, self.tp),
-            "ep": lambda: Group(self.ep, self.tp),
-            "expert_data": lambda: Group(layout.dp * self.cp / self.ep, self.tp * self.ep),
+            "expert_tp": lambda: Group(etp, one),
+            "ep": lambda: Group(self.ep, etp),
+            "expert_data": lambda: Group(layout.expert_replicas, etp * self.ep),
             "data": lambda: Group(layout.dp * self.cp, self.tp),
             "rows": lambda: Group(self.row_shards, ones_like(self.row_shards)),
             "tables": lambda: Group(self.tp / self.row_shards, self.row_shards),
@@ -150,7 +178,7 @@ class AbstractModelPlan(AbstractPlan):
 
     def algorithm(self, axis: str) -> Array:
         """One choice for tensor-parallel groups, one for all others."""
-        return self.tp_algorithm if axis == "tp" else self.data_algorithm
+        return self.tp_algorithm if axis in ("tp", "expert_tp") else self.data_algorithm
 
     def offloaded(self, data: str) -> Array | None:
         """By the fields `offload_*`; embedding tables are weights."""
@@ -212,6 +240,16 @@ class Layout(eqx.Module):
         return self.devices / self.plan.ranks()
 
     @property
+    def expert_tp(self) -> Array:
+        """Ranks among which one expert is cut."""
+        return jnp.where(self.plan.etp > 0, self.plan.etp, self.plan.tp)
+
+    @property
+    def expert_replicas(self) -> Array:
+        """Copies of each expert in a stage."""
+        return self.dp * self.plan.cp * (self.plan.tp / self.expert_tp) / self.plan.ep
+
+    @property
     def selective(self) -> Array:
         """1 where the attention core is recomputed (selective or full)."""
         return at_most(self.plan.recompute, 1.0)
@@ -244,7 +282,7 @@ class Layout(eqx.Module):
     def expert_shards(self, stage: int) -> Array:
         """The same for expert weights, whose replicas are fewer."""
         on = at_most(at_least(self.plan.zero - (stage - 1), 0.0), 1.0)
-        return 1 + on * (self.dp * self.plan.cp / self.plan.ep - 1)
+        return 1 + on * (self.expert_replicas - 1)
 
     def group(self, axis: str) -> Group:
         """The process group of a mesh axis, with its algorithm; `world` is everybody.

@@ -88,18 +88,31 @@ def launches(priced: Priced, phase: str, *, edge: bool) -> Array:
     return count
 
 
+def deferred(priced: Priced, phase: str, slowdown: Array) -> tuple[Priced, Array]:
+    """(operations without weight gradients of the layers, seconds of these)."""
+    kept: Priced = []
+    cost = zero()
+    for op, price in priced:
+        if isinstance(op, ComputeOp) and op.weight_gradient and not op.edge and op.phase == phase:
+            cost = cost + price
+        else:
+            kept.append((op, price))
+    return kept, cost.time_s * slowdown
+
+
 def one_pass(priced: Priced, phase: str, plan: AbstractModelPlan, slowdown: Array, launch_s: Array) -> Pass:
     """Chain what can hide: tensor, context and expert communication, data-parallel traffic, offload, then sends.
 
     Each is hidden behind the share `*_overlap` of what came before it; what is left is exposed. Kernels cannot start
-    faster than the host issues them, one every `launch_s`.
+    faster than the host issues them, one every `launch_s`. What ZeRO 3 does not gather ahead hides behind nothing.
     """
+    ahead = jnp.where((plan.zero > 2) & (plan.prefetch < 1), 0.0, 1.0)
     compute, edge = total(priced, phase, ComputeOp, edge=False), total(priced, phase, ComputeOp, edge=True)
     chain = {
-        "tp": (total(priced, phase, CommOp, ("tp", "attention_tp")), plan.tp_overlap),
+        "tp": (total(priced, phase, CommOp, ("tp", "attention_tp", "expert_tp")), plan.tp_overlap),
         "cp": (total(priced, phase, CommOp, ("cp",)), plan.cp_overlap),
         "ep": (total(priced, phase, CommOp, ("ep",)), plan.ep_overlap),
-        "dp": (total(priced, phase, CommOp, ("data", "expert_data")), plan.dp_overlap),
+        "dp": (total(priced, phase, CommOp, ("data", "expert_data")), plan.dp_overlap * ahead),
         "offload": (total(priced, phase, TransferOp), plan.offload_overlap),
         "pp": (total(priced, phase, CommOp, ("pp",)), plan.pp_overlap),
     }

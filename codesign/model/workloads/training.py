@@ -1,25 +1,32 @@
 """Training steps of a transformer."""
 
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.cost import partly_hidden_s
 from ...core.fields import integer, quantity, static
-from ...core.smooth import at_least, at_most, ceil, ratio
+from ...core.smooth import at_least, at_most, ceil, maximum, ratio
 from .base import AbstractWorkload
 from .broken_rules import broken
 from .layer_operations import BlockOp, Precision, Shard
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
-from .optimizer import Adam, exchange_ops
+from .optimizer import Adam, exchange_ops, gathered_bytes
+from .pipeline_schedules import chunked_length, flying, model_copies, schedule_violation, turned
 from .plan import Layout
-from .schedule import Priced, Timeline, one_pass, total
+from .schedule import Priced, Timeline, deferred, one_pass, total
 from .slowdowns import Slowdowns
+from .training_memory import Classes, Parts, Stage, TrainerBuffers, moments, most_of, peak
 from .transformer import Transformer
 from .words import TRAINING, Words
+
+FUSED_UP = ("mlp_up", "moe_up", "moe_shared_up")
+"""Products that are two tensors where the network is gated."""
 
 
 class AbstractTraining(AbstractWorkload):
@@ -30,7 +37,8 @@ class AbstractTraining(AbstractWorkload):
     adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the gradient of an
     activation as soon as it has been used, so that two of them are alive; else a whole layer's are. `state_every_pass`
     moves an offloaded optimizer's state with every micro-batch instead of once a step. `forward_only` is a batch
-    without backward pass and update: evaluation, scoring, embedding.
+    without backward pass and update: evaluation, scoring, embedding. `buffers` is what a framework holds in memory
+    beside tensors. Memory is the peak over moments and stages (`training_memory`).
     """
 
     words: ClassVar[Words] = TRAINING
@@ -50,6 +58,7 @@ class AbstractTraining(AbstractWorkload):
     release_gradients: bool = static(default=True)
     state_every_pass: bool = static(default=False)
     forward_only: bool = static(default=False)
+    buffers: TrainerBuffers = eqx.field(default_factory=TrainerBuffers)
 
     def micro_batches(self, layout: Layout) -> Array:
         """Micro-batches each pipeline runs in one step."""
@@ -77,8 +86,12 @@ class AbstractTraining(AbstractWorkload):
         return self.sequence * (1 - 0.5 * causal)
 
     def layers_per_stage(self, layout: Layout) -> Array:
-        """Layers of the fullest stage."""
-        return ceil(self.model.layers / layout.plan.pp)
+        """Layers of the fullest stage; embedding and head count as layers where the plan says so."""
+        return ceil((self.model.layers + self._less(layout)) / layout.plan.pp)
+
+    def _less(self, layout: Layout) -> Array:
+        """Layers whose places embedding and head take."""
+        return layout.plan.first_stage_less + layout.plan.last_stage_less
 
     def shard(self, layout: Layout) -> Shard:
         """One micro-batch on one device."""
@@ -106,13 +119,14 @@ class AbstractTraining(AbstractWorkload):
         )
         if self.forward_only:
             return (*forward, *self._transfers(layout, block, layers))
-        held = self._held(layout, block, layers)
+        held, copies = self._held(layout, block, layers), model_copies(layout)
+        both = held[0] * copies, held[1] * copies
         return (
             *forward,
             *backward_ops(block, layers),
             *backward_ops(head, once, edge=True),
             *recompute_ops(block, layers, layout),
-            *exchange_ops(layout, self.precision, held, experts=any(op.expert for op in block)),
+            *exchange_ops(layout, self.precision, both, experts=any(op.expert for op in block)),
             *self.optimizer.update_ops(layout, block, held, layers),
             *self._transfers(layout, block, layers),
         )
@@ -135,24 +149,54 @@ class AbstractTraining(AbstractWorkload):
         return ops
 
     def _held(self, layout: Layout, block: list[BlockOp], layers: Array) -> tuple[Array, Array]:
-        """(ordinary, expert) weights of one device, the embedding with the first stage."""
-        single = jnp.where(layout.plan.pp > 1, 1.0, 2 - self.model.tied_embeddings)
-        table = self.model.vocab * self.model.hidden / layout.plan.tp * single
-        ordinary = weights_held(block, layers, expert=False) + table
+        """(ordinary, expert) weights of the fullest device, the embedding with the first stage."""
+        each, ordinary = weights_held(block, jnp.asarray(1.0), expert=False), jnp.asarray(0.0)
+        for stage in self.stages(layout).values():
+            ordinary = at_least(ordinary, each * stage.layers + self._table(layout) * stage.tables)
         return ordinary, weights_held(block, layers, expert=True)
+
+    def _table(self, layout: Layout) -> Array:
+        """Weights of a device's part of one vocabulary table."""
+        return self.model.vocab * self.model.hidden / layout.plan.tp
+
+    def stages(self, layout: Layout) -> dict[str, Stage]:
+        """First, second and last stage; those between hold no more than the second.
+
+        Embedding with the first, head with the last (where they are tied each has a copy), both where there is one
+        and where one device holds both ends.
+        """
+        plan, layers = layout.plan, self.layers_per_stage(layout)
+        pipeline, two = plan.pp > 1, 2 - self.model.tied_embeddings
+        both, copies = turned(layout), model_copies(layout)
+        tables = jnp.where(pipeline & (both < 1), 1.0, two)
+        last = at_least(plan.pp - 1, 0.0)
+        return {
+            "first": Stage(
+                layers - plan.first_stage_less, tables, self.in_flight(layout, jnp.asarray(0.0)), copies=copies
+            ),
+            "middle": Stage(
+                jnp.where(plan.pp > 2, layers, 0.0),
+                jnp.asarray(0.0),
+                self.in_flight(layout, jnp.asarray(1.0)),
+                copies=copies,
+            ),
+            "last": Stage(
+                layers - plan.last_stage_less, tables, self.in_flight(layout, last), scores=True, copies=copies
+            ),
+        }
 
     def _transfers(self, layout: Layout, block: list[BlockOp], layers: Array) -> list[Op]:
         """Traffic to the second tier: weights in for each pass, activations out and in, optimizer state in and out.
 
         The link carries both directions at once: weights come in while activations go out.
         """
-        plan, held = layout.plan, self.footprint(layout)
-        weights, once = held["weights"][0] * plan.offload_weights, jnp.asarray(1.0)
+        plan, held = layout.plan, self.afar_bytes(layout)
+        weights, once = held["weights"] * plan.offload_weights, jnp.asarray(1.0)
         if self.forward_only:
             return [TransferOp("offload_forward", "forward", weights, once)]
         stored = self._stored_per_layer(layout, block) * layers * plan.offload_activations
-        state = (held["optimizer"][0]) * plan.offload_optimizer
-        out = held["gradients"][0] * plan.offload_gradients
+        state = held["optimizer"] * plan.offload_optimizer
+        out = held["gradients"] * plan.offload_gradients
         forward = TransferOp("offload_forward", "forward", at_least(weights, stored), once)
         if self.state_every_pass:
             return [forward, TransferOp("offload_backward", "backward", weights + stored + state, once)]
@@ -170,12 +214,12 @@ class AbstractTraining(AbstractWorkload):
         """
         pp, v, m = layout.plan.pp, layout.plan.virtual_stages, self.micro_batches(layout)
         layers = self.layers_per_stage(layout)
-        missing = ratio(pp * layers - self.model.layers, layers)
+        missing = ratio(pp * layers - self.model.layers, layers)  # embedding and head in their places take no pass
         waiting = jnp.where(pp > 1, pp * ceil(m / pp) - m, 0.0)
         return (pp - 1 - missing + (v - 1) * waiting) / v
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
-        """A 1F1B pipeline of m micro-batches over p stages and v model chunks each.
+        """A 1F1B pipeline of m micro-batches over p stages and v model chunks each, or a schedule that defers weights.
 
         T = (m + bubbles) (forward + recompute + backward of one stage) + m (head) + optimizer + overhead, where the
         first forward hides the parameter gathering and the last backward the gradient exchange: of the last chunk
@@ -189,25 +233,38 @@ class AbstractTraining(AbstractWorkload):
             f: one_pass(priced, f, plan, self.kernel_slowdown, self.launch_s)
             for f in ("forward", "recompute", "backward")
         }
+        early, weights = deferred(priced, "backward", self.kernel_slowdown)
+        early = one_pass(early, "backward", plan, self.kernel_slowdown, self.launch_s)
+        zero_bubble = plan.schedule > 0
+        later = dataclasses.replace(early, compute_s=early.compute_s + weights, busy_s=early.busy_s + weights)
+        later = dataclasses.replace(later, energy_j=passes["backward"].energy_j)
+        passes["backward"] = jax.tree.map(lambda a, b: jnp.where(zero_bubble, a, b), later, passes["backward"])
         sync = total(priced, "gradients", CommOp)
         gather = total(priced, "parameters", CommOp)
         forward, backward = passes["forward"].busy_s, passes["backward"].busy_s + passes["recompute"].busy_s
-        covers = (1 + (plan.virtual_stages - 1) * at_most(plan.pp, m)) / plan.virtual_stages
+        covers = jnp.where(
+            zero_bubble, 1.0, (1 + (plan.virtual_stages - 1) * at_most(plan.pp, m)) / plan.virtual_stages
+        )
         late = 1 / at_least(self.layers_per_stage(layout), 1.0)
         last = partly_hidden_s(covers * backward, sync * (1 - late), plan.dp_overlap) + late * sync.time_s
         first = partly_hidden_s(forward, gather, plan.dp_overlap)
         update, state = total(priced, "optimizer", ComputeOp), total(priced, "optimizer", TransferOp)
         step = partly_hidden_s(update.time_s * self.kernel_slowdown, state, plan.offload_overlap)
 
-        edge = m * (passes["forward"].edge_s + passes["backward"].edge_s)
+        head = passes["forward"].edge_s + passes["backward"].edge_s
+        inputs = passes["recompute"].busy_s + early.busy_s
         repeated = (m + bubbles - 1) * forward + (m + bubbles - covers) * backward
-        time = repeated + last + first + edge + step + self.step_overhead_s
+        repeated = jnp.where(zero_bubble, chunked_length(layout, m - 1, forward, inputs, weights), repeated)
+        paced, edge = self._paced(repeated, forward, backward, head, layout, covers)
+        time = paced + last + first + edge + step + self.step_overhead_s
+        edge = edge + (paced - repeated)
 
         breakdown = {name: m * part.compute_s for name, part in passes.items()}
         for axis in passes["forward"].exposed_s:
             breakdown[axis] = sum(m * part.exposed_s[axis] for part in passes.values())
         breakdown["dp"] = breakdown["dp"] + (last - covers * backward) + (first - forward)
-        bubble = bubbles * (forward + backward)
+        idle = repeated - (m - 1) * (forward + backward)
+        bubble = jnp.where(zero_bubble, idle, bubbles * (forward + backward))
         breakdown |= {"head": edge, "bubble": bubble, "overhead": self.step_overhead_s + 0 * time}
         breakdown["optimizer"] = update.time_s * self.kernel_slowdown
         breakdown["offload"] = breakdown["offload"] + step - update.time_s * self.kernel_slowdown
@@ -216,56 +273,91 @@ class AbstractTraining(AbstractWorkload):
             energy = energy + once.energy_j
         return Timeline(time, breakdown, energy, self.tokens_per_step(), self.model_flops_per_step(), {})
 
+    def _paced(
+        self, repeated: Array, forward: Array, backward: Array, head: Array, layout: Layout, covers: Array
+    ) -> tuple[Array, Array]:
+        """(passes but for those that hide exchanges of data ranks: one forward, `covers` backward; heads).
+
+        A last stage as full as others paces with its layers and the head: m + bubbles passes and m heads. One with
+        fewer layers paces only where what it has, head included, takes longer than a full stage.
+        """
+        m, less = self.micro_batches(layout), layout.plan.last_stage_less
+        both, share = forward + backward, 1 - ratio(less, self.layers_per_stage(layout))
+        slowest = maximum(both, share * both + head)
+        shorter = (m - covers) * slowest + self.bubbles(layout) * both + (covers - 1) * forward
+        return jnp.where(less > 0, shorter, repeated), jnp.where(less > 0, covers, m) * head
+
     def _stored_per_layer(self, layout: Layout, block: list[BlockOp]) -> Array:
         """Bytes a layer keeps of one micro-batch between forward and backward; only its input under full."""
         entry = self.shard(layout).tokens * self.model.hidden * self.precision.bytes_of("activations")
         own = 1 + layout.scattered * layout.plan.partition_activations * (layout.plan.tp - 1)
         return layer_bytes(block, "stored_bytes") * (1 - layout.full) + entry / own * layout.full
 
-    def in_flight(self, layout: Layout) -> Array:
-        """Micro-batches whose activations the first stage holds: 1F1B, a little more when interleaved.
+    def in_flight(self, layout: Layout, stage: Array) -> Array:
+        """Micro-batches whose activations a stage (0 is the first) holds: 1F1B, more when interleaved.
 
-        Source: [korthikanti2022] section 4.2.3.
+        p - i on stage i of p; with v chunks 2 (p - 1 - i) + (v - 1) p + 1 chunks of 1 / v each. Other schedules:
+        `pipeline_schedules`. Source: [korthikanti2022] section 4.2.3, [narayanan2021] section 2.2.
         """
         pp, v = layout.plan.pp, layout.plan.virtual_stages
-        extra = jnp.where(v > 1, (pp - 1) / v, 0.0)
-        return at_most(pp + extra, self.micro_batches(layout))
+        left = pp - 1 - stage
+        chunks = 2 * left + (v - 1) * pp + 1
+        count = self.micro_batches(layout)
+        return flying(layout, count, at_most(jnp.where(v > 1, chunks / v, left + 1), count))
+
+    def moments(self, layout: Layout) -> dict[tuple[str, str], Classes]:
+        """(stage, moment) -> class of data -> (bytes per device, what of them stays near if offloaded)."""
+        block = self.model.layer_ops(self.shard(layout))
+        return moments(
+            self.stages(layout), self._parts(layout, block), layout, self.buffers, self.micro_batches(layout)
+        )
+
+    def _parts(self, layout: Layout, block: list[BlockOp]) -> Parts:
+        shard, once, precision = self.shard(layout), jnp.asarray(1.0), self.precision
+        largest = jnp.asarray(0.0)
+        pieces = 1 + getattr(self.model.feed_forward, "gated", jnp.asarray(0.0))  # tensors of a fused product
+        for op in block:
+            largest = at_least(largest, op.weights / pieces if op.name in FUSED_UP else op.weights)
+        scored = ceil(shard.tokens / layout.plan.loss_chunks)
+        hidden = jnp.where(self.model.vocab > 0, self.model.hidden, 0.0) * precision.bytes_of("activations")
+        return Parts(
+            ordinary=weights_held(block, once, expert=False),
+            expert=weights_held(block, once, expert=True),
+            stored=self._stored_per_layer(layout, block),
+            working=self._working_set(layout, block),
+            largest=largest,
+            table=self._table(layout),
+            loss=scored * self.model.vocab / layout.plan.tp * self.buffers.logits_bytes + 2 * shard.tokens * hidden,
+            weight_bytes=precision.bytes_of("weights"),
+            gathered_bytes=gathered_bytes(precision),
+            gradient_bytes=precision.bytes_of("gradients"),
+            buffer_bytes=precision.bytes_of("gradient_buffer"),
+            state_bytes=self.optimizer.state_bytes,
+        )
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
-        """Weights, gradients, optimizer state, activations, and the working set of the layer that is at work."""
-        shard, layers = self.shard(layout), self.layers_per_stage(layout)
-        block = self.model.layer_ops(shard)
-        ordinary, expert = self._held(layout, block, layers)
-        two_layers = at_most(2 / at_least(layers, 1.0), 1.0)
-
-        def sharded(stage: int) -> Array:
-            return ordinary / layout.shards(stage) + expert / layout.expert_shards(stage)
-
-        weights = sharded(3) * self.precision.bytes_of("weights")
-        gathered = (ordinary + expert - sharded(3)) * two_layers * self.precision.bytes_of("weights")
-        logits = shard.tokens * self.model.vocab / layout.plan.tp * 6.0
+        """Weights, gradients, optimizer state, activations, and what else the moment of the peak needs."""
         if self.forward_only:
-            working = layer_bytes(block, "working_bytes") + gathered + logits
-            return {"weights": (weights, weights * two_layers), "working": (working, working)}
-        state = sharded(1) * self.optimizer.state_bytes
-        stored = self._stored_per_layer(layout, block)
-        activations = stored * layers * self.in_flight(layout)
-        working = self._working_set(layout, block) + gathered + logits
-        return {
-            "weights": (weights, weights * two_layers),
-            "gradients": self._gradients(ordinary + expert, sharded(2), layers),
-            "optimizer": (state, state * two_layers),
-            "activations": (activations, 2 * stored),
-            "working": (working, working),
-        }
+            return self._scored_alone(layout)
+        return peak(self.moments(layout), layout)
 
-    def _gradients(self, whole: Array, owned: Array, layers: Array) -> tuple[Array, Array]:
-        """(all, what stays near) of the gradients: one layer's in a buffer of their own format if there is one."""
-        kept, layer = owned * self.precision.bytes_of("gradients"), 1 / at_least(layers, 1.0)
-        if self.precision.gradient_buffer == "none":
-            return kept, kept * at_most(2 * layer, 1.0)
-        buffer = whole * layer * self.precision.bytes_of("gradient_buffer")
-        return buffer + kept * (1 - layer), buffer + kept * layer
+    def afar_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Of the stage that holds most of a class, which need not be that of the peak."""
+        if self.forward_only:
+            return {"weights": self._scored_alone(layout)["weights"][0]}
+        found = self.moments(layout)
+        return {name: most_of(found, name) for name in ("weights", "gradients", "optimizer", "activations")}
+
+    def _scored_alone(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
+        """Weights, and the larger of a layer at work and the logits of a piece, without a backward pass."""
+        block, layers = self.model.layer_ops(self.shard(layout)), self.layers_per_stage(layout)
+        ordinary, expert = self._held(layout, block, layers)
+        parts, near = self._parts(layout, block), at_most(2 / at_least(layers, 1.0), 1.0)
+        own = ordinary / layout.shards(3) + expert / layout.expert_shards(3)
+        weights = own * self.precision.bytes_of("weights")
+        gathered = (ordinary + expert - own) * near * gathered_bytes(self.precision)
+        working = at_least(layer_bytes(block, "working_bytes") + gathered, parts.loss)
+        return {"weights": (weights, weights * near), "working": (working, working)}
 
     def _working_set(self, layout: Layout, block: list[BlockOp]) -> Array:
         """What the layer at work holds beyond what is stored of it: dropped activations, gradients of activations."""
@@ -282,6 +374,29 @@ class AbstractTraining(AbstractWorkload):
         each = self.precision.bytes_of("weights") + (0.0 if self.forward_only else self.optimizer.state_bytes)
         return self.model.parameters() * each
 
+    def _unfolded(self, layout: Layout) -> Array:
+        """How far ranks of experts are from a part of a stage's ranks; an expert is cut into equal widths."""
+        plan = layout.plan
+        if not self.model.has_experts:
+            return indivisible(layout.dp * plan.cp, plan.ep)
+        width = self.model.feed_forward.expert_width  # pyright: ignore[reportAttributeAccessIssue]
+        folded = jnp.where(plan.etp > 0, indivisible(width, layout.expert_tp), 0.0)
+        return indivisible(layout.dp * plan.cp * plan.tp, plan.ep * layout.expert_tp) + folded
+
+    def _uneven(self, layout: Layout) -> Array:
+        """How far a layout with embedding or head as layers is off: such a pipeline has whole, equal stages.
+
+        Megatron's `account_for_embedding_in_pipeline_split` and `account_for_loss_in_pipeline_split`: layers with
+        those two divide over stages and chunks, and neither takes more than its chunk; of two chunks one is full.
+        """
+        plan, less = layout.plan, self._less(layout)
+        chunks = plan.pp * plan.virtual_stages
+        chunk = (self.model.layers + less) / chunks
+        most = at_least(plan.first_stage_less, plan.last_stage_less)
+        beyond = at_least(most / at_least(chunk, 1.0) - 1, 0.0) + jnp.where(plan.pp > 1, 0.0, less)
+        both = jnp.where(chunks <= 2, at_most(plan.first_stage_less, plan.last_stage_less), 0.0)
+        return jnp.where(less > 0, indivisible(self.model.layers + less, chunks) + beyond + both, 0.0)
+
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """A transformer's."""
         return broken(self, rule, layout)
@@ -290,14 +405,15 @@ class AbstractTraining(AbstractWorkload):
         """Divisibility of heads, layers, batch and devices; interleaving only in a pipeline; nothing negative."""
         plan, model = layout.plan, self.model
         per_stage = self.layers_per_stage(layout)
-        idle = at_least(per_stage * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0)
+        idle = at_least(per_stage * (plan.pp - 1) / at_least(model.layers + self._less(layout), 1.0) - 1, 0.0)
         experts = getattr(model.feed_forward, "experts", plan.ep)
         return {
             "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
             "heads": indivisible(model.attention.heads, plan.tp),
-            "layers": indivisible(per_stage, plan.virtual_stages) + idle,
+            "layers": indivisible(per_stage, plan.virtual_stages) + idle + self._uneven(layout),
             "batch": indivisible(self.global_batch, layout.dp * plan.micro_batch),
-            "experts": indivisible(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep),
+            "experts": indivisible(experts, plan.ep) + self._unfolded(layout),
+            "schedule": schedule_violation(layout, self.micro_batches(layout)),
             "interleaving": jnp.where((plan.pp <= 1) & (plan.virtual_stages > 1), 1.0, 0.0),
             "sequence": indivisible(self.sequence, plan.cp * plan.tp),
         }

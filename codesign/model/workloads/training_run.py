@@ -99,6 +99,10 @@ class TrainingRun(AbstractTraining):
         """Of one step."""
         return self.at(layout).footprint(layout)
 
+    def afar_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Of one step."""
+        return self.at(layout).afar_bytes(layout)
+
     def saved_bytes(self, layout: Layout) -> Array | None:
         """Of one step."""
         return self.at(layout).saved_bytes(layout)
