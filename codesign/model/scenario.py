@@ -15,7 +15,7 @@ from ..core.errors import ConfigError, suggestion
 from ..core.fields import integer, quantity, static
 from ..core.jax_typed import asarray
 from ..core.pretty import as_html, as_text
-from ..core.smooth import used_share
+from ..core.smooth import maximum, used_share
 from .carbon import Carbon
 from .error_factors import Doubts
 from .hardware import Accelerator, Link
@@ -180,18 +180,36 @@ class Cluster(eqx.Module):
         return parts
 
     def quality(self, ops: Sequence[Op], layout: Layout) -> dict[str, Array]:
-        """What rounded sums do to a language model, with the ends of an interval; nothing where no level rounds."""
-        algorithms = [getattr(self.network[name].collectives, op) for name in self.levels for op in OPERATIONS]
-        if not any(algorithm.may_round() for algorithm in algorithms):
+        """What rounded sums do to a language model, with the ends of an interval; nothing where no level rounds.
+
+        The law knows models all of whose sums are rounded alike: where they are not, of a prefill pool and of those
+        that decode for instance, the largest counts.
+        """
+        pool = self.prefill
+        if not (self.may_round() or (pool is not None and pool.cluster.may_round())):
             return {}
+        penalty = self.rounding([op for op in ops if pool is None or op.phase not in PREFILL], layout)
+        if pool is not None:
+            away = [op for op in ops if op.phase in PREFILL]
+            there = pool.cluster.joining(layout.prefill.devices).rounding(away, layout.prefill)
+            penalty = maximum(penalty, jnp.where(layout.plan.prefill_devices > 0, there, 0.0))
+        low, high = penalty / PERPLEXITY_FACTOR, penalty * PERPLEXITY_FACTOR
+        name = "log_perplexity_penalty"
+        return {name: penalty, f"{name}_low": low, f"{name}_high": high}
+
+    def may_round(self) -> bool:
+        """Whether any operation on any level rounds what is sent."""
+        algorithms = [self.network[name].collectives.algorithm(op) for name in self.levels for op in OPERATIONS]
+        return any(algorithm.may_round() for algorithm in algorithms)
+
+    def rounding(self, ops: Sequence[Op], layout: Layout) -> Array:
+        """Increase of ln(perplexity) by what is rounded of these operations, the largest of any."""
         sums = {(op.operation, op.axis): op for op in ops if isinstance(op, CommOp) and op.element_bytes}
         penalty = asarray(0.0)
         for (operation, axis), op in sums.items():
             one = log_perplexity_penalty(operation, self._stages(axis, layout, (), op.element_bytes))
-            penalty = penalty + jnp.where(op.count > 0, one, 0.0)
-        low, high = penalty / PERPLEXITY_FACTOR, penalty * PERPLEXITY_FACTOR
-        name = "log_perplexity_penalty"
-        return {name: penalty, f"{name}_low": low, f"{name}_high": high}
+            penalty = maximum(penalty, jnp.where(op.count > 0, one, 0.0))
+        return penalty
 
     def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
         """What runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
@@ -263,7 +281,7 @@ class Cluster(eqx.Module):
         if isinstance(op, ComputeOp):
             return self.accelerator.kernel(op.kernel, op.number_format).long
         if isinstance(op, CommOp):
-            return any(getattr(self.network[name].collectives, op.operation).long for name in self.levels)
+            return any(self.network[name].collectives.algorithm(op.operation).long for name in self.levels)
         return False
 
     def _price(self, op: Op, numbers: tuple[Any, ...], layout: Layout) -> Cost:

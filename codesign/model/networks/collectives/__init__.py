@@ -13,7 +13,11 @@ from .direct import OneShotAllReduce as OneShotAllReduce
 from .direct import TwoShotAllReduce as TwoShotAllReduce
 from .fastest import Fastest as Fastest
 from .host_path import HostPath as HostPath
+from .in_network import InNetworkAllGather as InNetworkAllGather
 from .in_network import InNetworkAllReduce as InNetworkAllReduce
+from .in_network import InNetworkBroadcast as InNetworkBroadcast
+from .in_network import InNetworkReduce as InNetworkReduce
+from .in_network import InNetworkReduceScatter as InNetworkReduceScatter
 from .in_network import MulticastAllReduce as MulticastAllReduce
 from .in_network import SwitchMemory as SwitchMemory
 from .levels import Collectives as Collectives
@@ -62,7 +66,11 @@ __all__ = [
     "DoubleBinaryTreeAllReduce",
     "Fastest",
     "HostPath",
+    "InNetworkAllGather",
     "InNetworkAllReduce",
+    "InNetworkBroadcast",
+    "InNetworkReduce",
+    "InNetworkReduceScatter",
     "Measured",
     "MulticastAllReduce",
     "NetworkLevel",
