@@ -37,6 +37,10 @@ from .ring import PairwiseAllToAll as PairwiseAllToAll
 from .ring import RingAllGather as RingAllGather
 from .ring import RingAllReduce as RingAllReduce
 from .ring import Send as Send
+from .shared_memory import SharedMemoryAllGather as SharedMemoryAllGather
+from .shared_memory import SharedMemoryAllReduce as SharedMemoryAllReduce
+from .shared_memory import SharedMemoryAllToAll as SharedMemoryAllToAll
+from .shared_memory import SharedMemoryReduceScatter as SharedMemoryReduceScatter
 from .standing import CliqueAllGather as CliqueAllGather
 from .standing import CliqueAllReduce as CliqueAllReduce
 from .standing import CliqueAllToAll as CliqueAllToAll
@@ -88,6 +92,10 @@ __all__ = [
     "ScaledVolume",
     "ScatterAllGather",
     "Send",
+    "SharedMemoryAllGather",
+    "SharedMemoryAllReduce",
+    "SharedMemoryAllToAll",
+    "SharedMemoryReduceScatter",
     "SipacAllGather",
     "SipacAllReduce",
     "Stage",
