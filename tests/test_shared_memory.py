@@ -97,3 +97,16 @@ class TestNetwork:
         for fabric in (now, later):
             assert 0.99 < float(fabric.limits()["switch"]) <= 1
             assert np.isfinite(float(fabric.capex_usd()))
+
+
+@pytest.mark.slow
+def test_energy_of_paths_with_a_pool_that_computes_prompts():
+    """Caches cross racks once, 50 pJ/bit with photonics; what both pools send between ranks is as of one pool."""
+    base = ("accelerator=h200", "model=llama2_70b", "workload=disaggregated", "prefill=same", "path_energy=photonic",
+            "plan.tp=8", "cluster.device_count=16")  # fmt: skip
+    apart = evaluate(scenario_from_config(*base, "plan.prefill_devices=8", "plan.prefill_tp=8")).extra
+    together = evaluate(scenario_from_config(*base)).extra
+    caches = 2 * 32 * 2048 * 2 * 80 * 8 * 128 * 2  # two replicas of 32 prompts, bytes of keys and values
+    assert float(apart["movement_j.kv_transfer"]) == pytest.approx(caches * 8 * 50e-12, rel=1e-6)
+    assert float(together["movement_j.kv_transfer"]) == 0
+    assert float(apart["movement_j.tp"]) == pytest.approx(float(together["movement_j.tp"]), rel=1e-6)

@@ -127,10 +127,6 @@ class Cluster(eqx.Module):
         for name in (*self.levels, *(level for _, level in self.placement)):
             if name not in self.network:
                 raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
-        if self.prefill is not None and self.path_energy is not None:
-            raise ConfigError(
-                "path_energy counts the bytes of one cluster: leave out path_energy or prefill (path_energy=null)"
-            )
 
     def joining(self, devices: Array) -> "Cluster":
         """With an outermost network that joins so many devices."""
@@ -254,7 +250,7 @@ class Cluster(eqx.Module):
             away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, KV_TRANSFER)}
             here = dataclasses.replace(self, prefill=None)
             own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
-            other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout))
+            other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout, self.path_energy))
             return [next(other if index in away else own) for index in range(len(ops))]
         seen = self.beside(ops, layout, repeats) if repeats is not None else {}
         kinds: dict[tuple[Any, ...], list[int]] = {}
@@ -330,16 +326,18 @@ class PrefillPool(eqx.Module):
     __repr__ = as_text
     _repr_html_ = as_html
 
-    def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
-        """Cost of the operations that run here or cross the link; see `Cluster.price`."""
+    def price(self, ops: Sequence[Op], layout: Layout, path_energy: PathEnergy | None = None) -> list[Cost]:
+        """Cost of the operations that run here or cross the link; see `Cluster.price`, whose `path_energy` counts here
+        too."""
         pool, crossing = layout.prefill, Stage(self.link, Group(asarray(2.0)))
-        here = iter(self.cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
-        return [
-            crossing.run("send", op.nbytes) * op.count
-            if isinstance(op, CommOp) and op.phase == KV_TRANSFER
-            else next(here)
-            for op in ops
-        ]
+        cluster = dataclasses.replace(self.cluster, path_energy=path_energy) if path_energy else self.cluster
+        here = iter(cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
+
+        def sent(op: CommOp) -> Cost:
+            cost = crossing.run("send", op.nbytes) * op.count
+            return dataclasses.replace(cost, energy_j=0.0 * op.nbytes) if path_energy else cost
+
+        return [sent(op) if isinstance(op, CommOp) and op.phase == KV_TRANSFER else next(here) for op in ops]
 
 
 def _numbers(op: Op, beside: Mapping[Flow, Sequence[Beside]]) -> tuple[Any, ...]:
