@@ -7,7 +7,7 @@ from simulators.shared_memory import Appliance, carry_out
 
 from codesign.config import scenario_from_config
 from codesign.model.hardware import Link
-from codesign.model.metrics import evaluate
+from codesign.model.metrics import evaluate, memory_by_class
 from codesign.model.networks.collectives import (
     RingAllReduce,
     SharedMemoryAllGather,
@@ -110,3 +110,16 @@ def test_energy_of_paths_with_a_pool_that_computes_prompts():
     assert float(apart["movement_j.kv_transfer"]) == pytest.approx(caches * 8 * 50e-12, rel=1e-6)
     assert float(together["movement_j.kv_transfer"]) == 0
     assert float(apart["movement_j.tp"]) == pytest.approx(float(together["movement_j.tp"]), rel=1e-6)
+
+
+@pytest.mark.parametrize(("tp", "devices", "copies"), [(1, 16, 1), (4, 16, 1), (16, 64, 4), (8, 64, 4)])
+def test_one_copy_of_the_weights_serves_all_replicas_on_a_pool(tp, devices, copies):
+    """Bytes of weights on all devices together: one model for each pool of sixteen, or for each replica."""
+    base = ("model=llama31_70b", "workload=serving", "plan=serving_node", "memory=photonic_pool_shared",
+            f"plan.tp={tp}", f"cluster.device_count={devices}")  # fmt: skip
+    once, each = (
+        float(memory_by_class(scenario_from_config(*base, *more))["hbm/weights"]) * devices
+        for more in (("+cluster.accelerator.hbm.one_copy=[weights]",), ())
+    )
+    assert each / once == pytest.approx(devices / tp / copies)
+    assert once == pytest.approx(copies * 141e9, rel=0.03)  # sixteen ranks keep eight heads twice

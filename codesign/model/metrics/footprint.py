@@ -11,14 +11,17 @@ from ..workloads import Layout
 def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[str, Array]:
     """Bytes per device as `tier/class`: an offloaded share x leaves (1 - x) of the class, or its buffer, behind.
 
-    Near memory holds (1 - x) all + x buffer, far memory x all.
+    Near memory holds (1 - x) all + x buffer, far memory x all. Of what near memory keeps once for several replicas
+    (`AbstractMemory.kept_ratio`), each device has its part.
     """
     layout = scenario.workload.laid_out(scenario.layout) if layout is None else layout
     used: dict[str, Array] = {}
+    hbm, holders = scenario.cluster.accelerator.hbm, layout.devices / layout.dp
     for name, (whole, buffer) in scenario.workload.footprint(layout).items():
         afar = layout.plan.offloaded(name)
         share = 0.0 if afar is None else afar
-        used[f"hbm/{name}"] = (1 - share) * whole + share * buffer
+        kept = hbm.kept_ratio(name, holders, layout.dp)
+        used[f"hbm/{name}"] = (1 - share) * kept * whole + share * buffer
         if afar is not None:
             used[f"ddr/{name}"] = share * whole
     return used

@@ -67,8 +67,8 @@ def offloaded(nbytes: Array) -> Entry:
 def ledger(scenario: Scenario, paths: PathEnergy, ops: Sequence[Op] | None = None) -> dict[str, Entry]:
     """Scheme (tp, cp, ep, dp, pp, offload, kv_transfer) -> bytes by class of path, of one step or batch on all devices.
 
-    Rings and pipelines talk to the next member, all-to-alls to every peer; groups lie as the layout numbers its ranks. A
-    prefill pool stands in racks of its own, numbered alike; caches leave it for other racks.
+    Rings and pipelines talk to the next member, all-to-alls to every peer; groups lie as the layout numbers its ranks.
+    A prefill pool stands in racks of its own, numbered alike; caches leave it for other racks.
 
     Args:
         scenario: what moves them.
