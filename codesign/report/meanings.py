@@ -31,6 +31,8 @@ MEANINGS = {
     "embedding_s": "time of one batch in its embedding tables",
     "hit_ratio": "share of rows that the first memory tier answers",
     "mfu": "model FLOP/s over the accelerators' dense peak of the number format",
+    "arithmetic_intensity": "FLOPs of all kernels over the bytes that they move to and from the accelerator's memory",
+    "communication_share": "share of the time of a step or batch that communication takes, as far as nothing hides it",
     "energy_j": "energy of one step or batch, facility's overhead included",
     "joules_per_token": "energy per token, the facility's overhead included",
     "power_w": "mean power, the facility's overhead included",
