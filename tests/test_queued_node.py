@@ -5,17 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracts.probing import all_finite
+from scipy.stats import gamma
 from simulators.ring_beside import RingBeside, send_times, simulate_ring
 
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
+from codesign.model.delays import collective_times, tail_s
 from codesign.model.metrics import evaluate
 from codesign.model.network_traffic import leaving_ratio
-from codesign.model.networks.collectives import RingAllReduce
+from codesign.model.networks.collectives import NetworkLevel, RingAllReduce, Stage
 from codesign.model.networks.fabrics import Beside, Group, QueuedNode, SwitchDomain
 from codesign.model.networks.fabrics.interference import CoupledNode, saturation_load
 from codesign.model.networks.fabrics.queued import LATER_OF_TWO
+from codesign.model.workloads import CommOp
+from codesign.testing.small import rings
 
 RATE, ALPHA, BURST = 450e9, 1e-6, 1e6
 DOMAIN = SwitchDomain(8.0, RATE, ALPHA)
@@ -139,6 +143,55 @@ class TestCarriedOut:
     def test_what_is_no_such_traffic_is_refused(self, changes):
         with pytest.raises(ConfigError):
             RingBeside(**changes)
+
+
+class TestSlowestOfAHundred:
+    """The tail of a collective's time."""
+
+    @pytest.mark.parametrize("shape", [0.3, 1.0, 4.0, 30.0])
+    def test_tail_is_that_of_a_gamma_distribution(self, shape):
+        exact = gamma.ppf(0.99, shape) - shape
+        assert float(tail_s(jnp.asarray(shape), jnp.asarray(shape))) == pytest.approx(exact, rel=0.04)
+
+    def test_no_waits_no_tail(self):
+        assert float(tail_s(jnp.asarray(0.0), jnp.asarray(0.0))) == 0.0
+        assert np.isfinite(float(jax.grad(lambda m: tail_s(m, 1e-12))(1e-9)))
+
+    @pytest.mark.parametrize(("used", "service"), [(0.2, 1.0), (0.6, 2.0), (0.9, 1.0)])
+    def test_variance_of_a_queue_s_waits_by_recursion(self, used, service):
+        """Lindley's: w' = max(0, w + s - gap), Poisson arrivals."""
+        rng, wait, waits = np.random.default_rng(0), 0.0, []
+        for gap in rng.exponential(service / used, 400_000):
+            waits.append(wait)
+            wait = max(0.0, wait + service - gap)
+        fabric = QueuedNode(SwitchDomain(8.0, 1.0, 0.0), used, 0.0, service)
+        mean, variance = (float(each) / 2 for each in fabric.wait(Group(2.0)))  # of two equal queues
+        assert mean == pytest.approx(np.mean(waits), rel=0.05)
+        assert variance == pytest.approx(np.var(waits), rel=0.12)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("nbytes", "load"), [(1e5, 0.3), (1e6, 0.3), (1e6, 0.6), (1e7, 0.6)])
+    def test_rings_carried_out(self, nbytes, load):
+        """As far off as the mean is."""
+        seen = np.quantile(
+            simulate_ring(RingBeside(message_bytes=nbytes, burst_bytes=BURST, load=load), 400, seed=1), 0.99
+        )
+        fabric = queued(load)
+        level = NetworkLevel(fabric, rings())
+        op = CommOp("sum", "all_reduce", "tp", "forward", jnp.asarray(8 * nbytes), jnp.asarray(1.0))
+        told = collective_times([(op, [Stage(level, Group(8.0))])])
+        assert float(told["collective_p99_s.tp"]) == pytest.approx(float(seen), rel=0.25)
+        assert float(told["collective_p99_s.tp"]) > float(told["collective_s.tp"])
+
+    @pytest.mark.slow
+    def test_they_are_metrics_and_limits(self):
+        base = scenario_from_config(*TRAINED, "cluster.network.scale_up.fabric.burst_bytes=1e7")
+        numbers = evaluate(base).flat()
+        tails = {name: float(value) for name, value in numbers.items() if name.startswith("collective_p99_s.")}
+        assert all(value >= float(numbers[name.replace("_p99", "")]) for name, value in tails.items())
+        assert tails["collective_p99_s.tp"] > 0
+        alone = evaluate(scenario_from_config("experiment=intranode_codesign")).flat()
+        assert not any(name.startswith("collective_") for name in alone)
 
 
 TRAINED = ("experiment=intranode_codesign", "fabric=nvlink4_queued", "scale_out=infiniband_ndr_queued")

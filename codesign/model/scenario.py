@@ -17,13 +17,14 @@ from ..core.jax_typed import asarray
 from ..core.pretty import as_html, as_text
 from ..core.smooth import maximum, used_share
 from .carbon import Carbon
+from .delays import collective_times
 from .error_factors import Doubts
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
 from .network_traffic import Flow, beside, shares_links
 from .networks.collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, log_perplexity_penalty, stages
 from .networks.collectives.levels import Stage, spanning
-from .networks.fabrics import Beside, Group, PathEnergy
+from .networks.fabrics import Beside, Group, PathEnergy, QueuedNode
 from .networks.fabrics.contended import CALM_RATIO
 from .ownership import AbstractOwnership
 from .reliability import Reliability
@@ -233,6 +234,17 @@ class Cluster(eqx.Module):
                         busy = (stage.group.size > 1) & (nbytes > 0)
                         found[name] = jnp.maximum(found[name], jnp.where(busy, taken, 0.0))
         return {f"{name}.{OTHERS}": used_share(taken, CALM_RATIO) for name, taken in found.items()}
+
+    def delays(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[str, Array]:
+        """Times of single collectives and sends among others' bursts; nothing where no level has queues."""
+        if not any(isinstance(self.network[name].fabric, QueuedNode) for name in self.levels):
+            return {}
+        away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
+        seen = self.beside(ops, layout, repeats)
+        here = [op for op in ops if isinstance(op, CommOp) and op.phase not in away]
+        return collective_times(
+            (op, self._stages(op.axis, layout, seen.get((op.phase, op.axis), ()), op.element_bytes)) for op in here
+        )
 
     def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
         """Cost of each operation on this hardware, its count included.

@@ -32,6 +32,8 @@ MEANINGS = {
     "hit_ratio": "share of rows that the first memory tier answers",
     "mfu": "model FLOP/s over the accelerators' dense peak of the number format",
     "arithmetic_intensity": "FLOPs of all kernels over the bytes that they move to and from the accelerator's memory",
+    "collective_s": "mean time of the longest single collective or send, waits for others' bursts with it",
+    "collective_p99_s": "the same, of the slowest of a hundred",
     "communication_share": "share of the time of a step or batch that communication takes, as far as nothing hides it",
     "energy_j": "energy of one step or batch, facility's overhead included",
     "joules_per_token": "energy per token, the facility's overhead included",

@@ -293,6 +293,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         | facility.service()
         | cluster.counts(devices)
         | cluster.quality(ops, layout)
+        | cluster.delays(ops, layout, work.repeats(layout))
         | _balance(ops, work.repeats(layout), timeline)
         | _told(movement)
         | lifetime(scenario, cluster, timeline, Bill(capex, energy, usd)),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ....core.fields import integer, quantity, static
-from ....core.jax_typed import arrays
+from ....core.jax_typed import arrays, asarray
 from ....core.smooth import maximum
 from ...hardware import Link
 from .base import AbstractFabric, Group
@@ -19,6 +19,9 @@ LATER_OF_TWO = 1.5
 """Mean of the longer of two exponential waits of mean 1: a step of a ring begins when its neighbour's message has come
 and its own last one is on its way, whichever is later. Source: derived."""
 
+
+SPREAD_OF_TWO = 1.25
+"""Variance of the longer of two exponential waits over that of one. Source: derived."""
 
 MESSAGE_BYTES = 4096.0
 """What others send of a transfer before it is our turn: a message. Source: [pcie_interference] section 4.2."""
@@ -82,16 +85,28 @@ class QueuedNode(AbstractFabric):
     def link(self, group: Group) -> Link:
         """The inner link, late by the waits, at what is left of its rate."""
         link = self.inner.link(group)
+        beta = link.beta_s_per_byte * slowdown(self.taken_ratio(group))
+        return dataclasses.replace(link, alpha_s=link.alpha_s + self.wait(group)[0], beta_s_per_byte=beta)
+
+    def wait(self, group: Group) -> tuple[Array, Array]:
+        """Mean and variance of what a message waits for others in the queues on its way; in rings, of the later of two.
+
+        Of an M/D/1 queue the variance is W^2 + u s^2 / (3 (1 - u)); of the later of two exponential waits 1.25 times
+        that of one.
+        """
         inside, card, beyond = self._rates(group)
         burst, others = self.burst_bytes, self.background_bytes_per_s
         held = maximum(inside, beyond * card)  # seconds a byte keeps an accelerator's own queue
-        wait = wait_s(others * held, burst * held) + wait_s(others * inside, burst * inside)
+        queues = [(others * held, burst * held, 1.0), (others * inside, burst * inside, 1.0)]
         if self.between:
-            wait = wait + 2 * wait_s(others * beyond * card, burst * card * self.cards / self.accelerators)
-        used = self.taken_ratio(group)
-        wait = wait * jnp.where(group.size > 2, LATER_OF_TWO, 1.0)
-        beta = link.beta_s_per_byte * slowdown(used)
-        return dataclasses.replace(link, alpha_s=link.alpha_s + wait, beta_s_per_byte=beta)
+            queues.append((others * beyond * card, burst * card * self.cards / self.accelerators, 2.0))
+        mean = spread = asarray(0.0)
+        for used, service, times in queues:
+            one = wait_s(used, service)
+            mean = mean + times * one
+            spread = spread + times * (one * one + used * service * service * slowdown(used) / 3)
+        ring = group.size > 2
+        return mean * jnp.where(ring, LATER_OF_TWO, 1.0), spread * jnp.where(ring, SPREAD_OF_TWO, 1.0)
 
     def _rates(self, group: Group) -> tuple[Array, Array, Array]:
         """Seconds per byte of an accelerator's link and of its share of the cards; the share that leaves the node."""
