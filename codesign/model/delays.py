@@ -70,8 +70,8 @@ def steps(op: CommOp, parts: Sequence[Stage], here: int) -> Array:
 
 
 def collective_times(ops: Iterable[tuple[CommOp, Sequence[Stage]]]) -> dict[str, Array]:
-    """`collective_s.AXIS` and `collective_p99_s.AXIS`: seconds of an axis' longest single operation where others' bursts are
-    waited for, and of the slowest of a hundred such operations.
+    """`collective_s.AXIS` and `collective_p99_s.AXIS`, where others' bursts are waited for: seconds of an axis' longest
+    single operation, and of the slowest of a hundred such operations.
 
     Assumes: waits of the messages of an operation are independent. Against rings of eight carried out: within 25 %. The
     tail is not log-convex: a search under a limit on it gives no certificate.
