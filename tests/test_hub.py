@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import mostly_slow
 
-from codesign.config import build
+from codesign.config import build, scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import check_ranges
 from codesign.model.workloads import (
@@ -429,3 +429,12 @@ def test_any_value_is_read_or_refused(name, data):
     else:
         check_ranges(model)
         assert float(model.parameters()) > 0
+
+
+@pytest.mark.parametrize(
+    "framework", ["megatron", "megatron_selective", "deepspeed_zero3", "eager_node", "mosaic_fsdp"]
+)
+def test_training_frameworks_take_a_published_file(framework):
+    path = HUB / "mixtral_8x7b.json"
+    made = scenario_from_config("model=hf", f"model.path={path}", "workload=training", f"framework={framework}")
+    assert made.workload.model.fused_loss is (framework == "mosaic_fsdp")

@@ -37,7 +37,7 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
         {"networks.topology"},
         {"networks.fabrics"},
         {"networks.collectives", "workloads"},
-        {"network_traffic", "error_factors", "ownership"},
+        {"network_traffic", "delays", "error_factors", "ownership"},
         {"scenario"},
         {"metrics"},
         {"__init__", "networks"},

@@ -1,14 +1,32 @@
 """The in-switch accelerator by hand, against its packet-level simulation, and the multicast baseline."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tree_schedules as executed
 
 from _lib.in_switch import SwitchedAccelerator, simulate
+from codesign.core.errors import ConfigError
+from codesign.core.fields import check_ranges, replace
 from codesign.model.hardware import Link
-from codesign.model.networks.collectives import InNetworkAllReduce, MulticastAllReduce, Quantised, RingAllReduce, Tuned
-from codesign.model.networks.fabrics import Group, SwitchDomain
+from codesign.model.networks.collectives import (
+    Collectives,
+    InNetworkAllGather,
+    InNetworkAllReduce,
+    InNetworkBroadcast,
+    InNetworkReduce,
+    InNetworkReduceScatter,
+    MulticastAllReduce,
+    PairwiseAllToAll,
+    Quantised,
+    RingAllGather,
+    RingAllReduce,
+    Send,
+    Tuned,
+)
+from codesign.model.networks.fabrics import Group, RoundRobin, SwitchDomain
 
 LINK = SwitchDomain(8.0, 450e9, 500e-9, 2e-11).link(Group(8.0))
 SCIN = InNetworkAllReduce()
@@ -124,6 +142,107 @@ class TestSimulated:
         link = Link(720e-9, 66 / 64 / 8e9)
         for nbytes in (4096, 2**20):
             assert seconds(closed, nbytes, 4, link) == pytest.approx(simulate(nbytes, design).seconds, rel=0.01)
+
+
+OTHERS = {
+    "reduce": InNetworkReduce(SCIN),
+    "broadcast": InNetworkBroadcast(SCIN),
+    "reduce_scatter": InNetworkReduceScatter(SCIN),
+    "all_gather": InNetworkAllGather(SCIN),
+}
+
+
+class TestOtherOperations:
+    """Reduce, broadcast, reduce-scatter and all-gather by bitmasks: by hand, against packets, in a whole network."""
+
+    @pytest.mark.parametrize(
+        ("operation", "rate"),
+        [
+            ("reduce", 450e9 * 128 / 160),
+            ("broadcast", 450e9 * 128 / 144),
+            ("reduce_scatter", 450e9 * 128 / (144 + 16 / 8)),
+            ("all_gather", 450e9 * 128 / (7 / 8 * 144 + 16 / 8)),
+        ],
+    )
+    def test_rates_by_hand(self, operation, rate):
+        more = seconds(OTHERS[operation], 2e12) - seconds(OTHERS[operation], 1e12)
+        assert 1e12 / more == pytest.approx(rate, rel=1e-9)
+
+    def test_small_gather_by_hand(self):
+        """Synchronisation, a request and its data, a write and its acknowledgement; nothing passes the adders."""
+        part = 512 / 8
+        by_hand = 0.5e-6 + 1e-6 + 89e-9 + part * 144 / 128 / 450e9 + part * (7 * 144 + 16) / 128 / 450e9
+        assert seconds(OTHERS["all_gather"], 512) == pytest.approx(by_hand)
+
+    @pytest.mark.parametrize("operation", OTHERS)
+    @pytest.mark.parametrize("members", [2, 5, 8])
+    def test_packets_agree_and_bring_every_member_what_it_should_have(self, operation, members):
+        for nbytes in (2**10, 2**14, 2**17):
+            outcome = simulate(nbytes, SwitchedAccelerator(members=members), operation=operation)
+            assert outcome.right
+            assert seconds(OTHERS[operation], nbytes, members) == pytest.approx(outcome.seconds, rel=0.03)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("operation", OTHERS)
+    @pytest.mark.parametrize("waves", [4, 8, 16])
+    def test_few_waves_and_large_messages_agree_with_packets(self, operation, waves):
+        algorithm = OTHERS[operation].by(InNetworkAllReduce(wave_bytes=65536.0 / waves))
+        for nbytes in (2**18, 2**20, 2**21):
+            outcome = simulate(nbytes, SwitchedAccelerator(members=4, waves=waves), operation=operation)
+            assert outcome.right
+            assert seconds(algorithm, nbytes, 4) == pytest.approx(outcome.seconds, rel=0.05)
+
+    def test_the_numbers_are_those_of_the_all_reduce_beside_it(self):
+        algorithms = Collectives(
+            SCIN, InNetworkAllGather(), InNetworkReduceScatter(), PairwiseAllToAll(), Send(), InNetworkBroadcast(),
+            InNetworkReduce(),
+        )  # fmt: skip
+        faster = replace(algorithms, {"all_reduce.response_s": 0.0})
+        for operation, alone in OTHERS.items():
+            assert seconds(algorithms.algorithm(operation), 1e6) == seconds(alone, 1e6)
+            saved = seconds(alone, 1e6) - seconds(faster.algorithm(operation), 1e6)
+            assert saved == pytest.approx(89e-9)
+
+    def test_sums_are_quantised_as_the_all_reduce_is_and_gathers_are_not(self):
+        both = dataclasses.replace(INQ, plain=SCIN)
+        algorithms = Collectives(both, InNetworkAllGather(), InNetworkReduceScatter(), PairwiseAllToAll(), Send())
+        scatter, gather = algorithms.algorithm("reduce_scatter"), algorithms.algorithm("all_gather")
+        assert seconds(gather, 1e6) == seconds(OTHERS["all_gather"], 1e6)
+        assert seconds(OTHERS["reduce_scatter"], 1e12) / seconds(scatter, 1e12) == pytest.approx(64 / 33, rel=1e-4)
+        eight = Group(8.0)
+        assert float(scatter.log_perplexity_penalty(eight)) == float(both.log_perplexity_penalty(eight)) > 0
+        assert float(gather.log_perplexity_penalty(eight)) == 0
+
+    def test_without_an_accelerator_in_the_switch_there_are_none(self):
+        with pytest.raises(ConfigError, match=r"^all_gather: InNetworkAllGather, all_reduce: RingAllReduce: the all_"):
+            Collectives(RingAllReduce(), InNetworkAllGather(), RingAllGather(), PairwiseAllToAll(), Send())
+        with pytest.raises(ConfigError, match=r"^InNetworkReduce lacks accelerator"):
+            seconds(InNetworkReduce(), 1e6)
+
+
+class TestRoundRobin:
+    """Ordinary packets in the same ports."""
+
+    @pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "all_gather"])
+    @pytest.mark.parametrize("load", [0.1, 0.3, 0.45, 0.9])
+    def test_what_others_leave_as_packets_say(self, operation, load):
+        design = SwitchedAccelerator(members=4, others_ratio=load)
+        more, less = (simulate(nbytes, design, operation=operation) for nbytes in (2**19, 2**18))
+        assert more.right
+        fabric = RoundRobin(SwitchDomain(8.0, 450e9, 500e-9), min(load, 144 / 304))
+        algorithm = SCIN if operation == "all_reduce" else OTHERS[operation]
+        closed = [seconds(algorithm, nbytes, 4, fabric.link(Group(4.0))) for nbytes in (2**19, 2**18)]
+        assert closed[0] - closed[1] == pytest.approx(more.seconds - less.seconds, rel=0.06)
+
+    def test_ours_keep_what_others_leave(self):
+        inner = SwitchDomain(8.0, 450e9, 500e-9)
+        for others, share in ((0.0, 1.0), (0.2, 0.8), (0.5, 0.5)):
+            beta = RoundRobin(inner, others).link(Group(8.0)).beta_s_per_byte
+            assert float(1 / beta / 450e9) == pytest.approx(share)
+
+    def test_no_more_than_half_can_be_taken(self):
+        with pytest.raises(ConfigError, match=r"others_ratio = 0.7 is outside \[0, 0.5\]"):
+            check_ranges(RoundRobin(SwitchDomain(8.0, 450e9, 500e-9), 0.7))
 
 
 class TestMulticast:

@@ -12,7 +12,8 @@ import yaml
 from builders import cluster
 from tiers import mostly_slow
 
-from codesign.config import build
+from codesign.config import build, scenario_from_config
+from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate, priced_ops
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import (
@@ -117,6 +118,9 @@ PUBLISHED = {
     "falcon_180b": 179.5,
     "gpt3_175b": 174.6,
     "gpt_j_6b": 6.05,
+    "bert_large": 0.335,
+    "neox_1_3b": 1.41,  # 1.3 in its name, which counts one table of the vocabulary
+    "neox_13b": 13.0,
     "llama2_13b": 13.02,
     "llama2_70b": 68.98,
     "llama2_7b": 6.74,
@@ -500,3 +504,16 @@ def test_no_layers_leave_embedding_and_head():
         metrics = evaluate(Scenario(cluster(8.0), Training(empty, sequence=128.0, global_batch=8.0), Plan()))
         assert float(metrics.time_s) > 0
         assert np.isfinite(float(metrics.time_s))
+
+
+@pytest.mark.parametrize(("name", "billions"), [("bert_large", 0.334), ("neox_1_3b", 1.41), ("neox_13b", 13.1)])
+def test_models_of_the_source_documents(name, billions):
+    """BERT large with positions and segments; NeoX with 12 L h^2 and both tables."""
+    model = scenario_from_config(f"model={name}", "workload=training").workload.model
+    assert float(model.parameters()) / 1e9 == pytest.approx(billions, rel=5e-3)
+
+
+def test_an_encoder_generates_nothing():
+    with pytest.raises(ConfigError, match=r"^workload.output_tokens = 512: bert_large is an encoder, which generates"):
+        scenario_from_config("model=bert_large", "workload=serving")
+    scenario_from_config("model=bert_large", "workload=serving", "workload.output_tokens=1")

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from codesign.config import study_from_config
+from codesign.commands.evaluate import evaluate_design
+from codesign.config import scenario_from_config, study_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.model.metrics import evaluate
@@ -121,3 +122,52 @@ def test_bits_and_blocks_that_were_not_measured_are_refused_in_one_line(override
 def test_a_limit_on_what_nothing_rounds_is_refused_with_the_way_out():
     with pytest.raises(ConfigError, match="collective=scin_inq"):
         study_from_config(*NODE, "collective=scin", f"+objective.limits.{METRIC}=0.001")
+
+
+SWITCHED = ("accelerator=h200", "fabric=scin", "model=llama2_70b", "plan.tp=8", "cluster.device_count=8")
+POOLS = (
+    *SWITCHED[:-1],
+    "workload=disaggregated",
+    "cluster.device_count=16",
+    "plan.prefill_devices=8",
+    "plan.prefill_tp=8",
+)
+
+
+def served(*overrides):
+    """Numbers of a configured server."""
+    return {name: float(value) for name, value in evaluate(scenario_from_config(*overrides)).flat().items()}
+
+
+class TestContinuousServing:
+    """Steps that carry prompts and decodes sum as a static batch does."""
+
+    @pytest.mark.slow
+    def test_quantised_sums_shorten_steps_and_cost_what_they_cost_a_static_batch(self):
+        plain, quantised = (served(*SWITCHED, "workload=continuous", f"collective={c}") for c in ("scin", "scin_inq"))
+        assert quantised["time_s"] < 0.99 * plain["time_s"]
+        assert quantised[METRIC] == pytest.approx(0.0434 * (7 / 127) ** (2 * 0.828))
+
+    @pytest.mark.slow
+    def test_a_pool_that_computes_prompts_rounds_alone(self):
+        """As the document has it: quantised where prompts are computed, exact where tokens are decoded."""
+        exact = served(*POOLS, "prefill=same", "collective=scin")
+        like = ("cluster.prefill.like.accelerator=h200", "+cluster.prefill.like.fabric=scin")
+        rounds = served(*POOLS, "collective=scin", "prefill=other", *like, "+cluster.prefill.like.collective=scin_inq")
+        assert METRIC not in exact
+        assert rounds[METRIC] == pytest.approx(0.0434 * (7 / 127) ** (2 * 0.828))
+        assert rounds["ttft_s"] < 0.97 * exact["ttft_s"]
+        assert rounds["tpot_s"] == pytest.approx(exact["tpot_s"], rel=1e-3)
+
+    def test_no_pool_no_rounding_there(self):
+        like = ("cluster.prefill.like.accelerator=h200", "+cluster.prefill.like.fabric=scin")
+        none = ("workload=disaggregated", "collective=scin", "prefill=other", *like)
+        assert served(*SWITCHED, *none, "+cluster.prefill.like.collective=scin_inq")[METRIC] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("overrides", "said"), [(("workload=serving",), False), (("workload=training",), True)])
+def test_a_choice_without_effect_is_remarked(capsys, overrides, said):
+    model = "model=llama2_7b" if said else SWITCHED[2]
+    evaluate_design([*SWITCHED[:2], model, *SWITCHED[3:], "collective=scin_inq", *overrides])
+    assert ("rounds no sum of this job" in " ".join(capsys.readouterr().out.split())) is said

@@ -144,6 +144,23 @@ def test_experiments_run_by_name(toy):
     assert "toy" in str(caught.value)
 
 
+def test_an_experiment_that_fails_is_named_and_the_others_go_on(toy, capsys):
+    folder = toy(0.1) / "experiments" / "broken"
+    folder.mkdir()
+    (folder / "claims.py").write_text("def claims():\n    return [1 / 0]\n")
+    module.load.cache_clear()
+    assert main(["reproduce", "all", "--json"]) == 1
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert len(found["claims"]) == 3
+    line = "broken: ZeroDivisionError: division by zero (claims.py, line 2)"
+    assert found["failed"] == [line]
+    assert f"codesign: experiment {line}" in printed.err
+    assert "Traceback" not in printed.err
+    with pytest.raises(ZeroDivisionError):
+        reproduce(["broken"])
+
+
 @pytest.mark.parametrize(("bar", "code"), [(0.1, 0), (0.01, 1)])
 def test_a_missed_bar_is_the_exit_code(toy, capsys, bar, code):
     toy(bar)

@@ -1,7 +1,7 @@
 """`codesign evaluate`: the price of one design, with its full breakdown."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..config import check_memory, check_plan
 from ..config.checks import check_hopeful
@@ -82,5 +82,16 @@ def evaluate_design(
         console().print(told, highlight=False)
     for group, text in busy_links(scenario, table)[1].items():
         console().print(f"which cable limits {group}: {text}", highlight=False)
-    for remark in scenario.cluster.accelerator.hbm.remarks():
+    for remark in (*scenario.cluster.accelerator.hbm.remarks(), *rounding_remarks(numbers)):
         console().print(f"note: {remark}")
+
+
+def rounding_remarks(numbers: Mapping[str, float]) -> tuple[str, ...]:
+    """Algorithms that round were chosen for a job none of whose sums they round."""
+    if numbers.get("log_perplexity_penalty") != 0:
+        return ()
+    return (
+        "an algorithm that rounds what it sums was chosen, but it rounds no sum of this job: sums of training, of a"
+        " group of one and of numbers that have no more bits are exact, and a sum that leaves the node is formed"
+        " outside",
+    )

@@ -3,7 +3,9 @@
 import argparse
 import sys
 import time
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ..core.earlier_names import CLAIM_COLUMNS
@@ -128,18 +130,30 @@ def reproduce(options: argparse.Namespace) -> int:
         if not options.json:
             _print_rows(found, columns, {"error", "tolerance"}, as_json=False)
 
-    rows = later("evidence.reproduction", "reproduce")(names, told)
+    broken = list[str]()
+
+    def failed(name: str, error: Exception) -> None:
+        """Of an experiment that ended in an error: what and where, in one line."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}, line {frame.lineno}"
+        text = " ".join(str(error).split()) or "no message"
+        broken.append(f"{name}: {type(error).__name__}: {text} ({where})")
+        print(f"codesign: {broken[-1]}; the other experiments go on", file=sys.stderr, flush=True)
+
+    rows = later("evidence.reproduction", "reproduce")(names, told, failed)
     if options.reports:
         for page in later("evidence.reproduction", "write_reports")(rows, options.reports):
             print(page, file=sys.stderr)
     counts = later("evidence.reproduction", "summary")(rows)
     if options.json:
         earlier = [row | {old: row[new] for old, new in CLAIM_COLUMNS.items() if new in row} for row in rows]
-        print(dumps({"claims": earlier, "summary": counts}, indent=2))
-    else:
+        print(dumps({"claims": earlier, "summary": counts, "failed": broken}, indent=2))
+    elif rows:
         shown = later("evidence.reproduction", "summary_rows")(counts)
         _print_rows(shown, tuple(shown[0]), {"median error"}, as_json=False)
-    return 1 if any(row["ok"] is False for row in rows) else 0
+    for line in broken:
+        print(f"codesign: experiment {line}", file=sys.stderr)
+    return 1 if broken or any(row["ok"] is False for row in rows) else 0
 
 
 def _print_rows(rows: list[dict[str, Any]], columns: Sequence[str], shares: set[str], *, as_json: bool) -> None:

@@ -84,6 +84,21 @@ def check_formats(scenario: Scenario) -> None:
         )
 
 
+def check_encoder(scenario: Scenario) -> None:
+    """An encoder answers with nothing: its tokens attend those that come later.
+
+    Raises:
+        ConfigError: what it is good for.
+    """
+    model, tokens = getattr(scenario.workload, "model", None), getattr(scenario.workload, "output_tokens", 0.0)
+    if model is None or getattr(getattr(model, "attention", None), "cached", True) or float(tokens) <= 1:
+        return
+    raise ConfigError(
+        f"workload.output_tokens = {float(tokens):g}: {model.name} is an encoder, which generates nothing: choose"
+        " workload=training, or workload.output_tokens=1 to encode alone"
+    )
+
+
 def check_asked(objective: Objective, scenario: Scenario) -> None:
     """Times of tokens are asked for where tokens are served, what rounding does where sums are rounded.
 

@@ -14,7 +14,7 @@ from ..core.yaml_io import is_mapping
 from ..model.scenario import Cluster, Scenario
 from ..model.workloads import AbstractPlan, AbstractWorkload
 from ..search import Problem
-from .checks import check_asked, check_formats, check_reach
+from .checks import check_asked, check_encoder, check_formats, check_reach
 from .consistency import check_experts, check_levels
 from .construct import Built
 from .groups import available, expand, groups
@@ -80,6 +80,7 @@ def scenario_of(built: Built) -> Scenario:
         raise ConfigError(f"plan = {type(plan).__name__}: {wanted}; choose a plan of its own with plan=")
     scenario = with_weight_formats(Scenario(**{key: built.objects[key] for key in SCENARIO}))
     check_formats(scenario)
+    check_encoder(scenario)
     check_reach(scenario)
     check_levels(scenario.cluster)
     check_experts(scenario)

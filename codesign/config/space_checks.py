@@ -148,7 +148,7 @@ def _check_algorithms(space: DesignSpace, scenario: Scenario) -> None:
         ConfigError: none is left to the plan, or one that nobody offers.
     """
     levels = scenario.cluster.network.values()
-    algorithms = [getattr(level.collectives, operation) for level in levels for operation in OPERATIONS]
+    algorithms = [level.collectives.algorithm(operation) for level in levels for operation in OPERATIONS]
     offered = {name for one in algorithms if isinstance(one, Chosen) for name in one.options}
     for field in ("tp_algorithm", "data_algorithm"):
         for value in space.plan.get(field, ()):

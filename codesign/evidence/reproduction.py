@@ -154,12 +154,17 @@ def claims_of(folder: Path) -> list[Claim]:
     return [told(claim) for claim in module.claims()]
 
 
-def reproduce(names: Iterable[str] = ("all",), progress: Callable[[str, list[dict]], None] = lambda *_: None) -> list:
+def reproduce(
+    names: Iterable[str] = ("all",),
+    progress: Callable[[str, list[dict]], None] = lambda *_: None,
+    failed: Callable[[str, Exception], None] | None = None,
+) -> list:
     """Run experiments and return their rows.
 
     Args:
         names: experiments, or `all`.
         progress: told the name of each experiment and its rows: none before it runs, all of them after.
+        failed: told of an experiment that ends in an error, after which the others run; without it the error is raised.
 
     Raises:
         ConfigError: an unknown name, with a suggestion.
@@ -174,7 +179,13 @@ def reproduce(names: Iterable[str] = ("all",), progress: Callable[[str, list[dic
     rows = []
     for name in wanted:
         progress(name, [])
-        found = [claim.row() for claim in claims_of(known[name])]
+        try:
+            found = [claim.row() for claim in claims_of(known[name])]
+        except Exception as error:
+            if failed is None:
+                raise
+            failed(name, error)
+            continue
         progress(name, found)
         rows += found
     return rows

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..core.fields import quantity
-from ..core.smooth import at_least, maximum, ratio
+from ..core.smooth import maximum, ratio
 from .hardware import Link
 from .networks.collectives import NetworkLevel, stages
 from .networks.collectives.levels import spanning
@@ -106,7 +106,7 @@ def beside(
 
     Assumes: an exchange of once per step runs beside one pass, whose traffic is spread evenly over it.
     """
-    found, like = flows(ops, levels, layout), kind(ops, levels, layout, repeats)
+    found, beyond = flows(ops, levels, layout), leaving_ratio(ops, levels, layout, repeats)
     seconds = {axis: _seconds_per_byte(axis, levels, layout) for axis in {axis for _, axis in found}}
     result = {}
     for phase, axis in found:
@@ -124,29 +124,24 @@ def beside(
         own = found[phase, axis]
         views = _seen(own, nbytes, busy, seconds[axis], ratio(met, all_met))
         result[phase, axis] = [
-            dataclasses.replace(view, **like, **_next_to(here, seconds[axis])) for here, view in enumerate(views)
+            dataclasses.replace(view, beyond_ratio=beyond, **_next_to(here, seconds[axis]))
+            for here, view in enumerate(views)
         ]
     return result
 
 
-def kind(
+def leaving_ratio(
     ops: Sequence[Op], levels: Sequence[NetworkLevel], layout: Layout, repeats: Mapping[str, Array]
-) -> dict[str, Array]:
-    """What a plan's traffic is like: `burst_bytes`, the message that a mean byte is part of, and `beyond_ratio`.
-
-    An operation among n sends its bytes in n - 1 messages (an all-reduce in twice as many), on each level.
-    """
-    total = leaving = weighed = jnp.asarray(0.0)
+) -> Array:
+    """Share of a plan's bytes in a step that leave the node."""
+    total = leaving = jnp.asarray(0.0)
     for op in ops:
         if not isinstance(op, CommOp):
             continue
-        parts = stages(levels, layout.group(op.axis))
         for here, sent in enumerate(bytes_by_level(op, levels, layout)):
             each = sent * op.count * repeats.get(op.phase, ONCE)
-            messages = at_least(parts[here].group.size - 1, 1.0) * (2 if op.operation == "all_reduce" else 1)
-            total, weighed = total + each, weighed + each * sent / messages
-            leaving = leaving + (each if here else 0.0)
-    return {"burst_bytes": ratio(weighed, total), "beyond_ratio": ratio(leaving, total)}
+            total, leaving = total + each, leaving + (each if here else 0.0)
+    return ratio(leaving, total)
 
 
 def _next_to(here: int, seconds: Sequence[Array]) -> dict[str, Array]:

@@ -15,15 +15,16 @@ from ..core.errors import ConfigError, suggestion
 from ..core.fields import integer, quantity, static
 from ..core.jax_typed import asarray
 from ..core.pretty import as_html, as_text
-from ..core.smooth import used_share
+from ..core.smooth import maximum, used_share
 from .carbon import Carbon
+from .delays import collective_times
 from .error_factors import Doubts
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
 from .network_traffic import Flow, beside, shares_links
 from .networks.collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, log_perplexity_penalty, stages
 from .networks.collectives.levels import Stage, spanning
-from .networks.fabrics import Beside, Group, PathEnergy
+from .networks.fabrics import Beside, Group, PathEnergy, QueuedNode
 from .networks.fabrics.contended import CALM_RATIO
 from .ownership import AbstractOwnership
 from .reliability import Reliability
@@ -127,10 +128,6 @@ class Cluster(eqx.Module):
         for name in (*self.levels, *(level for _, level in self.placement)):
             if name not in self.network:
                 raise ConfigError(f"network level {name!r} is not in network{suggestion(name, self.network)}")
-        if self.prefill is not None and self.path_energy is not None:
-            raise ConfigError(
-                "path_energy counts the bytes of one cluster: leave out path_energy or prefill (path_energy=null)"
-            )
 
     def joining(self, devices: Array) -> "Cluster":
         """With an outermost network that joins so many devices."""
@@ -180,18 +177,36 @@ class Cluster(eqx.Module):
         return parts
 
     def quality(self, ops: Sequence[Op], layout: Layout) -> dict[str, Array]:
-        """What rounded sums do to a language model, with the ends of an interval; nothing where no level rounds."""
-        algorithms = [getattr(self.network[name].collectives, op) for name in self.levels for op in OPERATIONS]
-        if not any(algorithm.may_round() for algorithm in algorithms):
+        """What rounded sums do to a language model, with the ends of an interval; nothing where no level rounds.
+
+        The law knows models all of whose sums are rounded alike: where they are not, of a prefill pool and of those
+        that decode for instance, the largest counts.
+        """
+        pool = self.prefill
+        if not (self.may_round() or (pool is not None and pool.cluster.may_round())):
             return {}
+        penalty = self.rounding([op for op in ops if pool is None or op.phase not in PREFILL], layout)
+        if pool is not None:
+            away = [op for op in ops if op.phase in PREFILL]
+            there = pool.cluster.joining(layout.prefill.devices).rounding(away, layout.prefill)
+            penalty = maximum(penalty, jnp.where(layout.plan.prefill_devices > 0, there, 0.0))
+        low, high = penalty / PERPLEXITY_FACTOR, penalty * PERPLEXITY_FACTOR
+        name = "log_perplexity_penalty"
+        return {name: penalty, f"{name}_low": low, f"{name}_high": high}
+
+    def may_round(self) -> bool:
+        """Whether any operation on any level rounds what is sent."""
+        algorithms = [self.network[name].collectives.algorithm(op) for name in self.levels for op in OPERATIONS]
+        return any(algorithm.may_round() for algorithm in algorithms)
+
+    def rounding(self, ops: Sequence[Op], layout: Layout) -> Array:
+        """Increase of ln(perplexity) by what is rounded of these operations, the largest of any."""
         sums = {(op.operation, op.axis): op for op in ops if isinstance(op, CommOp) and op.element_bytes}
         penalty = asarray(0.0)
         for (operation, axis), op in sums.items():
             one = log_perplexity_penalty(operation, self._stages(axis, layout, (), op.element_bytes))
-            penalty = penalty + jnp.where(op.count > 0, one, 0.0)
-        low, high = penalty / PERPLEXITY_FACTOR, penalty * PERPLEXITY_FACTOR
-        name = "log_perplexity_penalty"
-        return {name: penalty, f"{name}_low": low, f"{name}_high": high}
+            penalty = maximum(penalty, jnp.where(op.count > 0, one, 0.0))
+        return penalty
 
     def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
         """What runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
@@ -220,6 +235,17 @@ class Cluster(eqx.Module):
                         found[name] = jnp.maximum(found[name], jnp.where(busy, taken, 0.0))
         return {f"{name}.{OTHERS}": used_share(taken, CALM_RATIO) for name, taken in found.items()}
 
+    def delays(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[str, Array]:
+        """Times of single collectives and sends among others' bursts; nothing where no level has queues."""
+        if not any(isinstance(self.network[name].fabric, QueuedNode) for name in self.levels):
+            return {}
+        away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
+        seen = self.beside(ops, layout, repeats)
+        here = [op for op in ops if isinstance(op, CommOp) and op.phase not in away]
+        return collective_times(
+            (op, self._stages(op.axis, layout, seen.get((op.phase, op.axis), ()), op.element_bytes)) for op in here
+        )
+
     def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
         """Cost of each operation on this hardware, its count included.
 
@@ -236,7 +262,7 @@ class Cluster(eqx.Module):
             away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, KV_TRANSFER)}
             here = dataclasses.replace(self, prefill=None)
             own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
-            other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout))
+            other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout, self.path_energy))
             return [next(other if index in away else own) for index in range(len(ops))]
         seen = self.beside(ops, layout, repeats) if repeats is not None else {}
         kinds: dict[tuple[Any, ...], list[int]] = {}
@@ -263,7 +289,7 @@ class Cluster(eqx.Module):
         if isinstance(op, ComputeOp):
             return self.accelerator.kernel(op.kernel, op.number_format).long
         if isinstance(op, CommOp):
-            return any(getattr(self.network[name].collectives, op.operation).long for name in self.levels)
+            return any(self.network[name].collectives.algorithm(op.operation).long for name in self.levels)
         return False
 
     def _price(self, op: Op, numbers: tuple[Any, ...], layout: Layout) -> Cost:
@@ -312,16 +338,18 @@ class PrefillPool(eqx.Module):
     __repr__ = as_text
     _repr_html_ = as_html
 
-    def price(self, ops: Sequence[Op], layout: Layout) -> list[Cost]:
-        """Cost of the operations that run here or cross the link; see `Cluster.price`."""
+    def price(self, ops: Sequence[Op], layout: Layout, path_energy: PathEnergy | None = None) -> list[Cost]:
+        """Cost of the operations that run here or cross the link; see `Cluster.price`, whose `path_energy` counts here
+        too."""
         pool, crossing = layout.prefill, Stage(self.link, Group(asarray(2.0)))
-        here = iter(self.cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
-        return [
-            crossing.run("send", op.nbytes) * op.count
-            if isinstance(op, CommOp) and op.phase == KV_TRANSFER
-            else next(here)
-            for op in ops
-        ]
+        cluster = dataclasses.replace(self.cluster, path_energy=path_energy) if path_energy else self.cluster
+        here = iter(cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
+
+        def sent(op: CommOp) -> Cost:
+            cost = crossing.run("send", op.nbytes) * op.count
+            return dataclasses.replace(cost, energy_j=0.0 * op.nbytes) if path_energy else cost
+
+        return [sent(op) if isinstance(op, CommOp) and op.phase == KV_TRANSFER else next(here) for op in ops]
 
 
 def _numbers(op: Op, beside: Mapping[Flow, Sequence[Beside]]) -> tuple[Any, ...]:

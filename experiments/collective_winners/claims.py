@@ -96,7 +96,7 @@ def priced(name: str, operation: str, nbytes: object, members: object, **changes
     if "latency_s" in changes or name not in ELECTRICAL:  # a switch has no reconfiguration time
         network = replace(network, {f"fabric.{field}": value for field, value in changes.items()})
     group = Group(jnp.asarray(members, dtype=float))
-    cost = getattr(network.collectives, operation).cost(jnp.asarray(nbytes), group, network.fabric.link(group))
+    cost = network.collectives.algorithm(operation).cost(jnp.asarray(nbytes), group, network.fabric.link(group))
     return Point(cost.time_s, cost.energy_j + cost.time_s * network.fabric.static_power_w(), cost.energy_j)
 
 

@@ -21,7 +21,7 @@ from codesign.model.networks.fabrics import Group
 NAME = "fabrex_405b"
 KINDS = {  # of claims whose standing alone does not say it
     "input": r"GIG-1[3456]\b",
-    "note": r"^(constant:|gigabytes over|own serving model, one request)",
+    "note": r"^(constant:|gigabytes over|own serving model, one request|8 accelerators: spread)",
 }
 INPUT_TOKENS, OUTPUT_TOKENS = 1024, 128
 TOKENS_PER_S = {  # of 8 and of 16 accelerators

@@ -21,7 +21,7 @@ from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, headline,
 NAME = "scin_allreduce"
 KINDS = {  # of claims whose standing alone does not say it
     "input": r": configured",
-    "transcription": r"S0(19|20|23|28|47|67)\b",
+    "transcription": r"S0(19|20|23|28|47|66|67)\b",
     "fitted": r"16 MiB",
 }
 SMALL, LARGE, HUGE = 512.0, 2.0**24, 1e13

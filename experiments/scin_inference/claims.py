@@ -22,6 +22,9 @@ from codesign.model.workloads import CommOp
 from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 
 NAME = "scin_inference"
+KINDS = {  # of claims whose standing alone does not say it
+    "note": r"^S01[1-4]\b.*kernel slowdown",  # what the slowdowns are fitted on
+}
 MODELS = ("llama2_7b", "llama2_13b", "llama2_70b")
 FORMATS = {"FP16": "serving", "FP8": "serving_fp8"}
 BATCHES = (1.0, 4.0, 16.0, 64.0)

@@ -93,7 +93,7 @@ def of_memories():
 def test_of_algorithms_and_their_link(group, name):
     made = built(group, name)
     algorithms = getattr(made, "collectives", made)
-    pairs = {operation: OnALink(getattr(algorithms, operation), LINK) for operation in OPERATIONS}
+    pairs = {operation: OnALink(algorithms.algorithm(operation), LINK) for operation in OPERATIONS}
     assert faults(visits(of_collectives(), pairs)) == []
 
 

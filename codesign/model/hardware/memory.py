@@ -65,6 +65,12 @@ class AbstractMemory(eqx.Module):
         """Seconds a byte to memory that outlives the device: a pool, a tier on its own card; None: there is none."""
         return None
 
+    def kept_ratio(self, data: str, holders: Array, replicas: Array) -> Array:
+        """Share of a class of data that counts as one device's own where `replicas`, each of so many devices, hold the
+        same: all of it, unless the memory keeps one copy for several."""
+        del data, holders
+        return 1.0 + 0.0 * replicas
+
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know about these numbers; asked outside `jit`."""
         return ()

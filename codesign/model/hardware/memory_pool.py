@@ -3,9 +3,9 @@
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import quantity, switch
+from ...core.fields import quantity, static, switch
 from ...core.jax_typed import arrays, asarray
-from ...core.smooth import at_least, maximum
+from ...core.smooth import at_least, at_most, floor, maximum
 from .link import Link
 from .memory import AbstractMemory, MemoryTier
 from .memory_hits import AbstractHits
@@ -114,6 +114,9 @@ class SharedPool(AbstractMemory):
     c = 1 + (sharers - 1) activity accelerators pull at the same time on average. `port_bound` 0 leaves the ports out,
     as the document does when it gives one accelerator 26.8 TB/s through ports of 0.9 TB/s.
 
+    Of the classes of data in `one_copy`, such as the weights of a model that is served, the pool holds one copy for all
+    replicas of which accelerators share it: each counts its part of that. They read it as often as before.
+
     Assumes: fair sharing at the mean number of active accelerators, which is never faster than the mean over their
     number; an accelerator's data lie in its own equal part. Log-convex in bandwidths, ports and energies.
     Source: [ding2025pfa] sections 3.3 and 6.1, with the port bound added.
@@ -127,6 +130,12 @@ class SharedPool(AbstractMemory):
     activity: Float[Array, "*b"] = quantity(high=1.0, default=1.0, doc="share of its time that another one pulls")
     port_bound: Float[Array, "*b"] = switch(default=1.0, doc="0: bandwidth of the tier, whatever the ports carry")
     usd_per_port: Float[Array, "*b"] = quantity(default=0.0, usual=(3600.0, 3600.0))
+    one_copy: tuple[str, ...] = static(default=(), converter=tuple)
+
+    def kept_ratio(self, data: str, holders: Array, replicas: Array) -> Array:
+        """One over the replicas on this pool, for what is kept once."""
+        on_pool = at_most(at_least(floor(self.sharers / holders), 1.0), replicas)
+        return 1 / on_pool if data in self.one_copy else 1.0 + 0.0 * replicas
 
     def beyond_s_per_byte(self) -> Array:
         """To the pool, while all others write too."""

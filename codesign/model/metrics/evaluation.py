@@ -1,7 +1,7 @@
 """evaluate(scenario) -> Metrics: pure, jittable, vmappable, differentiable in every leaf."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -13,8 +13,9 @@ from jaxtyping import Array, Float
 
 from ...core.cost import Cost
 from ...core.errors import ConfigError, suggestion
+from ...core.jax_typed import asarray
 from ...core.pretty import fields_text, html_table, number_text
-from ...core.smooth import reads_hard, used_share
+from ...core.smooth import ratio, reads_hard, used_share
 from ...core.yaml_io import is_mapping
 from ...jaxprs.evaluator import interpreted
 from ..hardware import Accelerator
@@ -28,6 +29,7 @@ from .lifetime import Bill, lifetime, lifetime_limits, with_spares
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, prefill_pool, summed
 
 BANDWIDTH = "near memory"  # among the rates of an account
+AXES = ("tp", "attention_tp", "cp", "ep", "pp", "dp")  # parts of a time that are communication
 SPARSE = ("violations", "memory_bytes", "breakdown_s")  # groups of which zeros are not shown
 PROMPTS = "prompts, "  # begins the names of rates of the pool that computes prompts
 
@@ -218,6 +220,18 @@ def _told(movement: dict[str, Array]) -> dict[str, Array]:
     return parts | {"movement_j": summed(movement)}
 
 
+def _balance(ops: Sequence[Op], repeats: Mapping[str, Array], timeline: Timeline) -> dict[str, Array]:
+    """FLOPs of all kernels over the bytes they move to and from memory, and the share of communication in the time."""
+    flops = nbytes = asarray(0.0)
+    for op in ops:
+        if isinstance(op, ComputeOp):
+            times = op.count * repeats.get(op.phase, 1.0)
+            flops, nbytes = flops + times * op.work.flops, nbytes + times * op.work.nbytes
+    exposed = [seconds for name, seconds in timeline.breakdown_s.items() if name in AXES]
+    told = {"arithmetic_intensity": ratio(flops, nbytes)}
+    return told | ({"communication_share": sum(exposed[1:], exposed[0]) / timeline.time_s} if exposed else {})
+
+
 def drawn_j(cluster: Cluster, timeline: Timeline) -> Array:
     """Joules of one device beyond idle power."""
     board = cluster.accelerator.board
@@ -280,6 +294,8 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         | facility.service()
         | cluster.counts(devices)
         | cluster.quality(ops, layout)
+        | cluster.delays(ops, layout, work.repeats(layout))
+        | _balance(ops, work.repeats(layout), timeline)
         | _told(movement)
         | lifetime(scenario, cluster, timeline, Bill(capex, energy, usd)),
         usage=usage,

@@ -16,17 +16,17 @@ from ..workloads.engine_memory import CacheBudget, EngineMemory
 def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[str, Array]:
     """Bytes per device as `tier/class`: an offloaded share x leaves (1 - x) of the class, or its buffer, behind.
 
-    Near memory holds (1 - x) all + x buffer, far memory x all; each of the stage that holds most there.
+    Near memory holds (1 - x) all + x buffer, far memory x all; each of the stage that holds most there. Of what near
+    memory keeps once for several replicas (`AbstractMemory.kept_ratio`), each device has its part.
     """
     layout = scenario.workload.laid_out(scenario.layout) if layout is None else layout
     used: dict[str, Array] = {}
     most = scenario.workload.afar_bytes(layout)
     for name, (whole, buffer) in scenario.workload.footprint(layout).items():
+        used[f"hbm/{name}"] = _near(scenario, layout, name, whole, buffer)
         afar = layout.plan.offloaded(name)
-        share = 0.0 if afar is None else afar
-        used[f"hbm/{name}"] = (1 - share) * whole + share * buffer
         if afar is not None:
-            used[f"ddr/{name}"] = share * most.get(name, whole)
+            used[f"ddr/{name}"] = afar * most.get(name, whole)
     return used
 
 
@@ -77,17 +77,19 @@ def cache_tokens(scenario: Scenario, layout: Layout, room: Array) -> Array:
 
 def memory_moments(scenario: Scenario, layout: Layout) -> dict[str, dict[str, Array]]:
     """Moment -> class -> bytes of a device's first memory, what is offloaded aside."""
-    work = scenario.workload
-    found = work.memory_moments(layout)
-    if found is None:
-        found = {"step": {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}}
-    near = memory_by_class(scenario, layout)
-    full = {name: nbytes for name, (nbytes, _) in work.footprint(layout).items()}
-    kept = {name: near[f"hbm/{name}"] / jnp.where(nbytes > 0, nbytes, 1.0) for name, nbytes in full.items()}
+    moments = scenario.workload.memory_moments(layout)
     return {
-        moment: {name: nbytes * kept.get(name, 1.0) for name, nbytes in parts.items()}
-        for moment, parts in found.items()
+        moment: {name: _near(scenario, layout, name, *each) for name, each in parts.items()}
+        for moment, parts in moments.items()
     }
+
+
+def _near(scenario: Scenario, layout: Layout, name: str, whole: Array, buffer: Array) -> Array:
+    """Bytes of a class in the first memory."""
+    afar = layout.plan.offloaded(name)
+    share = 0.0 if afar is None else afar
+    kept = scenario.cluster.accelerator.hbm.kept_ratio(name, layout.devices / layout.dp, layout.dp)
+    return (1 - share) * kept * whole + share * buffer
 
 
 def engine_limits(scenario: Scenario, layout: Layout, used: dict[str, Array]) -> dict[str, Array]:

@@ -13,7 +13,8 @@ from ...core.jax_typed import asarray
 from ..networks.fabrics import Group
 from ..networks.fabrics.path_energy import PathEnergy, PathShares
 from ..scenario import Scenario
-from ..workloads import CommOp, Op, TransferOp
+from ..workloads import CommOp, ComputeOp, Op
+from ..workloads.ops import KV_TRANSFER, PREFILL
 
 SCHEMES = {"data": "dp", "expert_data": "dp"}
 """Mesh axes that are booked under another scheme's name."""
@@ -64,30 +65,36 @@ def offloaded(nbytes: Array) -> Entry:
 
 
 def ledger(scenario: Scenario, paths: PathEnergy, ops: Sequence[Op] | None = None) -> dict[str, Entry]:
-    """Scheme (tp, cp, ep, dp, pp, offload) -> bytes by class of path, of one step or batch on all devices.
+    """Scheme (tp, cp, ep, dp, pp, offload, kv_transfer) -> bytes by class of path, of one step or batch on all devices.
 
     Rings and pipelines talk to the next member, all-to-alls to every peer; groups lie as the layout numbers its ranks.
+    A prefill pool stands in racks of its own, numbered alike; caches leave it for other racks.
 
     Args:
         scenario: what moves them.
         paths: where trays and racks end.
         ops: what the workload lowers to, where that is known already.
     """
-    layout = scenario.layout
-    repeats = scenario.workload.repeats(layout)
+    whole = scenario.layout
+    repeats = scenario.workload.repeats(whole)
     booked: dict[str, Entry] = {}
-    for op in scenario.workload.lower(layout) if ops is None else ops:
+    for op in scenario.workload.lower(whole) if ops is None else ops:
+        apart = scenario.cluster.prefill is not None and op.phase in (*PREFILL, KV_TRANSFER)
+        layout = whole.prefill if apart else whole
         times = layout.devices * repeats.get(op.phase, 1.0)
-        if isinstance(op, CommOp):
+        if isinstance(op, ComputeOp):
+            continue
+        if op.phase == KV_TRANSFER:
+            none, nbytes = asarray(0.0), times * op.count * op.nbytes
+            name, entry = KV_TRANSFER, spread(nbytes, PathShares(none, none, asarray(1.0)))
+        elif isinstance(op, CommOp):
             group = layout.group(op.axis)
             nbytes = times * op.count * op.nbytes * SENT[op.operation](group.size)
             if op.axis == "pp":  # the last stage of a pipeline has nobody to send to
                 nbytes = nbytes * (group.size - 1) / group.size
             name, entry = SCHEMES.get(op.axis, op.axis), spread(nbytes, _place(op, group, paths))
-        elif isinstance(op, TransferOp):
-            name, entry = "offload", offloaded(times * op.count * op.nbytes)
         else:
-            continue
+            name, entry = "offload", offloaded(times * op.count * op.nbytes)
         booked[name] = booked[name] + entry if name in booked else entry
     return booked
 

@@ -16,6 +16,9 @@ from .plan_fields import AbstractPlan
 from .schedule import Priced, Timeline
 from .words import OTHERS, Words
 
+Moments = dict[str, dict[str, tuple[Array, Array]]]
+"""Moment -> class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
+
 
 class AbstractWorkload(eqx.Module):
     """A job: lowers a layout to operations, and says what it keeps in memory.
@@ -66,9 +69,9 @@ class AbstractWorkload(eqx.Module):
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
 
-    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]] | None:
-        """Moment -> class of data -> bytes per device, nothing offloaded; None where all lies there at once."""
-        return None
+    def memory_moments(self, layout: Layout) -> Moments:
+        """`footprint` of each moment; by default of a step, in which all lies there at once."""
+        return {"step": self.footprint(layout)}
 
     def afar_bytes(self, layout: Layout) -> dict[str, Array]:
         """Class of data -> bytes per device of which a share is offloaded, where `footprint` is of another stage."""

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, maximum
+from .base import Moments
 from .broken_rules import batching_violations, broken_batching
 from .engine_memory import EngineMemory
 from .kinds import Kinds, known_kinds
@@ -355,7 +356,7 @@ class AbstractContinuousServing(AbstractServing):
             name: (nbytes, nbytes) for name, nbytes in beside.items()
         }
 
-    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]]:
+    def memory_moments(self, layout: Layout) -> Moments:
         """Of an engine that prefills beside decodes."""
         rows = at_least(layout.plan.micro_batch / (layout.plan.pp * layout.plan.attention_dp), 1.0)
         rows = rows * self.verified_tokens

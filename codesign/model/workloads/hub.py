@@ -363,10 +363,11 @@ def _with_formats(model: Transformer, stored: Any, config: Values, architecture:
 PROMISED = re.compile(r"(?i)(?<![a-z0-9])(nvfp4|mxfp4|fp8|awq|gptq|int4|int8|w4a16|w8a8)(?![a-z0-9])")
 
 
-def from_config_json(path: str | Path) -> Transformer:
+def from_config_json(path: str | Path, fused_loss: bool = True) -> Transformer:
     """The model that a hub's `config.json` (or the folder it lies in) describes, in the formats that it states.
 
-    A `hf_quant_config.json` beside it is read for number formats too.
+    A `hf_quant_config.json` beside it is read for number formats too. `fused_loss` is the training framework's to say
+    (see `Transformer`).
 
     Raises:
         ConfigError: the file is missing, is not JSON, or describes no model we know.
@@ -381,4 +382,4 @@ def from_config_json(path: str | Path) -> Transformer:
         if not isinstance(quantization, dict):
             raise ConfigError(f"{str(beside)!r}: quantization is missing or no object")
     name = file.resolve().parent.name if file.name == "config.json" else file.stem
-    return transformer_from_dict(config, name, quantization)
+    return replace(transformer_from_dict(config, name, quantization), fused_loss=fused_loss)

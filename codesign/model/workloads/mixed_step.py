@@ -99,7 +99,7 @@ class MixedStep(eqx.Module):
         one, joint = jnp.asarray(1.0), self.joint_shard(layout)
         head = dataclasses.replace(joint, sequences=scored)
         ops: list[Op] = forward_ops(self.model.head_ops(head, scored), one, phase=phase, edge=True)
-        for op in comm_ops(self.layer_comms(layout), layers, ("forward",)):
-            ops.append(CommOp(op.name, op.operation, op.axis, phase, op.nbytes, op.count))
+        for op in comm_ops(self.layer_comms(layout), layers, ("forward",), trained=False):
+            ops.append(dataclasses.replace(op, phase=phase, local=None))
         nbytes = joint.tokens * self.model.hidden * self.precision.bytes_of("activations") / layout.plan.tp
         return [*ops, CommOp("stage_send", "send", "pp", phase, nbytes, one)]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ...core.errors import ConfigError
 from ...core.smooth import at_least, ceil, maximum
 from ...core.units import GB
-from .base import AbstractWorkload
+from .base import AbstractWorkload, Moments
 from .broken_rules import broken
 from .engine_memory import EngineMemory, ProfileRun, layer_peak_bytes
 from .layer_operations import BlockOp, Precision
@@ -82,9 +82,7 @@ class AbstractServing(AbstractWorkload):
             "graphs": engine.graphs_bytes(rows),
         }
 
-    def moments_of(
-        self, parts: Mapping[str, tuple[Array, Array]], decode_block: list[BlockOp], rows: Array
-    ) -> dict[str, dict[str, Array]]:
+    def moments_of(self, parts: Mapping[str, tuple[Array, Array]], decode_block: list[BlockOp], rows: Array) -> Moments:
         """What lies in memory when an engine has loaded, sizes its activations, prefills and decodes.
 
         Args:
@@ -92,15 +90,14 @@ class AbstractServing(AbstractWorkload):
             decode_block: operations of an average layer on one token of each row.
             rows: sequences that are sampled together.
         """
-        whole = {name: nbytes for name, (nbytes, _) in parts.items()}
-        weights = {"weights": whole["weights"]}
-        at_work = weights | {"kv_cache": whole["kv_cache"], "graphs": whole["graphs"]}
-        decode = self.engine_bytes(decode_block, rows, rows)["working"]
+        weights, working = {"weights": parts["weights"]}, {"working": parts["working"]}
+        at_work = weights | {"kv_cache": parts["kv_cache"], "graphs": parts["graphs"]}
+        least = jnp.minimum(self.engine_bytes(decode_block, rows, rows)["working"], parts["working"][0])
         return {
             "load": weights,
-            "profile run": weights | {"working": whole["working"]},
-            "prefill": at_work | {"working": whole["working"]},
-            "decode": at_work | {"working": jnp.minimum(decode, whole["working"])},
+            "profile run": weights | working,
+            "prefill": at_work | working,
+            "decode": at_work | {"working": (least, least)},
         }
 
     def two_layers(self, layout: Layout) -> Array:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from ...core.fields import quantity, static
 from ..scaling_laws import AbstractLaw, Bits, Trained
 from ..scaling_laws.base import AS_TRAINED
+from .base import Moments
 from .continuous import AbstractContinuousServing, ContinuousServing
 from .lockstep import Lockstep
 from .mixed_step import MixedStep
@@ -116,7 +117,7 @@ class ServedRun(AbstractContinuousServing):
         """Of the model in the plan's shape."""
         return self.at(layout).held_weights(layout)
 
-    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]]:
+    def memory_moments(self, layout: Layout) -> Moments:
         """Of the model in the plan's shape."""
         return self.at(layout).memory_moments(layout)
 

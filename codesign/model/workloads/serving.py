@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ...core.fields import quantity, switch
 from ...core.smooth import at_least, at_most
+from .base import Moments
 from .engine_memory import EngineMemory
 from .layer_operations import BlockOp, Precision, Shard
 from .lowering import comm_ops, forward_ops, held_weight_bytes, indivisible, unspread
@@ -152,7 +153,7 @@ class Serving(AbstractServing):
             name: (nbytes, nbytes) for name, nbytes in beside.items()
         }
 
-    def memory_moments(self, layout: Layout) -> dict[str, dict[str, Array]]:
+    def memory_moments(self, layout: Layout) -> Moments:
         """Of an engine that prefills a batch, then decodes it."""
         rows = self.part(layout)
         shard = Shard(layout, self.precision, rows, jnp.asarray(1.0), self.input_tokens, decode=True)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ...core.cost import partly_hidden_s
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, maximum, ratio
-from .base import AbstractWorkload
+from .base import AbstractWorkload, Moments
 from .broken_rules import broken
 from .layer_operations import BlockOp, Precision, Shard
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
@@ -311,6 +311,10 @@ class AbstractTraining(AbstractWorkload):
         return moments(
             self.stages(layout), self._parts(layout, block), layout, self.buffers, self.micro_batches(layout)
         )
+
+    def memory_moments(self, layout: Layout) -> Moments:
+        """Of the first, a middle and the last stage."""
+        return {f"{stage} stage, {moment}": parts for (stage, moment), parts in self.moments(layout).items()}
 
     def _parts(self, layout: Layout, block: list[BlockOp]) -> Parts:
         shard, once, precision = self.shard(layout), jnp.asarray(1.0), self.precision

@@ -13,7 +13,11 @@ from .direct import OneShotAllReduce as OneShotAllReduce
 from .direct import TwoShotAllReduce as TwoShotAllReduce
 from .fastest import Fastest as Fastest
 from .host_path import HostPath as HostPath
+from .in_network import InNetworkAllGather as InNetworkAllGather
 from .in_network import InNetworkAllReduce as InNetworkAllReduce
+from .in_network import InNetworkBroadcast as InNetworkBroadcast
+from .in_network import InNetworkReduce as InNetworkReduce
+from .in_network import InNetworkReduceScatter as InNetworkReduceScatter
 from .in_network import MulticastAllReduce as MulticastAllReduce
 from .in_network import SwitchMemory as SwitchMemory
 from .levels import Collectives as Collectives
@@ -33,6 +37,10 @@ from .ring import PairwiseAllToAll as PairwiseAllToAll
 from .ring import RingAllGather as RingAllGather
 from .ring import RingAllReduce as RingAllReduce
 from .ring import Send as Send
+from .shared_memory import SharedMemoryAllGather as SharedMemoryAllGather
+from .shared_memory import SharedMemoryAllReduce as SharedMemoryAllReduce
+from .shared_memory import SharedMemoryAllToAll as SharedMemoryAllToAll
+from .shared_memory import SharedMemoryReduceScatter as SharedMemoryReduceScatter
 from .standing import CliqueAllGather as CliqueAllGather
 from .standing import CliqueAllReduce as CliqueAllReduce
 from .standing import CliqueAllToAll as CliqueAllToAll
@@ -62,7 +70,11 @@ __all__ = [
     "DoubleBinaryTreeAllReduce",
     "Fastest",
     "HostPath",
+    "InNetworkAllGather",
     "InNetworkAllReduce",
+    "InNetworkBroadcast",
+    "InNetworkReduce",
+    "InNetworkReduceScatter",
     "Measured",
     "MulticastAllReduce",
     "NetworkLevel",
@@ -80,6 +92,10 @@ __all__ = [
     "ScaledVolume",
     "ScatterAllGather",
     "Send",
+    "SharedMemoryAllGather",
+    "SharedMemoryAllReduce",
+    "SharedMemoryAllToAll",
+    "SharedMemoryReduceScatter",
     "SipacAllGather",
     "SipacAllReduce",
     "Stage",

@@ -1,13 +1,18 @@
-"""All-reduce inside the switches: by an accelerator in each switch, or by the members' own multicast instructions."""
+"""Collectives inside the switches: by an accelerator in each switch, or by the members' own multicast instructions."""
+
+import abc
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ....core.cost import Cost
+from ....core.errors import ConfigError
 from ....core.fields import integer, quantity
 from ....core.jax_typed import asarray, zeros_like
-from ....core.smooth import at_most, maximum, used_share
+from ....core.smooth import at_least, at_most, maximum, used_share
 from ...hardware import Link
 from ..fabrics import Group
 from .base import AbstractCollective
@@ -22,6 +27,27 @@ class SwitchMemory(eqx.Module):
     mm2_per_byte: Float[Array, "*b"] = quantity(doc="static memory with its periphery")
     room_mm2: Float[Array, "*b"] = quantity(doc="what a switch chip has for it")
     usd_per_mm2: Float[Array, "*b"] = quantity(default=0.0, usual=(1.0, 1.0))
+
+
+class SwitchTraffic(NamedTuple):
+    """What an operation asks of the accelerators in the switches.
+
+    wire_s of the busiest direction of a link; `read` from one member through its table; `piece` of it that goes to the
+    same members; whether it is `added`.
+    """
+
+    wire_s: Array
+    read: Array
+    piece: Array
+    added: bool = True
+
+
+class SecondsPerByte(NamedTuple):
+    """What a link carries for each byte of payload: its packet, the request ahead of it, the acknowledgement after."""
+
+    data: Array
+    request: Array
+    acknowledgement: Array
 
 
 class InNetworkAllReduce(AbstractCollective):
@@ -64,16 +90,32 @@ class InNetworkAllReduce(AbstractCollective):
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Closed form above; nothing for a group of one."""
-        busy = (group.size > 1) & (nbytes > 0)
+        return self.run(SwitchTraffic(nbytes * self.seconds_per_byte(link), nbytes, nbytes), nbytes, group, link)
+
+    def run(self, traffic: SwitchTraffic, sent_bytes: Array, group: Group, link: Link) -> Cost:
+        """Closed form above for the traffic of any operation, of which a member sends `sent_bytes`."""
+        busy = (group.size > 1) & (sent_bytes > 0)
         trip, room = link.alpha_s + self.response_s, self.switches * self.buffer_bytes
         data = link.beta_s_per_byte * (1 + self.header_bytes / self.payload_bytes)
-        wire = nbytes * self.seconds_per_byte(link)
-        fill = at_most(nbytes, self.switches * self.wave_bytes) * data
-        flowing = fill + trip + wire
-        stalled = nbytes / room * trip + wire * self.wave_bytes / self.buffer_bytes + at_most(nbytes, room) * data
-        sums = self.arithmetic_cycles / self.clock_hz
+        fill = at_most(traffic.piece, self.switches * self.wave_bytes) * data
+        flowing = fill + trip + traffic.wire_s
+        stalled = traffic.read / room * trip + traffic.wire_s * self.wave_bytes / self.buffer_bytes
+        stalled = stalled + at_most(traffic.read, room) * data
+        sums = self.arithmetic_cycles / self.clock_hz if traffic.added else 0.0
         seconds = (1 + self.synchronised) * link.alpha_s + sums + maximum(flowing, stalled)
-        return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, nbytes * link.energy_j_per_byte, 0.0))
+        return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, sent_bytes * link.energy_j_per_byte, 0.0))
+
+    def each_way(self, link: Link) -> SecondsPerByte:
+        """Of a link, in either direction; an idle gap follows each data packet."""
+        beta, idle_s = link.beta_s_per_byte, self.bubble_cycles / self.clock_hz / self.switches
+        data = beta * (self.payload_bytes + self.header_bytes) + idle_s
+        small = (beta * self.request_bytes, beta * self.acknowledgement_bytes)
+        return SecondsPerByte(*(seconds / self.payload_bytes for seconds in (data, *small)))
+
+    def seconds_per_byte(self, link: Link) -> Array:
+        """Inverse payload rate of a link that carries data both ways, each with the small packets of the other."""
+        each = self.each_way(link)
+        return each.data + maximum(each.request, each.acknowledgement)
 
     def capex_usd(self, endpoints: Array) -> Array:
         """Silicon of the buffers of all switches, over the endpoints."""
@@ -92,16 +134,150 @@ class InNetworkAllReduce(AbstractCollective):
         """Of one switch."""
         return (endpoints + 1) * self.buffer_bytes * memory.mm2_per_byte
 
-    def seconds_per_byte(self, link: Link) -> Array:
-        """Inverse payload rate: a packet's data, header and the small packet that goes the same way."""
-        small = maximum(self.request_bytes, self.acknowledgement_bytes)
-        packet = link.beta_s_per_byte * (self.payload_bytes + self.header_bytes + small)
-        return (packet + self.bubble_cycles / self.clock_hz / self.switches) / self.payload_bytes
-
     @classmethod
     def example(cls) -> "InNetworkAllReduce":
         """With plain numbers."""
         return cls(wave_bytes=asarray(32768.0))
+
+
+class AbstractSwitchCollective(AbstractCollective):
+    """Another operation of the accelerators in the switches whose all-reduce stands beside it in `Collectives`.
+
+    Instructions name who contributes and who receives by two bitmasks. `sums` says whether contributions are added, so
+    that they may be rounded as those of the all-reduce are. `accelerator` is that of the all-reduce: `Collectives` puts
+    it in place.
+
+    Source: [scin] section 3.4: other primitives are combinations of Source and Destination.
+    """
+
+    sums: ClassVar[bool] = True
+
+    accelerator: InNetworkAllReduce | None = None
+
+    @abc.abstractmethod
+    def traffic(self, nbytes: Array, group: Group, each: SecondsPerByte) -> SwitchTraffic:
+        """What it asks of links, tables and adders."""
+
+    @abc.abstractmethod
+    def sent_bytes(self, nbytes: Array, group: Group) -> Array:
+        """Payload that a member sends, averaged over the group."""
+
+    def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
+        """Closed form of `InNetworkAllReduce` with this operation's traffic."""
+        accelerator = self.accelerator
+        if accelerator is None:
+            name = type(self).__name__
+            raise ConfigError(f"{name} lacks accelerator, an InNetworkAllReduce: name one as all_reduce beside it")
+        traffic = self.traffic(nbytes, group, accelerator.each_way(link))
+        return accelerator.run(traffic, self.sent_bytes(nbytes, group), group, link)
+
+    def by(self, accelerator: InNetworkAllReduce) -> "AbstractSwitchCollective":
+        """The operation on that accelerator."""
+        return dataclasses.replace(self, accelerator=accelerator)
+
+
+class InNetworkReduceScatter(AbstractSwitchCollective):
+    """A reduce for each member, in turn wave by wave: all send everything, each receives the n-th part, summed.
+
+        wire = nbytes max(data + acknowledgement / n, request + data / n)
+
+    Assumes: tables that hold a wave for each member.
+    Source: [scin] section 3.4: reduce-scatter as a composition of reduces.
+    """
+
+    operation: ClassVar[str] = "reduce_scatter"
+
+    def traffic(self, nbytes: Array, group: Group, each: SecondsPerByte) -> SwitchTraffic:
+        """Up everything, down a part."""
+        n = group.size
+        wire = nbytes * maximum(each.data + each.acknowledgement / n, each.request + each.data / n)
+        return SwitchTraffic(wire, nbytes, nbytes / n)
+
+    def sent_bytes(self, nbytes: Array, group: Group) -> Array:
+        """Everything, one's own part with it."""
+        del group
+        return nbytes
+
+    @classmethod
+    def example(cls) -> "InNetworkReduceScatter":
+        """On the published accelerator."""
+        return cls(InNetworkAllReduce.example())
+
+
+class InNetworkAllGather(AbstractSwitchCollective):
+    """A broadcast from each member to the others, in turn wave by wave: all send their part and receive the others'.
+
+        wire = nbytes / n max((n-1) data + request, data + (n-1) acknowledgement)
+
+    Assumes: instructions so short that reads of all members are under way together; nothing passes the adders.
+    Source: [scin] section 3.4.
+    """
+
+    operation: ClassVar[str] = "all_gather"
+    sums: ClassVar[bool] = False
+
+    def traffic(self, nbytes: Array, group: Group, each: SecondsPerByte) -> SwitchTraffic:
+        """Up a part, down the rest."""
+        part, others = nbytes / group.size, at_least(group.size - 1, 0.0)
+        wire = part * maximum(others * each.data + each.request, each.data + others * each.acknowledgement)
+        return SwitchTraffic(wire, part, part, added=False)
+
+    def sent_bytes(self, nbytes: Array, group: Group) -> Array:
+        """One's own part, once."""
+        return nbytes / group.size
+
+    @classmethod
+    def example(cls) -> "InNetworkAllGather":
+        """On the published accelerator."""
+        return cls(InNetworkAllReduce.example())
+
+
+class InNetworkReduce(AbstractSwitchCollective):
+    """All contribute, one receives: its link carries data both ways, so it takes as long as an all-reduce.
+
+    Source: [scin] section 3.4.
+    """
+
+    operation: ClassVar[str] = "reduce"
+
+    def traffic(self, nbytes: Array, group: Group, each: SecondsPerByte) -> SwitchTraffic:
+        """Of the link of the one that receives."""
+        del group
+        return SwitchTraffic(nbytes * (each.data + maximum(each.request, each.acknowledgement)), nbytes, nbytes)
+
+    def sent_bytes(self, nbytes: Array, group: Group) -> Array:
+        """Everything."""
+        del group
+        return nbytes
+
+    @classmethod
+    def example(cls) -> "InNetworkReduce":
+        """On the published accelerator."""
+        return cls(InNetworkAllReduce.example())
+
+
+class InNetworkBroadcast(AbstractSwitchCollective):
+    """One contributes, the others receive: no link carries data both ways.
+
+    Source: [scin] section 3.4.
+    """
+
+    operation: ClassVar[str] = "broadcast"
+    sums: ClassVar[bool] = False
+
+    def traffic(self, nbytes: Array, group: Group, each: SecondsPerByte) -> SwitchTraffic:
+        """Up at one member, down at the others."""
+        del group
+        return SwitchTraffic(nbytes * each.data, nbytes, nbytes, added=False)
+
+    def sent_bytes(self, nbytes: Array, group: Group) -> Array:
+        """The buffer of the one that sends, over all members."""
+        return nbytes / group.size
+
+    @classmethod
+    def example(cls) -> "InNetworkBroadcast":
+        """On the published accelerator."""
+        return cls(InNetworkAllReduce.example())
 
 
 class MulticastAllReduce(AbstractCollective):

@@ -1,5 +1,6 @@
 """The collectives of one network level, and operations that span several levels."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,14 +15,18 @@ from ....core.jax_typed import asarray, is_traced, jit, where
 from ....core.smooth import reads_hard
 from ..fabrics import AbstractFabric, Group
 from .base import OPERATIONS, AbstractCollective
+from .in_network import AbstractSwitchCollective, InNetworkAllReduce
 from .pipelined import Pipelined
+from .quantised import Quantised
 from .tree import PipelinedChain
 
 
 class Collectives(eqx.Module):
     """One algorithm per operation; broadcast and reduce along a chain unless told otherwise.
 
-    `pipelined` says how the library works on this level and on those inside it at once; without it one after the other.
+    Operations of an accelerator in the switches (`AbstractSwitchCollective`) run on the one that `all_reduce` describes
+    and round their sums as it does. `pipelined` says how the library works on this level and on those inside it at
+    once; without it one after the other.
     """
 
     all_reduce: AbstractCollective
@@ -32,6 +37,40 @@ class Collectives(eqx.Module):
     broadcast: AbstractCollective = PipelinedChain()
     reduce: AbstractCollective = PipelinedChain()
     pipelined: Pipelined | None = None
+
+    def __check_init__(self) -> None:
+        """Operations of an accelerator in the switches need its all-reduce."""
+        for operation in OPERATIONS:
+            one = getattr(self, operation)
+            if isinstance(one, AbstractSwitchCollective) and one.accelerator is None:
+                self.algorithm(operation)
+
+    def algorithm(self, operation: str) -> AbstractCollective:
+        """What carries out an operation; one of an accelerator in the switches with the numbers of its all-reduce.
+
+        Raises:
+            ConfigError: there is no such accelerator.
+        """
+        one: AbstractCollective = getattr(self, operation)
+        if not isinstance(one, AbstractSwitchCollective) or one.accelerator is not None:
+            return one
+        made = in_switch(one, self.all_reduce)
+        if made is None:
+            kinds = f"{operation}: {type(one).__name__}, all_reduce: {type(self.all_reduce).__name__}"
+            raise ConfigError(f"{kinds}: the all_reduce beside it must be an InNetworkAllReduce, Quantised or not")
+        return made
+
+
+def in_switch(one: AbstractSwitchCollective, all_reduce: AbstractCollective) -> AbstractCollective | None:
+    """An operation on the accelerator of an all-reduce: quantised where that is and sums are formed; None without."""
+    if isinstance(all_reduce, InNetworkAllReduce):
+        return one.by(all_reduce)
+    if not isinstance(all_reduce, Quantised):
+        return None
+    inner, plain = (None if each is None else in_switch(one, each) for each in (all_reduce.inner, all_reduce.plain))
+    if one.sums and inner is not None:
+        return dataclasses.replace(all_reduce, inner=inner, plain=plain)
+    return inner if plain is None else plain
 
 
 class NetworkLevel(eqx.Module):
@@ -61,7 +100,7 @@ class Stage(NamedTuple):
 
     def run(self, operation: str, nbytes: Array) -> Cost:
         """Cost of the operation inside this level alone."""
-        algorithm = getattr(self.level.collectives, operation)
+        algorithm = self.level.collectives.algorithm(operation)
         cost = algorithm.cost(nbytes, self.group, self.level.fabric.link(self.group))
         return Cost(cost.time_s, cost.energy_j, cost.time_s * self.level.processor_ratio)
 
@@ -124,7 +163,7 @@ def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
     inner, rest = parts[0], parts[1:]
 
     def own(name: str) -> Array:
-        return getattr(inner.level.collectives, name).log_perplexity_penalty(inner.group)
+        return inner.level.collectives.algorithm(name).log_perplexity_penalty(inner.group)
 
     if not rest:
         return own(operation)

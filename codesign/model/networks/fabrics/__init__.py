@@ -13,6 +13,7 @@ from .path_energy import PathEnergy as PathEnergy
 from .pcie_tree import PcieTree as PcieTree
 from .photonic_rack import PhotonicRack as PhotonicRack
 from .queued import QueuedNode as QueuedNode
+from .round_robin import RoundRobin as RoundRobin
 from .routed import RoutedTopology as RoutedTopology
 from .routed import seconds_per_byte as seconds_per_byte
 from .routed import topology_from_file as topology_from_file
@@ -22,6 +23,6 @@ from .switch_chips import SwitchChips as SwitchChips
 
 __all__ = [
     "ALGORITHMS", "AbstractFabric", "Beside", "Contended", "FatTree", "FoldedClos", "Group", "OpticalCircuit",
-    "PathEnergy", "PcieTree", "PhotonicRack", "QueuedNode", "RoutedTopology", "SwitchChips", "SwitchDomain",
-    "interference", "on_slice", "seconds_per_byte", "topology_from_file",
+    "PathEnergy", "PcieTree", "PhotonicRack", "QueuedNode", "RoundRobin", "RoutedTopology", "SwitchChips",
+    "SwitchDomain", "interference", "on_slice", "seconds_per_byte", "topology_from_file",
 ]  # fmt: skip

@@ -25,14 +25,13 @@ class Beside(eqx.Module):
     under way needs on the busiest of the other network levels. met_ratio: share of the group's own bytes that meets
     the others; the two numbers before count per such byte.
 
-    What its traffic is like altogether: burst_bytes of a message (of the message that a byte is part of), beyond_ratio
-    leave the node; and seconds per byte, alone, of the levels next to one's own, inside and beyond.
+    beyond_ratio of all its traffic leave the node; and seconds per byte, alone, of the levels next to one's own, inside
+    and beyond.
     """
 
     here_ratio: Float[Array, "*b"] = quantity(default=0.0)
     elsewhere_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
     met_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
-    burst_bytes: Float[Array, "*b"] = quantity(default=0.0)
     beyond_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0)
     inside_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
     beyond_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
