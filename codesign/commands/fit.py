@@ -31,6 +31,7 @@ __all__ = ["chance_text", "fit_design"]
 GIB = 2**30
 ENGINE = "engine"
 MOMENTS = ("load", "profile run", "prefill", "decode")  # of what serves, in their order
+STAGES = ("first", "middle", "last")  # of a pipeline
 SURE = 0.995  # chance from which nothing is said of it
 NEGLIGIBLE = 5e6  # bytes of a class of weights that are not named
 SHOWN = 5  # sets of changes
@@ -100,7 +101,7 @@ def fitted(scenario: Scenario) -> Fitted:
     hbm = scenario.cluster.accelerator.hbm
     whole = float(getattr(hbm, "capacity_bytes", hbm.usable_bytes()))
     beside = {"reserved": whole - float(hbm.usable_bytes())}
-    names = [name for name in MOMENTS if name in moments] or list(moments)
+    names = sorted(moments, key=_order)
     moments = {when: beside | moments[when] for when in names}
     bounds = {tier: (used[tier], capacity[tier]) for tier in capacity}
     held = {name: float(nbytes) for name, nbytes in weights.items() if float(nbytes)}
@@ -130,6 +131,13 @@ def _traced(scenario: Scenario) -> tuple[Any, Any, Any, Any, Any]:
         (counted, guessed + 0.0 * counted, inside),
         (weights, outside),
     )
+
+
+def _order(moment: str) -> tuple[int, str]:
+    """As an engine, or a pipeline from its first stage, comes to it."""
+    places = [MOMENTS.index(moment)] if moment in MOMENTS else []
+    places += [at for at, stage in enumerate(STAGES) if moment.startswith(stage)]
+    return (places[0] if places else 0, moment)
 
 
 def _told(found: Fitted, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
