@@ -199,6 +199,11 @@ def _with_chance(
             if more:
                 counts = sorted({*counts, *more})
                 again = _search(with_margin(candidate, asked, margin), place, counts, folder, number)
+        if again.best is not None and not question.counts:  # a margin wants other counts than the centre
+            closer = {*between(counts, int(again.best[COUNT]), question.batch)}
+            if not closer <= {*counts}:
+                counts = sorted({*counts, *closer})
+                again = _search(with_margin(candidate, asked, margin), place, counts, folder, number)
         if again.best is None or again.study is None:
             why = f"keeps all limits in {kept:.0%} of the draws; with a margin of {margin.slower:.2f}: {again.why}"
             return dataclasses.replace(again, why=why)
