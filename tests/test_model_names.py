@@ -136,7 +136,7 @@ def test_jobs_of_several_names():
     ("name", "words"),
     [
         ("Qwen/Qwen3-33B", "did you mean 'qwen3_32b'?"),
-        ("nope", "known: calculon_gpt3_175b, "),
+        ("nope", "known: bert_large, calculon_gpt3_175b, "),
     ],
 )
 def test_a_name_that_means_nothing_is_refused_with_both_ways_out(name, words):

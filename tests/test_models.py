@@ -388,7 +388,7 @@ def test_tensor_ranks_gather_what_their_experts_work_on(ep, shared, sequence_par
     tokens = 2048 * 1024 * 2
     volume = {"all_reduce": 0.0, "all_gather": 0.0, "reduce_scatter": 0.0}
     for entry in comms:
-        if entry.axis == "tp":
+        if entry.axis in ("tp", "expert_tp"):
             volume[entry.operation] += float(entry.nbytes * entry.forward * entry.per_layer) / tokens
     copies = 2.0 if ep > 1 else 0.0
     whole = 1.0 if ep == 1 or shared else 0.0  # the tokens themselves: for shared experts, or undispatched

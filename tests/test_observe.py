@@ -23,7 +23,7 @@ from codesign.simulation.serving import read_trace
 
 DESIGN = ("accelerator=h100_sxm", "model=llama31_8b", "tp=1", "framework=vllm")
 PROBES = 2  # requests that are sent before anything is measured
-BUSY_S = 0.02  # by which a loaded machine may be late in the median
+BUSY_S = 0.04  # by which a loaded machine may be late in the median
 
 
 def observe(tmp_path: Path, process: ServiceProcess, *words: str, code: int = 0) -> dict[str, Any]:

@@ -204,7 +204,7 @@ def _fit(options: argparse.Namespace) -> int:
     if options.launch is not None:
         found, remarks = later("commands.launch", "with_launch")(options.launch, options.overrides)
         options.overrides = list(found)
-    later("commands.fit", "fit_design")(
+    later("commands.memory_fit", "fit_design")(
         options.overrides, as_json=options.json, picture=options.picture, remarks=remarks
     )
     return 0

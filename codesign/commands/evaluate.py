@@ -16,8 +16,8 @@ from ..core.json_io import dumps
 from ..search.results import busy_links, numbers_in, ops, priced
 from ..uncertainty import uncertain, with_room
 from .evaluation_tables import model_text, room_text, sections, show_evaluation
-from .fit import chance_text
 from .legal_start import legal_start
+from .memory_fit import chance_text
 from .setup import prepare_jax
 from .terminal import console, job_text
 from .unusual import say_default, say_devices, say_trace, warn

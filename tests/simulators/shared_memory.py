@@ -15,7 +15,7 @@ class Appliance:
     port_bytes_per_s: float = 9e11
     way_s: float = 2.5e-7
     memory_bytes_per_s: float = float("inf")
-    busy_until: dict = field(default_factory=dict)
+    busy_until: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
 
     def over(self, link: tuple[str, int], ready_s: float, nbytes: float) -> float:
         """When a transfer's last byte has passed a link that serves first come first served."""
@@ -45,7 +45,7 @@ def carry_out(operation: str, nbytes: float, piece_bytes: float, appliance: Appl
     size = nbytes / pieces
     everyone = range(n)
     values = {key: rng.randrange(1 << 30) for key in product(everyone, range(pieces), everyone)}  # owner, piece, part
-    done, seen = 0.0, {}
+    done, seen = 0.0, dict[tuple[int, int, int], int]()
     sums: dict[tuple[int, int], int] = {}
     reading: list[tuple[float, int, int]] = []
     for piece in range(pieces):  # everybody writes ahead
@@ -71,13 +71,16 @@ def carry_out(operation: str, nbytes: float, piece_bytes: float, appliance: Appl
             for member in everyone:
                 done = max(done, appliance.read(member, max(times), size * (n - 1) / n))
                 seen.update({(member, piece, part): sums[piece, part] for part in everyone})
-    expected = {
-        "all_gather": lambda m, p, o: values[o, p, 0],
-        "all_to_all": lambda m, p, o: values[o, p, m],
-        "all_reduce": lambda m, p, o: sum(values[owner, p, o] for owner in everyone),
-    }
-    if operation in expected:
-        assert all(seen[key] == expected[operation](*key) for key in product(everyone, range(pieces), everyone))
+
+    def expected(part: int, piece: int, owner: int) -> int:
+        if operation == "all_gather":
+            return values[owner, piece, 0]
+        if operation == "all_to_all":
+            return values[owner, piece, part]
+        return sum(values[each, piece, owner] for each in everyone)
+
+    if operation in ("all_gather", "all_to_all", "all_reduce"):
+        assert all(seen[key] == expected(*key) for key in product(everyone, range(pieces), everyone))
     else:
         assert all(
             sums[p, m] == sum(values[owner, p, m] for owner in everyone) for p in range(pieces) for m in everyone

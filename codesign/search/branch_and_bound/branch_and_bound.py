@@ -266,12 +266,14 @@ class BranchAndBound:
         some = some[oracle.single(some)]
         for first in range(0, len(some), self.effort.chunk):
             plan = some[first : first + self.effort.chunk]
-            affine = bounding.programme.screening(plan, np.broadcast_to(self.base, (len(plan), bounding.width)))
+            u = np.tile(self.base, (len(plan), 1))
+            affine = bounding.programme.screening(plan, u)
             if affine is None or self._late():
                 return
             broken = least_of_rows(affine).max(axis=1) > 0
             plan, affine = plan[broken], affine[broken]
-            bounding.bound_by(plan, affine, np.zeros(affine.shape[1]), self._place(len(plan), self.base))
+            weights = np.zeros(len(bounding.programme.rows))
+            bounding.bound_by(plan, affine, weights, self._place(len(plan), self.base))
 
     def bound_all(self) -> None:
         """Bound every plan or group that is not closed yet."""

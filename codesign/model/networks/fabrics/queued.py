@@ -70,7 +70,7 @@ class QueuedNode(AbstractFabric):
         high=1.0, default=None, doc="share of it that leaves its node; not given: as of the plan's traffic"
     )
     burst_bytes: Float[Array, "*b"] = quantity(
-        default=MESSAGE_BYTES, doc="of others, ahead of ours without a pause", usual=(1e2, 1e8)
+        default=MESSAGE_BYTES, doc="of others, ahead of ours without a pause", usual=(4e3, 5e7)
     )
     accelerators: Float[Array, "*b"] = integer(low=1.0, high=1e4, default=8.0)
     cards: Float[Array, "*b"] = integer(low=1.0, high=1e4, default=1.0, doc="network cards of a node")
