@@ -9,10 +9,11 @@ from jaxtyping import Array, Float
 
 from ..core.fields import quantity
 from ..core.jax_typed import asarray
-from ..core.smooth import at_least, maximum, ratio
+from ..core.smooth import at_least, at_most, maximum, ratio
 from .hardware import Link
 from .networks.collectives.levels import Stage, spanning
 from .networks.fabrics import AbstractFabric, Group, QueuedNode
+from .networks.fabrics.queued import LONGEST
 from .workloads import CommOp
 
 __all__ = ["SLOWEST", "collective_times", "tail_s"]
@@ -52,6 +53,7 @@ def tail_s(mean: Array, variance: Array) -> Array:
 
     Source: the cube root of a gamma number is nearly normal [wilson1931].
     """
+    mean = at_most(mean, LONGEST)
     waits = (mean > 0) & (variance > 0)
     shape = jnp.where(waits, ratio(mean * mean, variance), 1.0)
     root = at_least(1 - 1 / (9 * shape) + SLOWEST / (3 * jnp.sqrt(shape)), 0.0)

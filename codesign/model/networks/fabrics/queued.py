@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ....core.fields import integer, quantity, static
 from ....core.jax_typed import arrays, asarray
-from ....core.smooth import maximum
+from ....core.smooth import at_most, maximum
 from ...hardware import Link
 from .base import AbstractFabric, Group
 from .contended import slowdown
@@ -25,6 +25,10 @@ SPREAD_OF_TWO = 1.25
 
 MESSAGE_BYTES = 4096.0
 """What others send of a transfer before it is our turn: a message. Source: [pcie_interference] section 4.2."""
+
+
+LONGEST = 1e100
+"""Seconds, and factors, above which a wait is not told apart from any longer one: their squares are numbers."""
 
 
 class QueuedNode(AbstractFabric):
@@ -104,7 +108,11 @@ class QueuedNode(AbstractFabric):
         for used, service, times in queues:
             one = wait_s(used, service)
             mean = mean + times * one
-            spread = spread + times * (one * one + used * service * service * slowdown(used) / 3)
+            late, slow = (
+                at_most(one, LONGEST),
+                at_most(slowdown(used), LONGEST),
+            )  # squares of a saturated queue's overflow
+            spread = spread + times * (late * late + used * service * service * slow / 3)
         ring = group.size > 2
         return mean * jnp.where(ring, LATER_OF_TWO, 1.0), spread * jnp.where(ring, SPREAD_OF_TWO, 1.0)
 
