@@ -15,6 +15,7 @@ from ..config import study_from_config
 from ..config.weight_formats import format_lines
 from ..core.errors import ConfigError
 from ..model.workloads import AbstractServing
+from ..report.side_by_side import Comparison
 from ..report.slide import write_slide
 from .candidates import Candidate
 from .chance import kept_share, margin_of, refuse_search, with_margin
@@ -60,21 +61,39 @@ def train(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
 
 
 def _answer(question: Question, options: argparse.Namespace, words: Sequence[str], root: Path) -> int:
-    if question.confidence and (why := refuse_search(options.overrides)):
-        raise ConfigError(why)
-    prepare_jax()
-    out = console()
-    out.print(f"asked    {escape(question.asked)}", highlight=False, soft_wrap=True)
-    for number, (what, how) in enumerate(question.assumed):
-        out.print(
-            f"{'assumed' if not number else '':8s} {escape(what)}  [dim]change by {escape(how)}[/dim]",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    places = [_place(question, candidate) for candidate in question.candidates]
     if options.show_config:
+        prepare_jax()
+        places = _asked(question)
         for candidate, place in zip(question.candidates, places, strict=True):
             print(shlex.join(["codesign", "optimize", *_with_counts(candidate, place, place.counts).overrides]))
         return 0
+    return answered(question, options, words, root).code
+
+
+class Answered(NamedTuple):
+    """The joint table of a question's candidates, its folder, and the exit code."""
+
+    joint: Comparison
+    folder: Path
+    code: int
+
+
+def answered(question: Question, options: argparse.Namespace, words: Sequence[str], root: Path) -> Answered:
+    """Search the candidates of a question and show the answer.
+
+    Args:
+        question: what is asked.
+        options: of the command line.
+        words: of the command line, as they stand on the page.
+        root: folder of run folders.
+
+    Raises:
+        ConfigError: a chance of keeping limits beside a search of one's own, or anything wrong in the configuration.
+    """
+    if question.confidence and (why := refuse_search(options.overrides)):
+        raise ConfigError(why)
+    prepare_jax()
+    out, places = console(), _asked(question)
     for candidate, place in zip(question.candidates, places, strict=True):
         framework = next((text for text in candidate.overrides if text.startswith("framework=")), "framework=none")
         out.print(
@@ -93,7 +112,19 @@ def _answer(question: Question, options: argparse.Namespace, words: Sequence[str
         slide = write_slide(slide_of(question, joint, answer), joint, folder)
         out.print(f"slide: {slide}", highlight=False, soft_wrap=True)
     out.print(f"codesign verify {folder}   checks the proof of every row", highlight=False, soft_wrap=True)
-    return code
+    return Answered(joint, folder, code)
+
+
+def _asked(question: Question) -> list["Place"]:
+    """Show the question and what was assumed; where each candidate is looked for."""
+    out = console()
+    out.print(f"asked    {escape(question.asked)}", highlight=False, soft_wrap=True)
+    for number, (what, how) in enumerate(question.assumed):
+        out.print(
+            f"{'assumed' if not number else '':8s} {escape(what)}  [dim]change by {escape(how)}[/dim]",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    return [_place(question, candidate) for candidate in question.candidates]
 
 
 class Place(NamedTuple):

@@ -92,10 +92,12 @@ def _leave(*_: object) -> NoReturn:
     os._exit(130)
 
 
-def _dispatch(words: list[str]) -> int:
-    if not words:
-        print(start_text())
-        return 0
+def _parsed(words: list[str]) -> argparse.Namespace:
+    """A command's options, read from its words.
+
+    Raises:
+        ConfigError: a command or option that there is not, or a word too many.
+    """
     top = parser()
     actions = top._subparsers._group_actions if top._subparsers else []
     commands: dict[str, argparse.ArgumentParser] = dict(actions[0].choices or {})
@@ -118,6 +120,14 @@ def _dispatch(words: list[str]) -> int:
     for taken in ("overrides", "words", "what"):
         if known.command in COMPOSING and isinstance(getattr(known, taken, None), list):
             setattr(known, taken, full_names(getattr(known, taken)))
+    return known
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words:
+        print(start_text())
+        return 0
+    known = _parsed(words)
     known.line = words
     if not getattr(known, "conf", None):
         return FUNCTIONS[known.command](known)
@@ -178,6 +188,11 @@ def _serve(options: argparse.Namespace) -> int:
 def _train(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
     return later("commands.ask", "train")(options, options.line)
+
+
+def _buy(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    return later("commands.buy", "buy")(options, options.line, _parsed)
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -350,6 +365,7 @@ def _observe(options: argparse.Namespace) -> int:
 
 FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
+    "buy": _buy,
     "train": _train,
     "optimize": _optimize,
     "compare": _compare,

@@ -21,7 +21,7 @@ class CommandHelp(NamedTuple):
 
 
 GROUPS = {
-    "ask a plain question": ("serve", "train"),
+    "ask a plain question": ("serve", "train", "buy"),
     "choose and design": ("list", "evaluate", "fit", "compare", "optimize", "explore"),
     "read a run": ("report", "sql"),
     "check the answer": ("verify", "observe", "import", "validate", "reproduce"),
@@ -88,6 +88,26 @@ COMMANDS = {
             (
                 "codesign train llama31_70b --tokens 15T --days 90d --on b200 --show-config",
                 "the commands that it stands for",
+            ),
+        ),
+    ),
+    "buy": CommandHelp(
+        "say which product to buy for several jobs together, over its life",
+        (
+            "Answers each job as `codesign serve` and `codesign train` do, on each of the",
+            "named accelerators; adds up devices, capital, power, cost over the horizon.",
+            "Every job has devices of its own; its answer, page and slide stay as well.",
+        ),
+        (
+            (
+                'codesign buy --on h200,b200 --serve "llama31_70b --rate 30/s --ttft-p99 2s" '
+                '--train "llama31_8b --tokens 1T --days 90d"',
+                "serve one model and train another",
+            ),
+            (
+                'codesign buy --on b200,gb200 --serve "llama31_8b --rate 50/s" --serve "qwen3_32b --rate 5/s" '
+                "--horizon 3y",
+                "two services for three years",
             ),
         ),
     ),

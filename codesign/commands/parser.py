@@ -123,6 +123,15 @@ def _add_questions(command: Command) -> None:
     one.add_argument("--batch", metavar="N", help="tokens of a step (4M), rounded to a power of two of sequences")
     one.add_argument("--sequence", metavar="N", help="tokens of a sequence (8192)")
 
+    one = command("buy")
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"{OVERRIDES}; of every job")
+    one.add_argument("--on", required=True, metavar="NAMES", help="accelerators to choose from, as in h200,b200,gb200")
+    text = 'a job in the words of `codesign serve`, as in "llama31_70b --rate 30/s --ttft-p99 2s"; may be repeated'
+    one.add_argument("--serve", action="append", default=[], metavar="WORDS", help=text)
+    text = 'a job in the words of `codesign train`, as in "llama31_8b --tokens 1T --days 30d"; may be repeated'
+    one.add_argument("--train", action="append", default=[], metavar="WORDS", help=text)
+    one.add_argument("--horizon", metavar="TIME", help="how long everything is kept, as in 4y (4y)")
+
 
 def _add_question(one: Parser) -> None:
     """Options of every plain question."""

@@ -105,12 +105,12 @@ def answer_lines(question: Question, answer: Answer | None) -> list[str]:
     """The answer in words: devices to buy, cost, power, utilisation, a spare, and the chance of keeping the limits."""
     if answer is None:
         return [NONE]
-    capital = "" if math.isnan(answer.capital_usd) else f", {_money(answer.capital_usd)} to buy"
+    capital = "" if math.isnan(answer.capital_usd) else f", {money(answer.capital_usd)} to buy"
     lines = [
-        f"answer   {answer.bought}: {_money(answer.month_usd)} a month{capital}, {_power(answer.power_w)} provisioned"
+        f"answer   {answer.bought}: {money(answer.month_usd)} a month{capital}, {power(answer.power_w)} provisioned"
     ]
     if not math.isnan(answer.days):
-        done = f"done in {answer.days:.3g} of {answer.asked_days:g} days, for {_money(answer.job_usd)}"
+        done = f"done in {answer.days:.3g} of {answer.asked_days:g} days, for {money(answer.job_usd)}"
         lines.append(f"{'':8s} {done}")
     if not math.isnan(answer.busy):
         lines.append(f"{'':8s} mean slot utilisation {answer.busy:.0%}")
@@ -136,10 +136,10 @@ def slide_of(question: Question, joint: Comparison, answer: Answer) -> Slide:
     life = f"over {answer.life_years:.3g} years" if not rented else "a year"
     facts = [
         (f"{answer.devices:,}", _counted(answer)),
-        (_money(answer.month_usd), "a month, all costs"),
-        (_money(answer.life_usd if not rented else 12 * answer.month_usd), life),
-        *([] if rented else [(_money(answer.capital_usd), "to buy")]),
-        (_power(answer.power_w), "provisioned"),
+        (money(answer.month_usd), "a month, all costs"),
+        (money(answer.life_usd if not rented else 12 * answer.month_usd), life),
+        *([] if rented else [(money(answer.capital_usd), "to buy")]),
+        (power(answer.power_w), "provisioned"),
         (answer.cost, "a million output tokens" if joint.serving else "a million tokens"),
         *([] if math.isnan(answer.days) else [(f"{answer.days:.3g} days", f"of {answer.asked_days:g}")]),
         *([(f"+{answer.box}", "spare, N+1")] if answer.devices >= answer.box else []),
@@ -182,11 +182,13 @@ def _box(scenario: Scenario) -> int:
     return int(box_of(cluster.network[cluster.levels[0]].fabric)) if len(cluster.levels) > 1 else 1
 
 
-def _money(value: float) -> str:
+def money(value: float) -> str:
+    """Dollars in three digits: `$1.23 M`."""
     return f"${_short(value)}".rstrip()
 
 
-def _power(value: float) -> str:
+def power(value: float) -> str:
+    """Watts in three digits: `1.23 MW`."""
     return f"{_short(value)}W"
 
 

@@ -1,0 +1,171 @@
+"""`codesign buy`: one product for several jobs over a horizon, each job a plain question of its own.
+
+A product's cost is the sum of what each job needs of it, each the proven optimum of its own search: devices are not
+shared between jobs, so that no sum is below what sharing could reach, and none above what the jobs take apart.
+"""
+
+import argparse
+import dataclasses
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.markup import escape
+from rich.table import Table
+
+from ..core.atomic_files import frame_bytes, write_files
+from ..core.errors import ConfigError
+from ..core.units import YEAR_S
+from .ask import Answered, answered
+from .plain_values import accelerators, number
+from .questions import Question, serving_question, training_question
+from .terminal import console
+from .what_to_buy import MONTH_S, money, power
+
+HORIZON = "4y"
+FRAME = "buy.parquet"
+OWN = ("--on", "--show-config", "--devices")
+"""Options that a job cannot have: the products are those of all jobs, and the demand decides the counts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A question in words, asked of every product."""
+
+    words: tuple[str, ...]
+    options: argparse.Namespace
+    question: Question
+
+
+Parsed = Callable[[list[str]], argparse.Namespace]
+
+
+def buy(options: argparse.Namespace, words: Sequence[str], parsed: Parsed, root: Path | str = "runs") -> int:
+    """Answer `codesign buy`: the product with the least cost of all jobs over the horizon.
+
+    Args:
+        options: of the command line.
+        words: of the command line, as they stand on the page.
+        parsed: words of a command -> its options.
+        root: folder of run folders.
+
+    Returns:
+        0, or 2 where no product does every job.
+
+    Raises:
+        ConfigError: no job, a job that cannot be read, or no length of time.
+    """
+    jobs = jobs_of(options, parsed)
+    years = number(options.horizon or HORIZON, "s", "--horizon", "4y") / YEAR_S
+    if years <= 0:
+        raise ConfigError(f"--horizon {options.horizon!r}: more than no time, as in 4y")
+    found = [answered(job.question, job.options, job.words, Path(root)) for job in jobs]
+    table = costs(accelerators(options.on), [shlex.join(job.words[:2]) for job in jobs], found, years)
+    folder = found[-1].folder.parent / f"{found[-1].folder.name}_buy"
+    folder.mkdir()
+    write_files({folder / FRAME: frame_bytes(table)})
+    _show(table, [shlex.join(job.words) for job in jobs], years, folder, words)
+    return 0 if bool(table["feasible"].iloc[0]) else 2
+
+
+def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[Job]:
+    """The jobs of `--serve "MODEL ..."` and `--train "MODEL ..."`, read as these commands read them.
+
+    Raises:
+        ConfigError: none is given, or one cannot be read.
+    """
+    asked = [("serve", text) for text in options.serve] + [("train", text) for text in options.train]
+    if not asked:
+        raise ConfigError(
+            'name a job: --serve "llama31_70b --rate 30/s" or --train "llama31_8b --tokens 1T --days 30d"'
+        )
+    jobs = []
+    for command, text in asked:
+        try:
+            said = shlex.split(text)
+        except ValueError as error:
+            raise ConfigError(f"--{command} {text!r}: {error}") from error
+        if not said:
+            raise ConfigError(f'--{command} "" says nothing: begin with a model')
+        for word in said:
+            if word.split("=")[0] in OWN:
+                raise ConfigError(f"--{command} {text!r}: {word} is of all jobs; say it after `codesign buy`")
+        one = parsed([command, *said, "--on", options.on])
+        one.overrides = [*options.overrides, *one.overrides]
+        question = (serving_question if command == "serve" else training_question)(one)
+        if not question.demand:
+            raise ConfigError(f"--{command} {text!r}: how much of it? add --rate 30/s")
+        if len({candidate.label for candidate in question.candidates}) != len(accelerators(options.on)):
+            raise ConfigError(f"--{command} {text!r}: --pools both asks for two answers; say beside or apart")
+        jobs.append(Job((command, *said), one, question))
+    return jobs
+
+
+def costs(products: Sequence[str], names: Sequence[str], found: Sequence[Answered], years: float) -> pd.DataFrame:
+    """A row for each product: devices of each job, capital, cost of a month and of the horizon; the cheapest first.
+
+    Args:
+        products: accelerators.
+        names: of the jobs.
+        found: the answers to each job.
+        years: the horizon; what is bought is kept for all of it.
+    """
+    rows = []
+    for product in products:
+        row = {"product": product, "feasible": True, "why": ""}
+        total = {"devices": 0.0, "capex_usd": 0.0, "provisioned_power_w": 0.0, "usd_per_month": 0.0}
+        for number_, (name, answer) in enumerate(zip(names, found, strict=True)):
+            table = answer.joint.table
+            best = table[table["varied.accelerator"] == product].iloc[0]
+            if not best["feasible"]:
+                row |= {"feasible": False, "why": row["why"] or f"{name}: {best['why']}"}
+                continue
+            per_s = float(best["usd_per_million_tokens"]) * float(best["tokens_per_s"]) / 1e6
+            row |= {f"job_{number_}": name, f"devices_{number_}": float(best["devices"])}
+            for key in ("devices", "capex_usd", "provisioned_power_w"):
+                total[key] += float(best.get(key, np.nan))
+            total["usd_per_month"] += per_s * MONTH_S
+        if not row["feasible"]:
+            total = dict.fromkeys(total, np.nan)
+        rows.append(row | total | {"usd_over_horizon": total["usd_per_month"] * 12 * years})
+    return pd.DataFrame(rows).sort_values("usd_over_horizon", kind="stable").reset_index(drop=True)
+
+
+def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, words: Sequence[str]) -> None:
+    out = console()
+    shown = Table(title=f"{len(jobs)} jobs over {years:g} years", title_justify="left", header_style="bold")
+    for head in ("product", *(f"devices,\njob {place}" for place in range(1, len(jobs) + 1)), "capital", "a month"):
+        shown.add_column(head, justify="left" if head == "product" else "right")
+    shown.add_column(f"over\n{years:g} years", justify="right")
+    shown.add_column("provisioned", justify="right")
+    for _, row in table.iterrows():
+        if not row["feasible"]:
+            shown.add_row(str(row["product"]), *("" for _ in jobs), "", "", "", "none")
+            continue
+        counts = [f"{row[f'devices_{place}']:,.0f}" for place in range(len(jobs))]
+        sums = [money(float(row[key])) if row[key] == row[key] else "rented" for key in SUMS]
+        shown.add_row(str(row["product"]), *counts, *sums, power(float(row["provisioned_power_w"])))
+    out.print(shown)
+    for place, job in enumerate(jobs, 1):
+        out.print(f"job {place}: {escape(job)}", highlight=False, soft_wrap=True)
+    for _, row in table[~table["feasible"]].iterrows():
+        out.print(f"{row['product']}: {escape(str(row['why']))}", highlight=False, soft_wrap=True)
+    kept = table[table["feasible"]]
+    if len(kept):
+        best = kept.iloc[0]
+        whole = money(float(best["usd_over_horizon"]))
+        line = f"answer   {best['devices']:,.0f} x {best['product']}: {whole} over {years:g} years"
+        if len(kept) > 1:
+            second = kept.iloc[1]
+            more = float(second["usd_over_horizon"]) / float(best["usd_over_horizon"]) - 1
+            line += f"; {second['product']} comes next, {more:.0%} above"
+        out.print(line, highlight=False, soft_wrap=True)
+        out.print("assumed  every job has devices of its own, kept over the whole horizon", highlight=False)
+    else:
+        out.print("no product does every job within its limits", highlight=False)
+    out.print(f"table: {folder / FRAME}   from: {shlex.join(['codesign', *words])}", highlight=False, soft_wrap=True)
+
+
+SUMS = ("capex_usd", "usd_per_month", "usd_over_horizon")
