@@ -60,7 +60,7 @@ def test_times_of_a_closed_loop_are_those_that_the_server_kept_to(tmp_path: Path
     row = found["row"]
     agree(row, process)
     assert 40 <= float(row["ttft_p50_ms"]) < 40 + 1e3 * BUSY_S
-    assert 9.9 <= float(row["tpot_p50_ms"]) < 12
+    assert 9.7 <= float(row["tpot_p50_ms"]) < 12  # a first token that is late makes the others look early
     assert row.items() >= {"accelerator": "h100_sxm", "tp": "1", "concurrency": "4", "num_prompts": "12"}.items()
     assert float(row["output_tokens"]) == 12
     assert float(row["input_tokens"]) == np.mean([r.prompt_tokens for r in process.records[PROBES:]])

@@ -260,6 +260,8 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
         module = load(known[str(name)]) if name in known else None
         page = f"[experiments/{name}](../../experiments/{name}/README.md)"
         text = "\n\n".join([*finding(str(name)), f"Question, command and what was expected: {page}."])
+        if part["found"].isna().all() if "found" in part else False:  # of others that were reproduced beside it
+            part = part.drop(columns="found")
         tables = {"Claims": part.reset_index(drop=True)} | getattr(module, "tables", dict)()
         both = (part["paper"].notna() & part["model"].notna()).any()
         drawn = agreement(part) if both else None
