@@ -102,7 +102,7 @@ def test_an_honest_mix_is_verified(how, solved, models, tmp_path):
     assert told.numbers["bound"] >= trace.certificate.bound * (1 - 1e-8)
     assert not told.numbers.get("trusted")
     assert told.numbers["best_of_attack"] >= trace.certificate.bound * (1 - 1e-9)
-    assert told.numbers["best_of_attack"] <= trace.certificate.best * (1 + 1e-6)
+    assert told.numbers["best_of_attack"] <= trace.certificate.best * (1 + 1e-5)  # it polishes a sample of its own
 
 
 @pytest.fixture
