@@ -4,6 +4,7 @@ A number that depends on the variables is a sum of monomials with signed weights
 cancel again); a maximum, and a product or power of sums, is a new variable that is at least each of its parts.
 """
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass, field
@@ -244,12 +245,24 @@ class Reader:
             return [taken[0]]
         if name == "select_n":
             return [_elementwise(lambda which, *cases: cases[int(which)], *taken)]
+        if name == "reduce_max":
+            return [_reduced(self.largest, taken[0], equation.params["axes"])]
         rule = self.rules.get(name)
         if name == "integer_pow":
             rule = lambda a: self.power(a, equation.params["y"])  # noqa: E731
         if rule is None:
             raise NotImplementedError(f"{name} has no rule")
         return [_elementwise(_careful(rule), *taken)]
+
+
+def _reduced(combine: Any, values: np.ndarray, axes: Any) -> np.ndarray:
+    """Elements along these axes taken together, two at a time."""
+    kept = [axis for axis in range(values.ndim) if axis not in axes]
+    rows = values.transpose(*kept, *axes).reshape(*(values.shape[axis] for axis in kept), -1)
+    found = np.empty(rows.shape[:-1], dtype=object)
+    for place in np.ndindex(found.shape):
+        found[place] = functools.reduce(combine, rows[place])
+    return found
 
 
 NUMBERS = {

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from _lib.circuit_synthesis import Block, Circuits, best, bound_s, carried_out, divide_and_conquer, every, seconds
+from _lib.circuit_synthesis import Circuits, RadixBlock, best, bound_s, carried_out, divide_and_conquer, every, seconds
 
 RACK = Circuits()
 SIZES = (1e3, 6.4e4, 1e6, 8e6, 1e9)
@@ -49,7 +49,7 @@ def test_none_of_all_is_quicker(members, nbytes):
 def published(members, radix, nbytes):
     """LUMORPH-2 and -4 as schedules: circuits set round by round."""
     rounds = round(math.log(members, radix))
-    return seconds(tuple(Block((radix,), False) for _ in range(rounds)), nbytes, RACK)
+    return seconds(tuple(RadixBlock((radix,), False) for _ in range(rounds)), nbytes, RACK)
 
 
 @pytest.mark.parametrize("members", [64, 256])

@@ -36,7 +36,11 @@ def moved(committed: pd.DataFrame, rows: list[dict]) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("name", available())
+TIMED = ("search_comparison",)
+"""Experiments whose claims are of what searches find in seconds: another machine's page is another page."""
+
+
+@pytest.mark.parametrize("name", [name for name in available() if name not in TIMED])
 def test_the_committed_page_is_what_the_experiment_says(name):
     page = experiments_folder().parent / "reports" / name / "claims.csv"
     if not page.parent.parent.is_dir():

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from codesign.commands.questions import Question
-from codesign.commands.what_to_buy import Answer, answer_lines, slide_of
+from codesign.commands.what_to_buy import Purchase, answer_lines, slide_of
 from codesign.report.side_by_side import Comparison
-from codesign.report.slide import SIZES, Slide, write_slide
+from codesign.report.slide import SIZES, AnswerSlide, write_slide
 
 ROWS = [
     {"candidate": name, "feasible": True, "objective": cost, "objective_low": 0.9 * cost,
@@ -19,7 +19,7 @@ ROWS = [
 ]  # fmt: skip
 PRICES = pd.DataFrame([{"what": "the price of b200's accelerators", "factor": 1.7, "best": "<h200>", "goal": 0.8}])
 QUESTION = Question("least cost of a model on b200, <h200>: 30 requests/s", (("Poisson arrivals", "--trace"),), (), ())
-ANSWER = Answer("b200", "b200", 24, 8, 40e3, 4.0, 1.6e6, 45e3, "$0.5", "tp1 ep8", keeps=0.4, certified=True)
+ANSWER = Purchase("b200", "b200", 24, 8, 40e3, 4.0, 1.6e6, 45e3, "$0.5", "tp1 ep8", keeps=0.4, certified=True)
 
 
 def joint() -> Comparison:
@@ -33,7 +33,7 @@ def test_an_answer_is_what_to_buy():
     assert lines[1].strip() == "one spare box of 8 (N+1): 32 devices, about 33% more capital"
     assert "in 40% of the draws" in lines[2]
     assert ANSWER.life_usd == 40e3 * 48
-    part = Answer("b200", "b200", 2, 8, 1.0, 4.0, 1.0, 1.0, "$1", "tp2")
+    part = Purchase("b200", "b200", 2, 8, 1.0, 4.0, 1.0, 1.0, "$1", "tp2")
     assert answer_lines(QUESTION, part)[1].strip() == "a part of a box of 8: the whole box leaves 6 spare"
     assert answer_lines(QUESTION, None) == ["no design keeps all limits: each row says what is short"]
 
@@ -54,7 +54,7 @@ def test_a_slide_says_the_choice_why_and_what_would_change_it(tmp_path):
 
 
 def test_what_is_rented_is_not_bought():
-    rented = Answer("b200", "b200", 8, 8, 1e3, 4.0, math.nan, 1e4, "$1", "tp8")
+    rented = Purchase("b200", "b200", 8, 8, 1e3, 4.0, math.nan, 1e4, "$1", "tp8")
     slide = slide_of(QUESTION, joint(), rented)
     assert slide.choice.startswith("Rent 8 x b200")
     assert "to buy" not in [what for _, what in slide.facts]
@@ -65,5 +65,5 @@ def test_what_is_rented_is_not_bought():
 def test_text_is_set_as_large_as_it_fits(sentences, size):
     from codesign.report.slide import _fitted
 
-    long = Slide("q", "c", (), ("a sentence of some words",) * sentences, (), ())
+    long = AnswerSlide("q", "c", (), ("a sentence of some words",) * sentences, (), ())
     assert _fitted(long)[0] == size

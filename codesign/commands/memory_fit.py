@@ -37,7 +37,7 @@ NEGLIGIBLE = 5e6  # bytes of a class of weights that are not named
 SHOWN = 5  # sets of changes
 
 
-class Fitted(NamedTuple):
+class MemoryFit(NamedTuple):
     """What lies where when, what bounds it, room for a cache (bytes and tokens), and the chance that it fits."""
 
     moments: dict[str, dict[str, float]]
@@ -89,7 +89,7 @@ def chance_text(scenario: Scenario) -> str:
     return f"memory: fits with a chance of {chance:.0%}" if chance < SURE else ""
 
 
-def fitted(scenario: Scenario) -> Fitted:
+def fitted(scenario: Scenario) -> MemoryFit:
     """The memory of a design."""
     moments, room, tokens, parts, (weights, outside) = _traced(scenario)
     moments = {when: {name: float(nbytes) for name, nbytes in own.items()} for when, own in moments.items()}
@@ -106,7 +106,7 @@ def fitted(scenario: Scenario) -> Fitted:
     bounds = {tier: (used[tier], capacity[tier]) for tier in capacity}
     held = {name: float(nbytes) for name, nbytes in weights.items() if float(nbytes)}
     context, links = (float(one) for one in outside)
-    return Fitted(moments, bounds, whole, float(room), float(tokens), chance, held, (context, links))
+    return MemoryFit(moments, bounds, whole, float(room), float(tokens), chance, held, (context, links))
 
 
 @functools.partial(interpreted, always=True)
@@ -140,7 +140,7 @@ def _order(moment: str) -> tuple[int, str]:
     return (places[0] if places else 0, moment)
 
 
-def _told(found: Fitted, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _told(found: MemoryFit, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
     bounds = {name: {"used_bytes": used, "usable_bytes": usable} for name, (used, usable) in found.bounds.items()}
     return {
         "fits": found.fits, "chance": found.chance, "moments": found.moments, "bounds": bounds,
@@ -150,7 +150,7 @@ def _told(found: Fitted, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(out: Console, scenario: Scenario, found: Fitted, changes: Sequence[Sequence[str]]) -> None:
+def _show(out: Console, scenario: Scenario, found: MemoryFit, changes: Sequence[Sequence[str]]) -> None:
     classes = list(dict.fromkeys(name for parts in found.moments.values() for name in parts))
     ordered = [name for name in MEMORY_CLASSES if name in classes]
     ordered += [name for name in classes if name not in MEMORY_CLASSES]
@@ -191,7 +191,7 @@ def _show(out: Console, scenario: Scenario, found: Fitted, changes: Sequence[Seq
     out.print(_verdict(found, changes), highlight=False)
 
 
-def _verdict(found: Fitted, changes: Sequence[Sequence[str]]) -> str:
+def _verdict(found: MemoryFit, changes: Sequence[Sequence[str]]) -> str:
     """Whether it fits, with what chance near the edge, and what would make it."""
     edge = f" (chance {found.chance:.0%})" if 1 - SURE < found.chance < SURE else ""
     if found.fits:
@@ -215,7 +215,7 @@ def _gib(nbytes: float) -> str:
     return f"{nbytes / GIB:.2f}"
 
 
-def _draw(path: Path, scenario: Scenario, found: Fitted) -> None:
+def _draw(path: Path, scenario: Scenario, found: MemoryFit) -> None:
     from ..report.memory_moments import memory_picture  # brings matplotlib
 
     lines: Mapping[str, float] = {"capacity": found.capacity_bytes}

@@ -161,7 +161,8 @@ def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
             raise Refuted(f"{name}.parquet is missing")
         found = _as_kept(getattr(results, name))
         told = raw if name == "designs" else _frame(folder, name)
-        if folder.schema < SCHEMA and {*told} == {*found}:  # new names of columns stand elsewhere among the others
+        if folder.schema < SCHEMA and {*told} <= {*found}:  # new names stand elsewhere; metrics were fewer
+            found = found[[column for column in found if column in told]]
             told = told[[*found]]
         _same_frame(path.name, told, found, close)
         if len(found):

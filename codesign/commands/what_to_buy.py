@@ -11,7 +11,7 @@ from ..model.ownership import Cloud
 from ..model.scenario import Scenario
 from ..model.workloads import Training
 from ..report.side_by_side import Comparison, price_sentences, sentences
-from ..report.slide import Slide
+from ..report.slide import AnswerSlide
 from .candidates import Candidate
 from .chance import kept_share
 from .questions import Question
@@ -23,7 +23,7 @@ NONE = "no design keeps all limits: each row says what is short"
 
 
 @dataclass(frozen=True)
-class Answer:
+class Purchase:
     """The best design in the numbers that a buyer asks for.
 
     devices of the name `device`, sold in boxes of `box`; month_usd and life_usd: all costs of a month and of
@@ -73,7 +73,7 @@ class Answer:
         return f"one spare {unit} (N+1): {self.devices + self.box:,} devices, {more}"
 
 
-def answer_of(question: Question, joint: Comparison, found: Sequence[Candidate]) -> Answer | None:
+def answer_of(question: Question, joint: Comparison, found: Sequence[Candidate]) -> Purchase | None:
     """The best candidate's answer; None where no candidate has a design."""
     if joint.feasible.empty:
         return None
@@ -90,7 +90,7 @@ def answer_of(question: Question, joint: Comparison, found: Sequence[Candidate])
         took = float(row["time_s"]) * steps
         days, job = took / DAY_S, per_s * took
     limited = bool(best.study.objective.limits) and joint.table["keeps"].notna().any() if "keeps" in row else False
-    return Answer(
+    return Purchase(
         str(row["candidate"]), str(row["device"]), int(row["devices"]), _box(scenario), per_s * MONTH_S,
         float(scenario.cluster.facility.amortisation_s) / YEAR_S, math.nan if rented else float(row["capex_usd"]),
         float(row["provisioned_power_w"]), joint.text("usd_per_million_tokens", row["usd_per_million_tokens"]),
@@ -101,7 +101,7 @@ def answer_of(question: Question, joint: Comparison, found: Sequence[Candidate])
     )  # fmt: skip
 
 
-def answer_lines(question: Question, answer: Answer | None) -> list[str]:
+def answer_lines(question: Question, answer: Purchase | None) -> list[str]:
     """The answer in words: devices to buy, cost, power, utilisation, a spare, and the chance of keeping the limits."""
     if answer is None:
         return [NONE]
@@ -119,7 +119,7 @@ def answer_lines(question: Question, answer: Answer | None) -> list[str]:
     return lines
 
 
-def _kept(question: Question, answer: Answer) -> list[str]:
+def _kept(question: Question, answer: Purchase) -> list[str]:
     if math.isnan(answer.keeps):
         return []
     told = f"keeps all limits in {answer.keeps:.0%} of the draws of the model's errors"
@@ -130,7 +130,7 @@ def _kept(question: Question, answer: Answer) -> list[str]:
     return [told]
 
 
-def slide_of(question: Question, joint: Comparison, answer: Answer) -> Slide:
+def slide_of(question: Question, joint: Comparison, answer: Purchase) -> AnswerSlide:
     """The answer on one page."""
     rented = math.isnan(answer.capital_usd)
     life = f"over {answer.life_years:.3g} years" if not rented else "a year"
@@ -156,7 +156,7 @@ def slide_of(question: Question, joint: Comparison, answer: Answer) -> Slide:
         *(f"{answer.candidate} {told}." for told in _kept(question, answer)),
         *([doubt] if doubt else []),
     ]  # fmt: skip
-    return Slide(
+    return AnswerSlide(
         question.asked[:1].upper() + question.asked[1:], f"{'Rent' if rented else 'Buy'} {answer.bought}", tuple(facts),
         (*said, f"Plan: {answer.plan}.", *proof), tuple(risk), tuple(price_sentences(joint)),
         tuple(what for what, _ in question.assumed),
@@ -164,7 +164,7 @@ def slide_of(question: Question, joint: Comparison, answer: Answer) -> Slide:
     )  # fmt: skip
 
 
-def _counted(answer: Answer) -> str:
+def _counted(answer: Purchase) -> str:
     """`devices, 3 boxes`."""
     boxes = answer.devices // answer.box if answer.box > 1 else 0
     return f"device{'s' if answer.devices > 1 else ''}" + (f", {boxes} box{'es' if boxes > 1 else ''}" if boxes else "")

@@ -27,7 +27,7 @@ SHOWN = 8  # candidates in the chart: all that a slide has room for
 
 
 @dataclass(frozen=True)
-class Slide:
+class AnswerSlide:
     """What stands on the slide.
 
     question: what was asked; choice: the answer in one line; facts: pairs of (number with its unit, what it is), the
@@ -51,7 +51,7 @@ class Slide:
         return [(head, lines) for head, lines in named if lines]
 
 
-def write_slide(slide: Slide, found: Comparison, folder: Path) -> Path:
+def write_slide(slide: AnswerSlide, found: Comparison, folder: Path) -> Path:
     """`slide.html` and `slide.png` in a folder; the page's path."""
     page = folder / PAGE
     with style():
@@ -72,7 +72,7 @@ def _height(found: Comparison) -> float:
     return 1.0 + 0.4 * min(len(found.feasible), SHOWN)
 
 
-def _fitted(slide: Slide) -> tuple[float, list[tuple[str, list[list[str]]]]]:
+def _fitted(slide: AnswerSlide) -> tuple[float, list[tuple[str, list[list[str]]]]]:
     """The largest size in which all sections fit, and their wrapped sentences."""
     for size in SIZES:
         letters = int(72 * TEXT_IN[0] / (LETTER * size))
@@ -83,7 +83,7 @@ def _fitted(slide: Slide) -> tuple[float, list[tuple[str, list[list[str]]]]]:
     return size, lines
 
 
-def _picture(slide: Slide, found: Comparison) -> bytes:
+def _picture(slide: AnswerSlide, found: Comparison) -> bytes:
     """The whole slide drawn; text that does not fit is set smaller."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI)
     FigureCanvasAgg(figure)

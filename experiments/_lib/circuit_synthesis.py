@@ -20,10 +20,20 @@ import numpy as np
 
 from .circuit_schedule import Message, Round, cliques, digits, factorisations
 
-__all__ = ["Block", "Circuits", "Schedule", "best", "bound_s", "carried_out", "divide_and_conquer", "every", "seconds"]
+__all__ = [
+    "Circuits",
+    "RadixBlock",
+    "Schedule",
+    "best",
+    "bound_s",
+    "carried_out",
+    "divide_and_conquer",
+    "every",
+    "seconds",
+]
 
 
-class Block(NamedTuple):
+class RadixBlock(NamedTuple):
     """Factors whose circuits are set together, and whether each of them is exchanged whole."""
 
     factors: tuple[int, ...]
@@ -38,7 +48,7 @@ class Block(NamedTuple):
         return math.prod(self.factors)
 
 
-Schedule = tuple[Block, ...]
+Schedule = tuple[RadixBlock, ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,7 @@ class Circuits:
         return self.lanes / (self.lanes // partners) if partners <= self.lanes else math.inf
 
 
-def _block_s(block: Block, left: float, rack: Circuits, last: bool) -> float:
+def _block_s(block: RadixBlock, left: float, rack: Circuits, last: bool) -> float:
     """There and back; circuits of the last block still stand on the way back."""
     times = 1 if block.whole or last else 2
     spent, loss = times * rack.setup_s, rack.loss(block.partners())
@@ -87,12 +97,12 @@ def _orders(product: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _blocks(size: int, whole: bool) -> Iterator[Block]:
+def _blocks(size: int, whole: bool) -> Iterator[RadixBlock]:
     """Every block that divides a group; of one exchanged whole the order says nothing."""
     for product in range(2, size + 1):
         if size % product == 0:
             ways = factorisations(product) if whole else _orders(product)
-            yield from (Block(tuple(factors), whole) for factors in ways)
+            yield from (RadixBlock(tuple(factors), whole) for factors in ways)
 
 
 def best(size: int, nbytes: float, rack: Circuits) -> tuple[float, Schedule]:
@@ -130,7 +140,7 @@ def divide_and_conquer(size: int, rack: Circuits, nbytes: float) -> tuple[float,
     """Greedy: the factor whose own two rounds, circuits with them, cost least for what they divide the group by."""
     schedule, left, share = [], size, float(nbytes)
     while left > 1:
-        choices = [Block((factor,), False) for factor in range(2, left + 1) if left % factor == 0]
+        choices = [RadixBlock((factor,), False) for factor in range(2, left + 1) if left % factor == 0]
         block = min(choices, key=lambda one: _block_s(one, share, rack, last=False) / math.log(one.product()))
         schedule.append(block)
         left, share = left // block.product(), share / block.product()

@@ -21,7 +21,7 @@ from .pipeline_schedules import chunked_length, flying, model_copies, schedule_v
 from .plan import Layout
 from .schedule import Priced, Timeline, deferred, one_pass, total
 from .slowdowns import Slowdowns
-from .training_memory import Classes, Parts, Stage, TrainerBuffers, moments, most_of, peak
+from .training_memory import Classes, Parts, StageMemory, TrainerBuffers, moments, most_of, peak
 from .transformer import Transformer
 from .words import TRAINING, Words
 
@@ -159,7 +159,7 @@ class AbstractTraining(AbstractWorkload):
         """Weights of a device's part of one vocabulary table."""
         return self.model.vocab * self.model.hidden / layout.plan.tp
 
-    def stages(self, layout: Layout) -> dict[str, Stage]:
+    def stages(self, layout: Layout) -> dict[str, StageMemory]:
         """First, second and last stage; those between hold no more than the second.
 
         Embedding with the first, head with the last (where they are tied each has a copy), both where there is one
@@ -171,16 +171,16 @@ class AbstractTraining(AbstractWorkload):
         tables = jnp.where(pipeline & (both < 1), 1.0, two)
         last = at_least(plan.pp - 1, 0.0)
         return {
-            "first": Stage(
+            "first": StageMemory(
                 layers - plan.first_stage_less, tables, self.in_flight(layout, jnp.asarray(0.0)), copies=copies
             ),
-            "middle": Stage(
+            "middle": StageMemory(
                 jnp.where(plan.pp > 2, layers, 0.0),
                 jnp.asarray(0.0),
                 self.in_flight(layout, jnp.asarray(1.0)),
                 copies=copies,
             ),
-            "last": Stage(
+            "last": StageMemory(
                 layers - plan.last_stage_less, tables, self.in_flight(layout, last), scores=True, copies=copies
             ),
         }

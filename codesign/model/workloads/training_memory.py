@@ -59,7 +59,7 @@ class TrainerBuffers(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class StageMemory:
     """One stage of a pipeline: its layers, its copies of the vocabulary table, micro-batches in flight.
 
     `scores`: whether it computes the loss, a constant of the program. `copies`: stages of its length whose weights it
@@ -96,7 +96,7 @@ class Parts(NamedTuple):
 
 
 def moments(
-    stages: Mapping[str, Stage], parts: Parts, layout: Layout, buffers: TrainerBuffers, micro_batches: Array
+    stages: Mapping[str, StageMemory], parts: Parts, layout: Layout, buffers: TrainerBuffers, micro_batches: Array
 ) -> dict[tuple[str, str], Classes]:
     """(stage, moment) -> classes of data in memory then."""
     found: dict[tuple[str, str], Classes] = {}
@@ -125,7 +125,7 @@ def _moment(held: Classes, working: Mapping[str, Array], buffers: TrainerBuffers
     return found | {"allocator": (extra, extra)}
 
 
-def _held(stage: Stage, parts: Parts, layout: Layout) -> Classes:
+def _held(stage: StageMemory, parts: Parts, layout: Layout) -> Classes:
     """Weights, gradients and optimizer state of a stage, as ZeRO shards them."""
     ordinary = parts.ordinary * stage.layers * stage.copies + parts.table * stage.tables
     expert = parts.expert * stage.layers * stage.copies
