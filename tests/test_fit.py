@@ -178,7 +178,8 @@ def test_the_command_prints_moments_and_changes(capsys, tmp_path):
 def test_the_command_takes_training_and_launches(capsys):
     assert main(["fit", "model=gpt3_175b", "plan.tp=8", "plan.pp=8", "cluster.device_count=1024", "plan.zero=1"]) == 0
     told = capsys.readouterr().out
-    assert "step" in told
+    assert "first stage" in told
+    assert "last stage" in told
     assert "optimizer state" in told
     launch = "vllm serve openai/gpt-oss-120b --gpu-memory-utilization 0.95 --max-num-batched-tokens 1024"
     assert main(["fit", "--from", launch, "accelerator=h100_sxm"]) == 0
