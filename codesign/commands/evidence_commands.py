@@ -133,7 +133,7 @@ def reproduce(options: argparse.Namespace) -> int:
     broken = list[str]()
 
     def failed(name: str, error: Exception) -> None:
-        """Of an experiment that ended in an error: what and where, in one line."""
+        """Print one line on an experiment that ended in an error: what happened, and where."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}, line {frame.lineno}"
         text = " ".join(str(error).split()) or "no message"

@@ -38,7 +38,7 @@ SHOWN = 5  # sets of changes
 
 
 class MemoryFit(NamedTuple):
-    """What lies where when, what bounds it, room for a cache (bytes and tokens), and the chance that it fits."""
+    """Predicted memory of a design: bytes by moment and class, limits, room for the KV cache, chance that it fits."""
 
     moments: dict[str, dict[str, float]]
     bounds: dict[str, tuple[float, float]]
@@ -51,7 +51,7 @@ class MemoryFit(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """As predicted."""
+        """True if the predicted bytes stay within every limit."""
         return all(feasible(float(used_share(used, usable)) - 1) for used, usable in self.bounds.values())
 
 
@@ -134,7 +134,7 @@ def _traced(scenario: Scenario) -> tuple[Any, Any, Any, Any, Any]:
 
 
 def _order(moment: str) -> tuple[int, str]:
-    """As an engine, or a pipeline from its first stage, comes to it."""
+    """Sort key of a moment: load to decode of an engine, first to last stage of a pipeline."""
     places = [MOMENTS.index(moment)] if moment in MOMENTS else []
     places += [at for at, stage in enumerate(STAGES) if moment.startswith(stage)]
     return (places[0] if places else 0, moment)
@@ -192,7 +192,7 @@ def _show(out: Console, scenario: Scenario, found: MemoryFit, changes: Sequence[
 
 
 def _verdict(found: MemoryFit, changes: Sequence[Sequence[str]]) -> str:
-    """Whether it fits, with what chance near the edge, and what would make it."""
+    """One line on whether the design fits: the chance near the edge, and the number of changes that would make it fit."""
     edge = f" (chance {found.chance:.0%})" if 1 - SURE < found.chance < SURE else ""
     if found.fits:
         return f"it fits{edge}"

@@ -64,7 +64,7 @@ class Question:
 
     @property
     def demand(self) -> bool:
-        """Whether a rate or a deadline decides how many devices there are."""
+        """True if a rate or a deadline decides the number of devices."""
         return self.requests_per_s > 0 or self.tokens_per_s > 0
 
 

@@ -65,7 +65,7 @@ class Purchase:
 
     @property
     def spare(self) -> str:
-        """What one more box of them is, or the rest of the one box."""
+        """N+1 in words: one more box, or the unused rest of the only box."""
         if self.devices < self.box:
             return f"a part of a box of {self.box}: the whole box leaves {self.box - self.devices} spare"
         unit = f"box of {self.box}" if self.box > 1 else "device"

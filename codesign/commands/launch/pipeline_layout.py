@@ -27,7 +27,7 @@ class Ends(NamedTuple):
 
 
 def megatron_ends(found: Switches, layers: int, pp: int, chunks: int) -> Ends:
-    """Of Megatron's switches.
+    """Plan fields of Megatron's switches for pipeline layouts.
 
     Raises:
         ConfigError: ends that leave stages between them without whole layers, a layout that is none.
@@ -64,7 +64,7 @@ def megatron_ends(found: Switches, layers: int, pp: int, chunks: int) -> Ends:
 
 
 def ends_of_layout(text: str, layers: int, pp: int) -> Ends:
-    """Of a layout in words.
+    """Plan fields of a pipeline layout string, as Megatron writes it.
 
     Raises:
         ConfigError: no layout of these layers over these stages.

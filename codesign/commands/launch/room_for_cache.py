@@ -74,7 +74,7 @@ def _engine(asked: CacheRoom, config: Any, notes: list[str]) -> list[str]:
 
 
 def _fewer(overrides: Sequence[str], notes: list[str]) -> list[str]:
-    """As many sequences as there is room for, where the command says none and the usual number has none."""
+    """Reduce the batch to the sequences that fit, where the command does not state it and the default does not fit."""
     from ...config.study import scenario_from_config
     from ...jaxprs.evaluator import interpreted
     from ...model.metrics import cache_room, memory_by_class
