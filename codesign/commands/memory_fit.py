@@ -192,7 +192,7 @@ def _show(out: Console, scenario: Scenario, found: MemoryFit, changes: Sequence[
 
 
 def _verdict(found: MemoryFit, changes: Sequence[Sequence[str]]) -> str:
-    """One line on whether the design fits: the chance near the edge, and the number of changes that would make it fit."""
+    """Say whether the design fits: the chance near the edge, and the smallest changes that would make it fit."""
     edge = f" (chance {found.chance:.0%})" if 1 - SURE < found.chance < SURE else ""
     if found.fits:
         return f"it fits{edge}"
