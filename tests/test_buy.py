@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.commands.ask import Answered
+from codesign.commands.ask import QuestionAnswer
 from codesign.commands.buy import costs
 from codesign.commands.cli import main
 from codesign.commands.what_to_buy import MONTH_S
@@ -15,7 +15,7 @@ from codesign.report.side_by_side import Comparison
 JOB = ("--serve", "llama31_8b --rate 5/s")
 
 
-def answer(**devices: float) -> Answered:
+def answer(**devices: float) -> QuestionAnswer:
     """Candidates with so many devices of $10 and 1 W, at $1 a second each; none where it says 0."""
     rows = [
         {"varied.accelerator": name, "feasible": count > 0, "why": "" if count else "too slow", "devices": count,
@@ -23,7 +23,7 @@ def answer(**devices: float) -> Answered:
          "tokens_per_s": 50.0}
         for name, count in devices.items()
     ]  # fmt: skip
-    return Answered(Comparison(pd.DataFrame(rows), "usd_per_million_tokens"), Path(), 0)
+    return QuestionAnswer(Comparison(pd.DataFrame(rows), "usd_per_million_tokens"), Path(), 0)
 
 
 def test_jobs_add_up_and_a_product_does_all_of_them_or_none():

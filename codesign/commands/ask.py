@@ -70,7 +70,7 @@ def _answer(question: Question, options: argparse.Namespace, words: Sequence[str
     return answered(question, options, words, root).code
 
 
-class Answered(NamedTuple):
+class QuestionAnswer(NamedTuple):
     """The joint table of a question's candidates, its folder, and the exit code."""
 
     joint: Comparison
@@ -78,7 +78,7 @@ class Answered(NamedTuple):
     code: int
 
 
-def answered(question: Question, options: argparse.Namespace, words: Sequence[str], root: Path) -> Answered:
+def answered(question: Question, options: argparse.Namespace, words: Sequence[str], root: Path) -> QuestionAnswer:
     """Search the candidates of a question and show the answer.
 
     Args:
@@ -112,7 +112,7 @@ def answered(question: Question, options: argparse.Namespace, words: Sequence[st
         slide = write_slide(slide_of(question, joint, answer), joint, folder)
         out.print(f"slide: {slide}", highlight=False, soft_wrap=True)
     out.print(f"codesign verify {folder}   checks the proof of every row", highlight=False, soft_wrap=True)
-    return Answered(joint, folder, code)
+    return QuestionAnswer(joint, folder, code)
 
 
 def _asked(question: Question) -> list["Place"]:

@@ -15,10 +15,10 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from ..core.atomic_files import frame_bytes, write_files
+from ..core.atomic_files import frame_bytes, make_folder, write_files
 from ..core.errors import ConfigError
 from ..core.units import YEAR_S
-from .ask import Answered, answered
+from .ask import QuestionAnswer, answered
 from .plain_values import accelerators, number
 from .questions import Question, serving_question, training_question
 from .terminal import console
@@ -31,7 +31,7 @@ OWN = ("--on", "--show-config", "--devices")
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class PurchaseJob:
     """A question in words, asked of every product."""
 
     words: tuple[str, ...]
@@ -64,13 +64,13 @@ def buy(options: argparse.Namespace, words: Sequence[str], parsed: Parsed, root:
     found = [answered(job.question, job.options, job.words, Path(root)) for job in jobs]
     table = costs(accelerators(options.on), [shlex.join(job.words[:2]) for job in jobs], found, years)
     folder = found[-1].folder.parent / f"{found[-1].folder.name}_buy"
-    folder.mkdir()
+    make_folder(folder)
     write_files({folder / FRAME: frame_bytes(table)})
     _show(table, [shlex.join(job.words) for job in jobs], years, folder, words)
     return 0 if bool(table["feasible"].iloc[0]) else 2
 
 
-def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[Job]:
+def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
     """The jobs of `--serve "MODEL ..."` and `--train "MODEL ..."`, read as these commands read them.
 
     Raises:
@@ -99,11 +99,11 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[Job]:
             raise ConfigError(f"--{command} {text!r}: how much of it? add --rate 30/s")
         if len({candidate.label for candidate in question.candidates}) != len(accelerators(options.on)):
             raise ConfigError(f"--{command} {text!r}: --pools both asks for two answers; say beside or apart")
-        jobs.append(Job((command, *said), one, question))
+        jobs.append(PurchaseJob((command, *said), one, question))
     return jobs
 
 
-def costs(products: Sequence[str], names: Sequence[str], found: Sequence[Answered], years: float) -> pd.DataFrame:
+def costs(products: Sequence[str], names: Sequence[str], found: Sequence[QuestionAnswer], years: float) -> pd.DataFrame:
     """A row for each product: devices of each job, capital, cost of a month and of the horizon; the cheapest first.
 
     Args:
