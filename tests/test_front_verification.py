@@ -23,7 +23,7 @@ from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 from codesign.verification import Answer, Asked, Refuted, verify_front
 from codesign.verification.envelope import envelope, volume
-from codesign.verification.front_claims import Statements, front_of
+from codesign.verification.front_claims import Statements, check_points, front_of
 from codesign.verification.model_answers import CheckedModel
 
 pytestmark = pytest.mark.slow
@@ -139,6 +139,29 @@ def test_lies_about_a_front_are_named(stored: Stored):
     assert "design 2" in told(elsewhere)
     assert "hypervolume is" in told(larger)
     assert "the corners do not lie below" in told(fewer) or "hypervolume_at_most is" in told(fewer)
+
+
+@pytest.mark.parametrize(("beyond", "refused"), [(5e-8, False), (0.0, True), (-1e-3, True)])
+def test_a_bound_is_of_designs_within_its_level(stored: Stored, beyond: float, refused: bool):
+    """One beyond its level, as far as rounding may be, can lie below the bound: a level's price may be steep."""
+    header, tables = copy.deepcopy(stored)
+    front = front_of(header, tables)
+    i = int(np.argmax(np.isfinite(front.statements.level[front.of]).any(axis=1)))
+    own = int(front.of[i])
+    level, bound = front.statements.level.copy(), front.statements.bound.copy()
+    level[own] = np.where(np.isfinite(level[own]), front.logs[i] - beyond, np.inf)
+    bound[own] = front.logs[i, 0] + 4e-6
+    finite, kept = np.isfinite(level[own]), np.exp(level[own] * np.array(front.signs))
+    point = header["front"]["points"][i]
+    point["levels"] = {name: kept[k] for k, name in enumerate(front.metrics) if finite[k]}
+    point |= {"bound": float(np.exp(bound[own])), "gap": float(np.expm1(front.logs[i, 0] - bound[own]))}
+    one = {"of": front.of[[i]], "values": front.values[[i]], "told": {**front.told, "points": [point]}}
+    moved = dataclasses.replace(front, statements=Statements(front.statements.metric, level, bound), **one)
+    if refused:
+        with pytest.raises(Refuted, match="better than its bound"):
+            check_points(moved)
+    else:
+        assert check_points(moved)
 
 
 def test_a_statement_that_is_false_is_refused(stored: Stored):

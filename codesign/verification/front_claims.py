@@ -13,7 +13,6 @@ from .derivation import Refuted, refuse_unread
 from .inequality import SINGLE, UNIT, Sums, per_unit
 
 SAME = 1e-8  # relative; how far a design may lie beyond what holds it, for rounding
-STEEP = 100.0  # per cent that the first metric falls, at most, by a per cent of what a design exceeds its level by
 VALUE = 1e-11  # how well claimed values and those derived here must agree; statements must hold as they stand
 
 
@@ -185,8 +184,9 @@ def check_points(front: Front) -> str:
                 raise Refuted(f"design {i} of the front: its {name} is {_shown(value)}, claimed is {_shown(said)}")
         if one.get("certified") and not math.isfinite(bound):
             raise Refuted(f"design {i} of the front is called certified, but nothing bounds it")
-        beyond = max(float((logs[i] - statements.level[own]).max()), 0.0)  # of its level, as far as rounding may
-        if logs[i, 0] < bound - SAME - STEEP * beyond:
+        # One beyond its level, as far as rounding may be, says nothing against the bound, however steep the level's
+        # price: the inequality of its node is tested at it like at every design of the attack.
+        if (logs[i] <= statements.level[own] + VALUE).all() and logs[i, 0] < bound - SAME:
             raise Refuted(f"design {i} of the front is better than its bound")
     for i in range(len(logs)):
         better = (logs <= logs[i]).all(axis=1) & (logs < logs[i] - SAME).any(axis=1)
