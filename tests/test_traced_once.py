@@ -11,9 +11,14 @@ import pytest
 
 from codesign import study_from_config
 from codesign.core.disk_cache import keep_in
+from codesign.core.jax_typed import make_jaxpr
+from codesign.core.smooth import ceil
+from codesign.jaxprs import program
+from codesign.jaxprs.program import flatten
 from codesign.search.branch_and_bound.node_relaxation import oracle_for
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.staging import base_of, made_once, model, points, traced_once
+from codesign.staging.programs_on_disk import kinds_as_plain
 from codesign.staging.traced_once import Traced
 from codesign.staging.trees_on_disk import CannotBeKept, structure_as_plain, structure_from_plain
 
@@ -142,6 +147,21 @@ def test_packs_that_are_damaged_are_made_anew(disk, tmp_path, damage):
     for one, other in zip(asked(problem), first, strict=True):
         assert one == other if isinstance(one, str) else np.array_equal(one, other, equal_nan=True)
     assert whole == {file: file.read_text() for file in kept_in(tmp_path, "packs")}
+
+
+def test_an_operation_that_was_traced_twice_is_one_kind(monkeypatch):
+    """JAX forgets what it traced, and so do we; the text of a program does not tell when."""
+    single = flatten(make_jaxpr(ceil)(np.float32(1.0))).equations
+    first = flatten(make_jaxpr(ceil)(1.0)).equations
+    monkeypatch.setattr(program, "_operations", OrderedDict())
+    program._one_of.cache_clear()
+    jax.clear_caches()
+    second = flatten(make_jaxpr(ceil)(1.0)).equations
+    assert first[0].inner is not None
+    assert first[0].inner is not second[0].inner
+    told, kinds = kinds_as_plain([*first, *second, *single])
+    assert kinds == [0, 0, 1]
+    assert told == kinds_as_plain([*second, *single])[0]
 
 
 @pytest.mark.slow

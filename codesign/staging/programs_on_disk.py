@@ -80,12 +80,17 @@ def kinds_as_plain(equations: Sequence[Equation]) -> tuple[list[Any], list[int]]
         CannotBeKept: something has no words.
     """
     places: dict[Any, int] = {}
-    told, kinds = list[Any](), list[int]()
+    told, kinds, first = list[Any](), list[int](), list[Equation]()
     for equation in equations:
         key = (key_of(equation, ()), _avals(equation))
         if key not in places:
-            places[key] = len(told)
-            told.append(_kind(equation))
+            plain = _kind(equation)
+            # An operation that was traced twice is one kind: the text must not tell how often JAX traced it.
+            alike = (k for k, one in enumerate(told) if one == plain and does_the_same(first[k], equation))
+            places[key] = next(alike, len(told))
+            if places[key] == len(told):
+                told.append(plain)
+                first.append(equation)
         kinds.append(places[key])
     return told, kinds
 
