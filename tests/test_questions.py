@@ -6,7 +6,7 @@ import pytest
 
 from codesign import study_from_config
 from codesign.commands.cli import main
-from codesign.commands.device_counts import between, device_counts, least_devices, more_devices
+from codesign.config.device_counts import between, device_counts, least_devices, more_devices
 from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
 
 SERVE = ("serve", "llama31_8b", "--on", "h200")

@@ -12,6 +12,7 @@ import pandas as pd
 from rich.markup import escape
 
 from ..config import study_from_config
+from ..config.device_counts import between, device_counts, experts_over, least_devices, listed, more_devices, rack_of
 from ..config.weight_formats import format_lines
 from ..core.errors import ConfigError
 from ..model.workloads import AbstractServing
@@ -21,7 +22,6 @@ from .candidates import Candidate
 from .chance import kept_share, margin_of, refuse_search, with_margin
 from .compare import dated, finish, run_all, run_candidate
 from .comparing import beside_each_other
-from .device_counts import between, device_counts, experts_over, least_devices, more_devices, rack_of
 from .questions import Question, serving_question, training_question
 from .setup import prepare_jax
 from .terminal import console
@@ -97,7 +97,7 @@ def answered(question: Question, options: argparse.Namespace, words: Sequence[st
     for candidate, place in zip(question.candidates, places, strict=True):
         framework = next((text for text in candidate.overrides if text.startswith("framework=")), "framework=none")
         out.print(
-            f"{'':8s} {candidate.label}: {framework}, devices {_listed(place.counts)}{place.formats}",
+            f"{'':8s} {candidate.label}: {framework}, devices {listed(place.counts)}{place.formats}",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     known = {candidate.label: place for candidate, place in zip(question.candidates, places, strict=True)}
@@ -160,12 +160,6 @@ def _place(question: Question, candidate: Candidate) -> Place:
         else:  # one replica
             counts = device_counts(least, 2.0 if least > PARTS_OF_MANY else 4.0, rack=rack)
     return Place(counts, rack, experts, formats)
-
-
-def _listed(counts: Sequence[int]) -> str:
-    """`8, 16, 24 ... 96`."""
-    texts = [f"{count:,}" for count in counts]
-    return " or ".join(texts) if len(texts) < 5 else f"{', '.join(texts[:3])} ... {texts[-1]}"
 
 
 def _with_counts(candidate: Candidate, place: Place, counts: Sequence[int]) -> Candidate:

@@ -19,6 +19,7 @@ from .evaluation_tables import model_text, room_text, sections, show_evaluation
 from .legal_start import legal_start
 from .memory_fit import chance_text
 from .setup import prepare_jax
+from .sized import sized
 from .terminal import console, job_text
 from .unusual import say_default, say_devices, say_trace, warn
 
@@ -43,6 +44,10 @@ def evaluate_design(
     """
     prepare_jax()
     scenario, provenance = documented_scenario(*overrides)
+    counted, line = sized(scenario, overrides)
+    if counted:
+        overrides = [*overrides, *counted]
+        scenario, provenance = documented_scenario(*overrides)
     check_boxes(scenario)
     check_hopeful(scenario)
     scenario, instead = legal_start(scenario, overrides)
@@ -53,8 +58,8 @@ def evaluate_design(
     numbers, drawn = numbers_in(account), uncertain(roomy)
     check_load(scenario, numbers)
     check_outcome(scenario, numbers)
-    for line in (*remarks, *([f"codesign: {instead}"] if instead else [])):
-        print(line, file=sys.stderr)
+    for text in (*remarks, *(f"codesign: {one}" for one in (line, instead) if one)):
+        print(text, file=sys.stderr)
     say_default(overrides)
     say_devices(overrides)
     warn(unusual(scenario, provenance=provenance))

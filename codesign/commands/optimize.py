@@ -66,7 +66,7 @@ def optimize(overrides: list[str], root: Path | str = "runs", *, explain: bool =
     trace_once(study)
     check_study(study)
     say_default(overrides)
-    say_devices(overrides)
+    say_devices(overrides, study.space)
     say_not_held(study, overrides)
     warn(study.unusual)
     say_trace(study.provenance)

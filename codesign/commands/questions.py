@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..config import available
 from ..config.composition import admit
+from ..config.device_counts import serving_flops_per_s
 from ..core.errors import ConfigError, suggestion
 from ..core.units import DAY_S
 from ..model.scenario import Scenario
@@ -56,11 +57,9 @@ class Question:
         2 FLOPs a weight and token in serving, without the head, which few tokens of a prompt meet; 6 in training.
         """
         workload = scenario.workload
-        active = float(workload.model.active_parameters())
         if isinstance(workload, AbstractContinuousServing):
-            layers = active - float(workload.model.vocab * workload.model.hidden)
-            return 2 * layers * self.requests_per_s * float(workload.computed_tokens() + workload.output_tokens)
-        return 6 * active * self.tokens_per_s
+            return serving_flops_per_s(scenario, self.requests_per_s)
+        return 6 * float(workload.model.active_parameters()) * self.tokens_per_s
 
     @property
     def demand(self) -> bool:

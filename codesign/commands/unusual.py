@@ -4,14 +4,17 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from ..config import Study
 from ..config.composition import admit, combinations, composed
+from ..config.device_counts import COUNT, left_open, listed
 from ..config.plausibility import Unusual, unusual
 from ..config.space_checks import not_held
 from ..config.starting import framework_told, names, told
-from ..core.resources import conf_dir
-from ..core.yaml_io import read_yaml
+from ..core.yaml_io import is_mapping
 from ..search.results import Results, placed
+from ..study.design_space import DesignSpace
 
 
 def say_default(overrides: list[str]) -> None:
@@ -21,9 +24,14 @@ def say_default(overrides: list[str]) -> None:
             print(f"codesign: {line}", file=sys.stderr)
 
 
-def say_devices(overrides: list[str]) -> None:
-    """One line where a study says nothing of how many devices there are, and so has as many as the base has."""
-    if line := devices_taken(overrides):
+def say_devices(overrides: list[str], space: DesignSpace | None = None) -> None:
+    """One line where a study says nothing of how many devices there are.
+
+    Args:
+        overrides: as they were typed.
+        space: of the study, which may have counts that its demand asks for.
+    """
+    if line := devices_taken(overrides, space):
         print(f"codesign: {line}", file=sys.stderr)
 
 
@@ -33,21 +41,17 @@ def say_not_held(study: Study, overrides: list[str]) -> None:
         print(f"codesign: {line}", file=sys.stderr)
 
 
-def devices_taken(overrides: list[str]) -> str:
-    """How many devices are taken where nothing is asked, and how to ask; empty where something is.
-
-    An experiment, a space with `device_count`, a file of the user's with another number are such a word.
-    """
+def devices_taken(overrides: list[str], space: DesignSpace | None = None) -> str:
+    """How many devices are taken where nothing is asked, and how to ask; empty where something is."""
     if any("device_count" in text for text in overrides) or not names(overrides, "model", "workload", "accelerator"):
+        return ""  # most are, which need not be composed
+    resolved = OmegaConf.to_container(composed(combinations(admit(overrides))[0]), resolve=False)
+    if not is_mapping(resolved) or not left_open(overrides, resolved):
         return ""
-    if names(overrides, "experiment"):
-        return ""
-    config = composed(combinations(admit(overrides))[0])
-    usual = read_yaml((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["cluster"]["device_count"]
-    if "device_count" in (config.space.get("plan") or {}) or config.cluster.device_count != usual:
-        return ""
+    if space is not None and COUNT in space.plan:
+        return f"{listed(space.plan[COUNT])} devices, by what the rate needs: cluster.device_count=64 says how many"
     return (
-        f"{usual:,} devices, since nothing says how many: cluster.device_count=64 does,"
+        f"{resolved['cluster']['device_count']:,} devices, since nothing says how many: cluster.device_count=64 does,"
         " 'space.plan.device_count=[64,128]' lets it vary"
     )
 

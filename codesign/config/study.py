@@ -41,6 +41,7 @@ from .catalogue_numbers import catalogue_numbers
 from .checks import check_asked
 from .composition import compose
 from .construct import build
+from .device_counts import COUNT, counts_of_demand, left_open
 from .own import as_folders, own_files, own_folders
 from .own_settings import naming_files, origins, refuse_overruled_options
 from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
@@ -332,6 +333,7 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
     if "goal" in resolved["objective"]:
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
     _settle_goal(resolved["objective"], overrides)
+    resolved = _counted(resolved, overrides)
     built = build({key: complete(resolved)[key] for key in asked})
     for key, kind in KINDS.items():
         if key in asked and not isinstance(built.objects[key], kind):
@@ -354,6 +356,17 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         resolved,
         tuple(overrides),
         own_folders(),
+    )
+
+
+def _counted(resolved: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration with device counts to choose from, where a demand decides how many and nothing says it."""
+    if "arrivals_per_s" not in (resolved.get("workload") or {}) or not left_open(overrides, resolved):
+        return resolved
+    counts = counts_of_demand(scenario_of(build({key: resolved[key] for key in SCENARIO})))
+    space = resolved["space"]
+    return (
+        {**resolved, "space": {**space, "plan": {**(space.get("plan") or {}), COUNT: counts}}} if counts else resolved
     )
 
 

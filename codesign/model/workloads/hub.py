@@ -184,9 +184,9 @@ def _found(config: Values, key: str) -> Any:
 
 
 def _one(name: str, value: Any) -> Any:
-    """The number that a list repeats."""
-    alike = isinstance(value, list) and value and name in LISTED and all(entry == value[0] for entry in value)
-    return value[0] if alike else value
+    """The number that a list repeats, layer by layer: a list of one repeats nothing."""
+    listed = isinstance(value, list) and len(value) > 1 and name in LISTED
+    return value[0] if listed and all(entry == value[0] for entry in value) else value
 
 
 def _read(config: Values, architecture: Architecture) -> Values:

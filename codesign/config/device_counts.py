@@ -7,11 +7,18 @@ counts beside the best one (`between`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ..core.errors import ConfigError
+from ..core.resources import conf_dir
+from ..core.yaml_io import read_yaml
 from ..model.scenario import Scenario
+from ..model.workloads.continuous import AbstractContinuousServing
+from .starting import names
 
+COUNT = "device_count"
+"""Plan field that says how many devices there are, where that varies."""
 BOX = 8
 """Devices of the largest box that is sold: larger counts are whole boxes of it, smaller ones a part of one."""
 PARTS = (1, 2, 4)
@@ -44,6 +51,45 @@ def least_devices(scenario: Scenario, flops_per_s: float) -> float:
     formats = () if precision.by_class is None else precision.by_class.products()
     peak = max(float(peaks[name]) for name in {precision.compute, *formats} if name in peaks)
     return max(flops_per_s / peak, weights / room)
+
+
+def serving_flops_per_s(scenario: Scenario, requests_per_s: float) -> float:
+    """A bound from below on the arithmetic of matrix products that a rate of requests asks for, FLOP/s.
+
+    2 FLOPs a weight and token, without the head, which few tokens of a prompt meet.
+    """
+    workload = scenario.workload
+    layers = float(workload.model.active_parameters()) - float(workload.model.vocab * workload.model.hidden)
+    return 2 * layers * requests_per_s * float(workload.computed_tokens() + workload.output_tokens)
+
+
+def left_open(overrides: Iterable[str], resolved: Mapping[str, Any]) -> bool:
+    """True if nothing says how many devices there are, so that the number is that of the base configuration.
+
+    An experiment, a space with `device_count`, a file of the user's with another number are such a word.
+
+    Args:
+        overrides: as they were typed.
+        resolved: the configuration that they compose to.
+    """
+    overrides = list(overrides)
+    if any("device_count" in text for text in overrides) or names(overrides, "experiment"):
+        return False
+    if not names(overrides, "model", "workload", "accelerator"):
+        return False
+    usual = read_yaml((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["cluster"]["device_count"]
+    listed = (resolved.get("space") or {}).get("plan") or {}
+    return "device_count" not in listed and resolved["cluster"]["device_count"] == usual
+
+
+def counts_of_demand(scenario: Scenario) -> list[int]:
+    """Device counts to choose from where requests come at a rate; none where no demand decides how many are needed."""
+    workload = scenario.workload
+    arrivals = getattr(workload, "arrivals_per_s", None)
+    if arrivals is None or not isinstance(workload, AbstractContinuousServing):
+        return []
+    least = least_devices(scenario, serving_flops_per_s(scenario, float(arrivals)))
+    return device_counts(least, rack=rack_of(scenario))
 
 
 def rack_of(scenario: Scenario) -> int:
@@ -118,3 +164,9 @@ def between(counts: Sequence[int], best: int, batch: int = 0) -> list[int]:
 def _some(counts: list[int], most: int) -> list[int]:
     """At most so many of these counts, evenly, the first among them."""
     return counts[:: math.ceil(len(counts) / most)] if counts else []
+
+
+def listed(counts: Sequence[float]) -> str:
+    """Counts in words: `8, 16, 24 ... 96`."""
+    texts = [f"{count:,.0f}" for count in counts]
+    return " or ".join(texts) if len(texts) < 5 else f"{', '.join(texts[:3])} ... {texts[-1]}"
