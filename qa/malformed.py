@@ -40,7 +40,7 @@ ROOFLINE = "calibration=h100_sxm_roofline"  # its formulas are short to trace
 BASES: dict[str, tuple[list[str], int]] = {
     "training": ([ROOFLINE], 10),
     "experts": ([ROOFLINE, "model=mixtral_8x7b", "cluster.device_count=64", "plan=megatron_3d", "plan.tp=8"], 3),
-    "serving": ([ROOFLINE, "model=llama31_8b", "workload=serving", "cluster.device_count=16"], 3),
+    "serving": ([ROOFLINE, "model=llama31_8b", "workload=static_batch", "cluster.device_count=16"], 3),
     "queues": ([ROOFLINE, "experiment=busy_node"], 2),
     "pools": (["experiment=disaggregation", "plan.prefill_devices=8", "plan.prefill_tp=8"], 1),
 }

@@ -8,7 +8,7 @@ from codesign.model.workloads import ComputeOp
 
 SERVED = (
     "model=llama2_70b",
-    "workload=serving",
+    "workload=static_batch",
     "plan.tp=8",
     "cluster.device_count=8",
     "calibration=h100_sxm_roofline",

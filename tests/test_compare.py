@@ -19,8 +19,8 @@ from codesign.search.results import placed
 pytestmark = pytest.mark.slow
 
 JOB = (
-    "model=llama31_405b", "workload=serving_fp8", "cluster.device_count=64", "space.plan.tp=[8]", "space.plan.pp=[1]",
-    "space.plan.micro_batch=[32,64]",
+    "model=llama31_405b", "workload=static_batch_fp8", "cluster.device_count=64", "space.plan.tp=[8]",
+    "space.plan.pp=[1]", "space.plan.micro_batch=[32,64]",
 )  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def test_a_variable_away_from_the_catalogue_makes_another_device():
 
 def test_what_a_diagram_cannot_be_drawn_along_is_refused_before_a_search(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    listed = ["accelerator=h100_sxm,h200", "model=llama31_8b", "workload=serving"]
+    listed = ["accelerator=h100_sxm,h200", "model=llama31_8b", "workload=static_batch"]
     assert main(["compare", *listed, "sweep=objective.limits.tpot:0.1"]) == 2
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert "metric 'tpot' does not exist (did you mean 'tpot_s'?)" in told

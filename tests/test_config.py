@@ -349,7 +349,7 @@ def test_a_file_that_changed_is_composed_again(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_a_goal_that_is_typed_takes_the_place_of_the_files():
-    few = ("model=llama31_8b", "accelerator=h200", "workload=serving")
+    few = ("model=llama31_8b", "accelerator=h200", "workload=static_batch")
     assert study_from_config(*few, "objective.maximise=tokens_per_s").objective.goal == "tokens_per_s"
     assert study_from_config(*few, "objective=most_tokens", "objective.minimise=time_s").objective.maximise == ""
     with pytest.raises(ConfigError, match="exactly one goal"):

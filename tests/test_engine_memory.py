@@ -157,7 +157,7 @@ def test_the_class_is_the_file_of_vllm():
 
 def test_a_static_batch_is_prefilled_in_steps():
     """128 prompts of 2048 tokens at once would hold 256 Ki tokens of activations; an engine takes 8192 at a time."""
-    words = ("model=llama31_8b", "workload=serving", "accelerator=h100_sxm", "plan.tp=1", "cluster.device_count=1")
+    words = ("model=llama31_8b", "workload=static_batch", "accelerator=h100_sxm", "plan.tp=1", "cluster.device_count=1")
     scenario = scenario_from_config(*words, "plan.micro_batch=128")
     few = replace(scenario, {"plan.micro_batch": as_leaf(64.0)})
     many, less = (float(one.workload.footprint(one.layout)["working"][0]) for one in (scenario, few))
@@ -191,7 +191,7 @@ def test_experts_in_mxfp4_are_padded_when_they_are_loaded():
 
 
 @pytest.mark.parametrize("words", [
-    ("model=llama31_8b", "workload=serving", "plan.pp=2"), ("model=gpt_oss_120b", "precision=checkpoint"),
+    ("model=llama31_8b", "workload=static_batch", "plan.pp=2"), ("model=gpt_oss_120b", "precision=checkpoint"),
     ("model=deepseek_v3", "precision=fp8_block", "plan.tp=8"), ("model=qwen3_235b_a22b",),
 ])  # fmt: skip
 def test_weights_by_class_add_up_to_those_of_a_device(words):

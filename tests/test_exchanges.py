@@ -16,7 +16,7 @@ SENT = "cluster.network.scale_up.collectives.all_to_all"
 
 def sent(link, **model):
     """The all-to-all that an engine's library has for a model over a link, as they are set."""
-    plain = OmegaConf.to_container(compose(["workload=serving", "model=deepseek_v3"]), resolve=False)
+    plain = OmegaConf.to_container(compose(["workload=static_batch", "model=deepseek_v3"]), resolve=False)
     config = OmegaConf.create(plain)
     config.workload.engine = {"exchange": "deepep_low_latency"}
     for path, value in {FABRIC: link, **{f"workload.model.{name}": value for name, value in model.items()}}.items():

@@ -15,7 +15,7 @@ from codesign.search.results import numbers_in, ops, priced
 
 JOBS = (
     ("experiment=train_gpt3_175b",),
-    ("model=llama31_8b", "workload=serving", "accelerator=h200", "cluster.device_count=8"),
+    ("model=llama31_8b", "workload=static_batch", "accelerator=h200", "cluster.device_count=8"),
     ("experiment=serve_goodput",),
     ("experiment=disaggregation",),
     ("experiment=folded_clos",),
@@ -78,7 +78,7 @@ def test_units_of_metrics(name, unit):
 @pytest.mark.slow
 def test_a_comparison_explains_its_columns(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    asked = ("accelerator=h200", "model=llama31_405b", "workload=serving_fp8", "cluster.device_count=8,16")
+    asked = ("accelerator=h200", "model=llama31_405b", "workload=static_batch_fp8", "cluster.device_count=8,16")
     asked += ("space.plan.tp=[8]", "space.plan.pp=[1]", "space.plan.micro_batch=[32,64]")
     seen = []
     show = comparing.show

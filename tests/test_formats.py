@@ -123,7 +123,7 @@ def test_name_that_promises_a_format_which_no_file_states_is_told(tmp_path):
 
 
 def served(*overrides: str):
-    return scenario_from_config("workload=serving", *overrides)
+    return scenario_from_config("workload=static_batch", *overrides)
 
 
 def products(scenario) -> dict[str, str]:
@@ -169,7 +169,7 @@ def test_products_run_in_the_format_of_their_class_where_the_device_has_it():
 def test_formats_all_alike_price_as_the_precision_without_classes():
     """Classes in bf16 change nothing; in fp8 they differ from weights in fp8 by embedding, head and router alone."""
     plain, by_class = Precision(), Precision(by_class=WeightFormats())
-    model = scenario_from_config("model=llama31_8b", "workload=serving").workload.model
+    model = scenario_from_config("model=llama31_8b", "workload=static_batch").workload.model
     assert float(model.stored_bytes(by_class)) == float(model.stored_bytes(plain))
     for name in ("attention_qkv", "mlp_up", "moe_up", "head", "moe_router"):
         assert by_class.weight_bytes(name) == plain.weight_bytes(name)

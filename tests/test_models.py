@@ -515,5 +515,5 @@ def test_models_of_the_source_documents(name, billions):
 
 def test_an_encoder_generates_nothing():
     with pytest.raises(ConfigError, match=r"^workload.output_tokens = 512: bert_large is an encoder, which generates"):
-        scenario_from_config("model=bert_large", "workload=serving")
-    scenario_from_config("model=bert_large", "workload=serving", "workload.output_tokens=1")
+        scenario_from_config("model=bert_large", "workload=static_batch")
+    scenario_from_config("model=bert_large", "workload=static_batch", "workload.output_tokens=1")

@@ -100,7 +100,7 @@ def test_finite_in_every_corner_of_the_stated_box(corner):
 NODE = (
     "fabric=scin",
     "collective=scin_inq",
-    "workload=serving",
+    "workload=static_batch",
     "space=dense_serving_plans",
     "experiment=serve_llama31_405b_static",
 )
@@ -166,7 +166,7 @@ class TestContinuousServing:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("overrides", "said"), [(("workload=serving",), False), (("workload=training",), True)])
+@pytest.mark.parametrize(("overrides", "said"), [(("workload=static_batch",), False), (("workload=training",), True)])
 def test_a_choice_without_effect_is_remarked(capsys, overrides, said):
     model = "model=llama2_7b" if said else SWITCHED[2]
     evaluate_design([*SWITCHED[:2], model, *SWITCHED[3:], "collective=scin_inq", *overrides])

@@ -6,8 +6,8 @@ import pytest
 
 from codesign import study_from_config
 from codesign.commands.cli import main
-from codesign.config.device_counts import between, device_counts, least_devices, more_devices
 from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
+from codesign.config.device_counts import between, device_counts, least_devices, more_devices
 
 SERVE = ("serve", "llama31_8b", "--on", "h200")
 

@@ -25,7 +25,7 @@ from codesign.simulation.serving import read_trace
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = "calibration=h100_sxm_roofline"
-SERVED = (SMALL, "model=llama31_8b", "workload=serving", "plan.tp=1")
+SERVED = (SMALL, "model=llama31_8b", "workload=static_batch", "plan.tp=1")
 POOLS = ("experiment=disaggregation", "plan.prefill_devices=8")
 UP = "cluster.network.scale_up.fabric.background_bytes_per_s"
 

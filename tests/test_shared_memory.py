@@ -79,7 +79,7 @@ class TestNetwork:
 
     @pytest.mark.slow
     def test_serving_on_it_is_quicker_than_on_a_node(self):
-        base = ("model=llama31_405b", "workload=serving_fp8", "plan=serving_node", "cluster.device_count=16",
+        base = ("model=llama31_405b", "workload=static_batch_fp8", "plan=serving_node", "cluster.device_count=16",
                 "calibration=h100_sxm_roofline", "plan.tp=16", "plan.micro_batch=32")  # fmt: skip
         plain, photonic, shared = (
             float(evaluate(scenario_from_config(*base, *more)).extra["tpot_s"])
@@ -115,7 +115,7 @@ def test_energy_of_paths_with_a_pool_that_computes_prompts():
 @pytest.mark.parametrize(("tp", "devices", "copies"), [(1, 16, 1), (4, 16, 1), (16, 64, 4), (8, 64, 4)])
 def test_one_copy_of_the_weights_serves_all_replicas_on_a_pool(tp, devices, copies):
     """Bytes of weights on all devices together: one model for each pool of sixteen, or for each replica."""
-    base = ("model=llama31_70b", "workload=serving", "plan=serving_node", "memory=photonic_pool_shared",
+    base = ("model=llama31_70b", "workload=static_batch", "plan=serving_node", "memory=photonic_pool_shared",
             f"plan.tp={tp}", f"cluster.device_count={devices}")  # fmt: skip
     once, each = (
         float(memory_by_class(scenario_from_config(*base, *more))["hbm/weights"]) * devices

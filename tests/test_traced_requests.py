@@ -126,7 +126,7 @@ def test_lengths_alone_leave_the_rate_open(tmp_path):
 
 
 def test_requests_that_are_all_alike_have_no_trace(tmp_path, capsys):
-    assert main(["evaluate", *DESIGN, "workload=serving", f"+workload.trace={SHIPPED}"]) == 2
+    assert main(["evaluate", *DESIGN, "workload=static_batch", f"+workload.trace={SHIPPED}"]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "all alike: choose a workload that batches continuously" in told

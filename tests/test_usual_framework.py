@@ -26,7 +26,7 @@ from codesign.uncertainty.metrics import metrics_under_draws
     (["workload=disaggregated_goodput"], "vllm_async"),
     (["accelerator=tpu7x"], NONE),  # nobody measured training there
     (["workload=recommendation"], NONE),
-    (["workload=serving"], NONE),  # static batches: no engine that people run
+    (["workload=static_batch"], NONE),  # static batches: no engine that people run
     (["accelerator=h100_sxm,h200"], "nemo_h100"),
     (["accelerator=h100_sxm,b200"], NONE),  # a sweep has one framework, or none
 ])  # fmt: skip

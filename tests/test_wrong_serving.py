@@ -92,7 +92,7 @@ def test_what_only_training_has_changes_nothing_that_serving_costs(workload):
 
 def test_a_space_of_training_is_no_space_to_serve_in(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ["die=h100_sxm", "model=llama31_70b", "workload=serving_fp8"]
+    words = ["die=h100_sxm", "model=llama31_70b", "workload=static_batch_fp8"]
     assert main(["optimize", "space=chip", *words]) == 2
     told = capsys.readouterr()
     (line,) = told.err.splitlines()
@@ -150,9 +150,11 @@ def test_devices_that_a_space_would_overrule_are_refused(typed, capsys):
 
 
 def test_a_plan_field_that_is_typed_and_listed_is_said_not_to_be_held():
-    study = study_from_config("model=llama31_8b", "workload=serving", "space.plan.tp=[1,2]", "plan.tp=2", "plan.pp=1")
+    study = study_from_config(
+        "model=llama31_8b", "workload=static_batch", "space.plan.tp=[1,2]", "plan.tp=2", "plan.pp=1"
+    )
     assert not_held(study.space, ["plan.tp=2"]) == [
         "plan.tp = 2 does not hold it: space.plan.tp lists 1, 2; 'space.plan.tp=[2]' does"
     ]
-    held = study_from_config("model=llama31_8b", "workload=serving", "space.plan.tp=[2]", "plan.tp=2")
+    held = study_from_config("model=llama31_8b", "workload=static_batch", "space.plan.tp=[2]", "plan.tp=2")
     assert not_held(held.space, ["plan.tp=2", "workload.input_tokens=128", "plan=serving_node"]) == []

@@ -11,15 +11,15 @@ from ..config.composition import admit, combinations, composed
 from ..config.device_counts import COUNT, left_open, listed
 from ..config.plausibility import Unusual, unusual
 from ..config.space_checks import not_held
-from ..config.starting import framework_told, names, told
+from ..config.starting import framework_told, names, precision_told, told
 from ..core.yaml_io import is_mapping
 from ..search.results import Results, placed
 from ..study.design_space import DesignSpace
 
 
 def say_default(overrides: list[str]) -> None:
-    """One line where nothing was named that a study is about, or no framework, so that a default is taken."""
-    for line in (told(overrides), framework_told(overrides)):
+    """One line for each default that is taken: the study, the framework, the number formats."""
+    for line in (told(overrides), framework_told(overrides), precision_told(overrides)):
         if line:
             print(f"codesign: {line}", file=sys.stderr)
 

@@ -6,12 +6,13 @@ and nothing of anybody else's: no ranges of hardware, no budgets.
 
 from collections.abc import Iterable
 
-from .usual_framework import AUTO, NONE, usual_framework, usual_frameworks
+from .usual_framework import AUTO, NONE, serves_published_formats, usual_framework, usual_frameworks
 
 DEFAULT = "train_gpt3_175b"
 NAMING = ("experiment", "model", "workload", "accelerator")
 """Groups of which any, named, says what the study is about."""
 ASKED = f"framework={AUTO}"
+PUBLISHED = "precision=checkpoint"
 
 
 def names(overrides: Iterable[str], *groups: str) -> bool:
@@ -24,10 +25,17 @@ def started(overrides: list[str]) -> list[str]:
     if not names(overrides, *NAMING):
         return [f"experiment={DEFAULT}", *overrides]
     if ASKED not in overrides and names(overrides, "experiment", "framework"):
-        return list(overrides)
+        return _as_published(list(overrides))
     kept = [text for text in overrides if text != ASKED]
     usual = usual_framework(kept)
-    return kept if usual == NONE else [*kept, f"framework={usual}"]
+    return [*_as_published(kept), *([] if usual == NONE else [f"framework={usual}"])]
+
+
+def _as_published(overrides: list[str]) -> list[str]:
+    """The overrides, with the formats of the checkpoint where one is served that was published in others than bf16."""
+    if names(overrides, "experiment") or not serves_published_formats(overrides):
+        return overrides
+    return [*overrides, PUBLISHED]
 
 
 def framework_told(overrides: list[str]) -> str:
@@ -38,6 +46,13 @@ def framework_told(overrides: list[str]) -> str:
     if not usual:
         return ""
     return f"framework={' and '.join(usual)}, what usually runs this; framework=none prices kernels alone"
+
+
+def precision_told(overrides: list[str]) -> str:
+    """The line that says that the checkpoint's number formats are taken; empty where the study named one."""
+    if not names(overrides, *NAMING) or names(overrides, "experiment") or not serves_published_formats(overrides):
+        return ""
+    return f"{PUBLISHED}, the formats it was published in; precision=bf16 serves two bytes a weight"
 
 
 def told(overrides: list[str]) -> str:

@@ -17,6 +17,7 @@ from .groups import files, read_yaml
 AUTO, NONE = "auto", "none"
 TRAINING = {"ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo_26_06"}
 """Generation -> framework whose training steps were measured there."""
+STATIC = "Serving"
 CLOSED, OPEN = "vllm", "vllm_async"
 SERVING = {
     "ContinuousServing": CLOSED, "ServingAtRate": OPEN, "GoodputServing": OPEN, "DisaggregatedServing": CLOSED,
@@ -48,6 +49,21 @@ def usual_frameworks(overrides: Iterable[str]) -> list[str]:
         for accelerator in chosen["accelerator"].split(",")
         for workload in chosen["workload"].split(",")
     })  # fmt: skip
+
+
+def serves_published_formats(overrides: Iterable[str]) -> bool:
+    """True if these overrides serve a model in the base formats whose checkpoint was published in others."""
+    chosen = {"workload": "", "model": ""}
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        if key in chosen:
+            chosen[key] = value
+        elif key.startswith(("precision", "workload.precision")):
+            return False
+    workloads = [_told("workload", name.strip()) for name in chosen["workload"].split(",")]
+    served = all(str(told.get("_target_", "")).rpartition(".")[2] in {*SERVING, STATIC} for told in workloads)
+    plain = all(set(told.get("precision") or {}) <= {"_target_"} for told in workloads)
+    return served and plain and any(_told("model", name.strip()).get("formats") for name in chosen["model"].split(","))
 
 
 def _of(accelerator: str, workload: str) -> str:

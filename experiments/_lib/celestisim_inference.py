@@ -101,7 +101,7 @@ def reference() -> Scenario:
 def untuned() -> Scenario:
     """The same job with the kernel and collective constants measured on an H100, nothing fitted to the document."""
     scenario = scenario_from_config(
-        "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=serving", "model=llama31_405b",
+        "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=static_batch", "model=llama31_405b",
         "plan=serving_node", "workload.split_batch=0", "workload.precision.compute=fp8",
         "workload.precision.weights=fp8", "workload.precision.attention=fp8",
     )  # fmt: skip

@@ -64,12 +64,12 @@ JOBS = {  # on H200; everything in one domain
         "plan.zero=1", "plan.micro_batch=1", "cluster.device_count=256",
     ),
     "Llama-3.1-405B decode": (
-        "model=llama31_405b", "workload=serving", "plan=serving_node", "plan.tp=16", "plan.micro_batch=64",
+        "model=llama31_405b", "workload=static_batch", "plan=serving_node", "plan.tp=16", "plan.micro_batch=64",
         "cluster.device_count=16",
     ),
     "DeepSeek-V3 decode": (
-        "model=deepseek_v3", "workload=serving", "plan=serving_node", "plan.tp=8", "plan.ep=8", "plan.micro_batch=64",
-        "cluster.device_count=64",
+        "model=deepseek_v3", "workload=static_batch", "precision=bf16", "plan=serving_node", "plan.tp=8", "plan.ep=8",
+        "plan.micro_batch=64", "cluster.device_count=64",
     ),
 }  # fmt: skip
 

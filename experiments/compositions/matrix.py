@@ -98,7 +98,7 @@ JOBS: dict[str, tuple[tuple[str, ...], dict[str, tuple[float, ...]]]] = {
         {"tp": (2.0, 4.0), "micro_batch": (1.0, 2.0)},
     ),
     "serving": (
-        ("workload=serving", "model=llama31_70b", "plan=serving_node", "workload.input_tokens=1024",
+        ("workload=static_batch", "model=llama31_70b", "plan=serving_node", "workload.input_tokens=1024",
          "workload.output_tokens=128", "cluster.device_count=16"),
         {"tp": (8.0, 16.0), "micro_batch": (8.0, 16.0)},
     ),

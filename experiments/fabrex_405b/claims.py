@@ -56,7 +56,7 @@ def served(name: str) -> Scenario:
     """The server on one graph: both boxes, bf16, one tensor-parallel group."""
     return scenario_from_config(
         "accelerator=mi300x", f"fabric=fabrex_{name.replace('-', '_')}", "collective=ring", "model=llama31_405b",
-        "workload=serving", "plan=serving_node", f"workload.input_tokens={INPUT_TOKENS}",
+        "workload=static_batch", "plan=serving_node", f"workload.input_tokens={INPUT_TOKENS}",
         f"workload.output_tokens={OUTPUT_TOKENS}", "cluster.device_count=16", "plan.tp=16",
     )  # fmt: skip
 

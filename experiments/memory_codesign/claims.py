@@ -47,7 +47,7 @@ WIN = 1.05  # a gain below would not carry a second technology
 def template(model: str) -> Scenario:
     """Serving in fp8 with a 16-bit cache on H100 arithmetic; memory and links are replaced by the design."""
     base = scenario_from_config(
-        "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=serving", f"model={MODELS[model][0]}",
+        "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=static_batch", f"model={MODELS[model][0]}",
         "plan=serving_node", f"cluster.device_count={DEVICES}", "workload.precision.compute=fp8",
         "workload.precision.weights=fp8", "fabric.endpoints=64", f"workload.output_tokens={OUTPUT}",
     )  # fmt: skip

@@ -34,7 +34,7 @@ COUNTINGS = {  # of attention: what, overrides, arguments of arithmetic_intensit
 def device(*overrides: str) -> Scenario:
     """One device that serves the model; its memory need not hold it, as nothing here depends on capacity."""
     return scenario_from_config(
-        "accelerator=h100_sxm", "model=llama2_70b", "workload=serving", "plan=serving_node", "plan.tp=1",
+        "accelerator=h100_sxm", "model=llama2_70b", "workload=static_batch", "plan=serving_node", "plan.tp=1",
         "workload.output_tokens=1", "cluster.device_count=1", *overrides,
     )  # fmt: skip
 

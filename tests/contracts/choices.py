@@ -34,7 +34,7 @@ COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=disaggregated"}
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
 COMPANIONS |= {"scaling_law": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
-COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=serving")
+COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=static_batch")
 COMPANIONS |= {"framework=vllm_sampled": "workload=continuous", "framework=vllm_async": "workload=at_rate"}
 COMPANIONS |= {"engine_memory": "workload=continuous"}
 COMPANIONS |= {"model=dit": "workload=images", "model=flux": "workload=images", "plan=image": "workload=images"}

@@ -21,7 +21,7 @@ def test_every_study_can_start(choice):
     """Paths, metric names and legal plans are there, no range is unusual; nothing is searched."""
     overrides = [choice]
     if choice.startswith("space=serving"):
-        overrides += ["workload=serving"]
+        overrides += ["workload=static_batch"]
     overrides += companions(choice)
     if choice == "space=fixed":
         overrides += ["objective.limits={}"]
