@@ -80,7 +80,7 @@ class Family(NamedTuple):
 FAMILIES = {
     "training": Family("training", DENSE, TRAINING, "workload.global_batch"),
     "training_experts": Family("training", EXPERTS, TRAINING, "workload.global_batch"),
-    "static": Family("serving", (*DENSE, *EXPERTS), STATIC),
+    "static": Family("static_batch", (*DENSE, *EXPERTS), STATIC),
     "continuous": Family("continuous", (*DENSE, *EXPERTS), STEPS),
     "at_rate": Family("at_rate", (*DENSE, *EXPERTS), STEPS),
     "goodput": Family("goodput", ("llama31_8b", "mixtral_8x7b"), STEPS),

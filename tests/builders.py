@@ -1,7 +1,7 @@
 """Small scenarios from plain constructors, for tests that need no configuration."""
 
 from codesign.model.scenario import Scenario
-from codesign.model.workloads import DenseFeedForward, GroupedQueryAttention, Plan, Serving, Training, Transformer
+from codesign.model.workloads import DenseFeedForward, GroupedQueryAttention, Plan, StaticBatch, Training, Transformer
 from codesign.testing.small import accelerator as accelerator
 from codesign.testing.small import cluster as cluster
 from codesign.testing.small import rings as rings
@@ -22,4 +22,4 @@ def training(devices: float = 1024.0, plan: Plan | None = None, model: Transform
 
 def serving(devices: float = 16.0, plan: Plan | None = None) -> Scenario:
     plan = plan or Plan(tp=16.0, micro_batch=16.0)
-    return Scenario(cluster(devices), Serving(gpt3(), 1024.0, 256.0), plan)
+    return Scenario(cluster(devices), StaticBatch(gpt3(), 1024.0, 256.0), plan)

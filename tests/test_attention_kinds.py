@@ -24,8 +24,8 @@ from codesign.model.workloads import (
     LocalAttention,
     Plan,
     Precision,
-    Serving,
     SparseAttention,
+    StaticBatch,
     Training,
     Transformer,
 )
@@ -89,7 +89,7 @@ def test_decoding_in_a_window_reads_the_window():
 
 def test_cache_of_gpt_oss_by_hand():
     """18 of 36 layers keep 128 tokens."""
-    served = Serving(model("gpt_oss_120b"), input_tokens=90_000.0, output_tokens=10_000.0)
+    served = StaticBatch(model("gpt_oss_120b"), input_tokens=90_000.0, output_tokens=10_000.0)
     each = 2 * 8 * 64 * 2
     assert float(served.kv_bytes_per_sequence(Layout(Plan(), 1.0))) == 18 * each * 100_000 + 18 * each * 128
 
@@ -99,7 +99,7 @@ def test_state_of_qwen3_next_by_hand():
     next_80b = model("qwen3_next_80b_a3b")
     state = 36 * (32 * 128 * 128 * 4 + 3 * (2 * 16 * 128 + 32 * 128) * 2)
     for tokens in (1000, 100_000):
-        served = Serving(next_80b, input_tokens=tokens - 100.0, output_tokens=100.0)
+        served = StaticBatch(next_80b, input_tokens=tokens - 100.0, output_tokens=100.0)
         whole = float(served.kv_bytes_per_sequence(Layout(Plan(), 1.0)))
         assert whole == pytest.approx(state + 12 * 2 * 2 * 256 * 2 * tokens, rel=1e-12)
 
@@ -190,9 +190,9 @@ def test_tensor_ranks_share_the_work(kind):
     ("kind", "job"),
     [
         (LocalAttention, Training),
-        (SparseAttention, Serving),
+        (SparseAttention, StaticBatch),
         (LinearAttention, Training),
-        (AlternatingAttention, Serving),
+        (AlternatingAttention, StaticBatch),
     ],
 )
 def test_priced_with_gradients(kind, job):
@@ -204,7 +204,7 @@ def test_priced_with_gradients(kind, job):
         if job is Training:
             work = Training(small, sequence=numbers["tokens"], global_batch=16.0)
         else:
-            work = Serving(small, numbers["tokens"], 256.0)
+            work = StaticBatch(small, numbers["tokens"], 256.0)
         machine = cluster(8.0)
         hbm = machine.accelerator.hbm
         hbm = dataclasses.replace(hbm, bandwidth_bytes_per_s=numbers["rate"] * hbm.bandwidth_bytes_per_s)

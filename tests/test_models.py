@@ -26,7 +26,7 @@ from codesign.model.workloads import (
     MixtureOfExperts,
     Plan,
     Precision,
-    Serving,
+    StaticBatch,
     Training,
     Transformer,
 )
@@ -285,16 +285,16 @@ def test_layers_hold_and_multiply_the_parameters(name):
     ],
 )
 def test_cache_bytes_per_token(name, tp, nbytes):
-    served = Serving(model(name), input_tokens=900.0, output_tokens=100.0)
+    served = StaticBatch(model(name), input_tokens=900.0, output_tokens=100.0)
     layout = Layout(Plan(tp=tp), 16.0)
     assert float(served.kv_bytes_per_sequence(layout)) == 1000 * nbytes
-    eight_bit = Serving(model(name), input_tokens=900.0, output_tokens=100.0, precision=Precision(kv_cache="fp8"))
+    eight_bit = StaticBatch(model(name), input_tokens=900.0, output_tokens=100.0, precision=Precision(kv_cache="fp8"))
     assert float(eight_bit.kv_bytes_per_sequence(layout)) == 500 * nbytes
 
 
 def test_prefill_flops_by_hand():
     """Llama 3.1 8B, one request of 1,024 tokens: every layer weight on every token, half the score matrix, one head."""
-    served = Serving(model("llama31_8b"), input_tokens=1024.0, output_tokens=2.0)
+    served = StaticBatch(model("llama31_8b"), input_tokens=1024.0, output_tokens=2.0)
     layer = 4096 * 128 * (32 + 8 + 8 + 32) + 3 * 4096 * 14336
     core = 4 * 1024 * 512 * 32 * 128
     by_hand = 32 * (2 * 1024 * layer + core) + 2 * 4096 * 128256
@@ -467,7 +467,7 @@ def test_deepseek_v3_has_finite_metrics_and_gradients(kind):
     if kind == "training":
         job = Training(deepseek, sequence=4096.0, global_batch=4096.0)
     else:
-        job = Serving(deepseek, input_tokens=2048.0, output_tokens=512.0, precision=eight_bit)
+        job = StaticBatch(deepseek, input_tokens=2048.0, output_tokens=512.0, precision=eight_bit)
     scenario = Scenario(cluster(2048.0 if kind == "training" else 32.0), job, plan)
 
     def goal(candidate: Scenario):

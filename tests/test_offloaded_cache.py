@@ -18,7 +18,7 @@ from codesign.core.fields import check_ranges, replace
 from codesign.core.units import GB
 from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario
-from codesign.model.workloads import ContinuousServing, GoodputServing, Plan, Serving
+from codesign.model.workloads import ContinuousServing, GoodputServing, Plan, StaticBatch
 from codesign.model.workloads.goodput import SLO
 from codesign.search.results import numbers_of
 from codesign.simulation.serving import Requests, lengths, simulate_closed
@@ -59,7 +59,7 @@ def test_time_by_hand():
     assert max(crossing, plain["tpot_s"]) * 0.999 <= beside["tpot_s"] < seen["tpot_s"]
 
 
-@pytest.mark.parametrize("work", [Serving, ContinuousServing], ids=["static", "continuous"])
+@pytest.mark.parametrize("work", [StaticBatch, ContinuousServing], ids=["static", "continuous"])
 def test_more_afar_is_less_near_and_no_faster(work):
     found = [numbers(work, offload_kv_cache=share, offload_overlap=0.5) for share in (0.0, 0.3, 0.6, 1.0)]
     for name, way in ((NEAR, -1), (FAR, 1), ("tpot_s", 1), ("energy_j", 1)):

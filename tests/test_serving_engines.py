@@ -137,7 +137,7 @@ def test_an_engine_is_refused_where_nothing_is_served():
     with pytest.raises(ConfigError, match="a serving engine runs no Training"):
         compose(["framework=vllm"])
     config = OmegaConf.create(
-        {"workload": {"_target_": "codesign.model.workloads.Serving", "engine": {"kernel": "vllm"}}}
+        {"workload": {"_target_": "codesign.model.workloads.StaticBatch", "engine": {"kernel": "vllm"}}}
     )
     with pytest.raises(ConfigError, match="no key 'kernel'"):
         with_engine(config)

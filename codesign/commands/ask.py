@@ -12,7 +12,16 @@ import pandas as pd
 from rich.markup import escape
 
 from ..config import study_from_config
-from ..config.device_counts import between, device_counts, experts_over, least_devices, listed, more_devices, rack_of
+from ..config.device_counts import (
+    between,
+    counts_of_replica,
+    device_counts,
+    experts_over,
+    least_devices,
+    listed,
+    more_devices,
+    rack_of,
+)
 from ..config.weight_formats import format_lines
 from ..core.errors import ConfigError
 from ..model.workloads import AbstractServing
@@ -29,7 +38,6 @@ from .what_to_buy import answer_lines, answer_of, slide_of
 
 COUNT = "var.device_count"
 QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason
-PARTS_OF_MANY = 12  # devices above which a replica is looked for among up to twice the least, below among four times
 STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
 WIDENED = 3  # times that more devices are tried where all listed are too few
 
@@ -158,7 +166,7 @@ def _place(question: Question, candidate: Candidate) -> Place:
         if question.demand:
             counts = device_counts(least, batch=question.batch, rack=rack)
         else:  # one replica
-            counts = device_counts(least, 2.0 if least > PARTS_OF_MANY else 4.0, rack=rack)
+            counts = counts_of_replica(scenario, least)
     return Place(counts, rack, experts, formats)
 
 

@@ -20,7 +20,7 @@ CONTINUOUS = (
     *("ContinuousServing", "ServingAtRate", "GoodputServing"),
     *("DisaggregatedServing", "DisaggregatedAtRate", "DisaggregatedGoodput"),
 )
-SERVED = ("Serving", *CONTINUOUS)
+SERVED = ("StaticBatch", *CONTINUOUS)
 TRAINED = ("Training", "TrainingRun")
 LIMIT_PREFIX = "limit."  # of columns with used shares
 PREDICTED = ("ttft_s", "tpot_s", "tokens_per_s")  # that a benchmark measures
@@ -174,7 +174,7 @@ def _row(run: RunFolder, design: int) -> dict[str, Any]:
 def _work(run: RunFolder, workload: Mapping[str, Any]) -> str:
     """Name of the workload's class; of a folder that does not say, what its numbers tell."""
     named = str(workload.get("_target_", "")).rpartition(".")[2]
-    return named or ("Serving" if run.is_serving else "Training")
+    return named or ("StaticBatch" if run.is_serving else "Training")
 
 
 @functools.cache

@@ -1,14 +1,18 @@
-"""The number of devices of one design whose requests come at a rate, where nothing says how many there are."""
+"""The number of devices of one design that serves, where nothing says how many there are."""
+
+import dataclasses
+from collections.abc import Iterator
 
 from omegaconf import OmegaConf
 
 from ..config.checks import check_plan
 from ..config.composition import compose
-from ..config.device_counts import counts_of_demand, left_open
+from ..config.device_counts import counts_of_job, left_open
 from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..core.yaml_io import is_mapping
 from ..model.scenario import Scenario
+from ..model.workloads import Plan
 from ..search.results import numbers_of
 from ..study.objective import feasible
 from .legal_start import legal_start
@@ -17,17 +21,17 @@ COUNT = "cluster.device_count"
 
 
 def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
-    """The override that names the least number of devices with which the design sustains its rate.
+    """The override that names the least number of devices that hold the design and sustain its rate, if it has one.
 
     Args:
         scenario: of these overrides.
         overrides: of the configuration.
 
     Returns:
-        (one override, and a line that says so); nothing where a number was named or no rate needs one. Where no listed
-        number suffices it is the largest, which is then refused with what would help.
+        (overrides that say so, and a line about it); nothing where a number was named or nothing is served. Where no
+        listed number suffices it is the largest, which is then refused with what would help.
     """
-    counts = counts_of_demand(scenario)
+    counts = counts_of_job(scenario)
     if not counts:
         return [], ""
     resolved = OmegaConf.to_container(compose(overrides), resolve=False)
@@ -37,9 +41,19 @@ def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
         asked = f"{COUNT}={count}"
         design = legal_start(replace(scenario, {COUNT: float(count)}), [*overrides, asked])[0]
         if _runs(design):
-            line = f"{asked}, the least that sustains the rate with this plan; {COUNT}=64 says how many"
-            return [asked], line
+            plan = [f"plan.{name}={value:g}" for name, value in _changed(scenario.plan, design.plan)]
+            does = "sustain the rate" if hasattr(scenario.workload, "arrivals_per_s") else "hold a replica"
+            among = f" with {', '.join(plan)}" if plan else ""
+            return [asked, *plan], f"{asked}{among}, the least devices that {does}; {COUNT}=64 says how many"
     return [f"{COUNT}={counts[-1]}"], ""
+
+
+def _changed(before: Plan, after: Plan) -> Iterator[tuple[str, float]]:
+    """Plan fields that differ, with their values afterwards."""
+    for name in (field.name for field in dataclasses.fields(before)):
+        first, second = getattr(before, name), getattr(after, name)
+        if second is not None and (first is None or float(first) != float(second)):
+            yield name, float(second)
 
 
 def _runs(scenario: Scenario) -> bool:

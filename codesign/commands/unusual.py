@@ -49,7 +49,7 @@ def devices_taken(overrides: list[str], space: DesignSpace | None = None) -> str
     if not is_mapping(resolved) or not left_open(overrides, resolved):
         return ""
     if space is not None and COUNT in space.plan:
-        return f"{listed(space.plan[COUNT])} devices, by what the rate needs: cluster.device_count=64 says how many"
+        return f"{listed(space.plan[COUNT])} devices, by what the job needs: cluster.device_count=64 says how many"
     return (
         f"{resolved['cluster']['device_count']:,} devices, since nothing says how many: cluster.device_count=64 does,"
         " 'space.plan.device_count=[64,128]' lets it vary"

@@ -14,6 +14,7 @@ from ..core.errors import ConfigError
 from ..core.resources import conf_dir
 from ..core.yaml_io import read_yaml
 from ..model.scenario import Scenario
+from ..model.workloads import AbstractServing
 from ..model.workloads.continuous import AbstractContinuousServing
 from .starting import names
 
@@ -24,6 +25,7 @@ BOX = 8
 PARTS = (1, 2, 4)
 REACH = 10.0  # times the least: a tenth of the peak is what poor serving reaches
 MOST = 5  # counts that are listed at first
+PARTS_OF_MANY = 12  # devices above which a replica is looked for among up to twice the least, below among four times
 RACKS = 3  # counts of whole racks beside them
 BESIDE = 12  # counts around the best of them
 LARGEST = 2**17
@@ -82,14 +84,24 @@ def left_open(overrides: Iterable[str], resolved: Mapping[str, Any]) -> bool:
     return "device_count" not in listed and resolved["cluster"]["device_count"] == usual
 
 
-def counts_of_demand(scenario: Scenario) -> list[int]:
-    """Device counts to choose from where requests come at a rate; none where no demand decides how many are needed."""
+def counts_of_job(scenario: Scenario) -> list[int]:
+    """Device counts to choose from for a job that serves: those that its rate may need, or those of one replica.
+
+    None for other jobs: how many devices train is a choice of the budget and of the time there is.
+    """
     workload = scenario.workload
+    if not isinstance(workload, AbstractServing):
+        return []
     arrivals = getattr(workload, "arrivals_per_s", None)
     if arrivals is None or not isinstance(workload, AbstractContinuousServing):
-        return []
+        return counts_of_replica(scenario, least_devices(scenario, 0.0))
     least = least_devices(scenario, serving_flops_per_s(scenario, float(arrivals)))
     return device_counts(least, rack=rack_of(scenario))
+
+
+def counts_of_replica(scenario: Scenario, least: float) -> list[int]:
+    """Device counts to choose from for one replica that `least` devices can hold."""
+    return device_counts(least, 2.0 if least > PARTS_OF_MANY else 4.0, rack=rack_of(scenario))
 
 
 def rack_of(scenario: Scenario) -> int:

@@ -41,7 +41,7 @@ from .catalogue_numbers import catalogue_numbers
 from .checks import check_asked
 from .composition import compose
 from .construct import build
-from .device_counts import COUNT, counts_of_demand, left_open
+from .device_counts import COUNT, counts_of_job, left_open
 from .own import as_folders, own_files, own_folders
 from .own_settings import naming_files, origins, refuse_overruled_options
 from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
@@ -360,10 +360,10 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
 
 
 def _counted(resolved: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration with device counts to choose from, where a demand decides how many and nothing says it."""
-    if "arrivals_per_s" not in (resolved.get("workload") or {}) or not left_open(overrides, resolved):
+    """The configuration with device counts to choose from, where requests are served and nothing says how many."""
+    if "output_tokens" not in (resolved.get("workload") or {}) or not left_open(overrides, resolved):
         return resolved
-    counts = counts_of_demand(scenario_of(build({key: resolved[key] for key in SCENARIO})))
+    counts = counts_of_job(scenario_of(build({key: resolved[key] for key in SCENARIO})))
     space = resolved["space"]
     return (
         {**resolved, "space": {**space, "plan": {**(space.get("plan") or {}), COUNT: counts}}} if counts else resolved

@@ -17,7 +17,7 @@ from .groups import files, read_yaml
 AUTO, NONE = "auto", "none"
 TRAINING = {"ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo_26_06"}
 """Generation -> framework whose training steps were measured there."""
-STATIC = "Serving"
+STATIC = "StaticBatch"
 CLOSED, OPEN = "vllm", "vllm_async"
 SERVING = {
     "ContinuousServing": CLOSED, "ServingAtRate": OPEN, "GoodputServing": OPEN, "DisaggregatedServing": CLOSED,

@@ -49,6 +49,9 @@ MOVED = {
 }
 """Beginning of a `_target_` in release 0.1 -> in this one; the first that fits counts."""
 
+RENAMED = {"codesign.workloads.Serving": "codesign.model.workloads.StaticBatch"}
+"""The same of whole names."""
+
 COMMANDS = {"new": "scaffold", "check": "check-plugin", "day": "autoscale", "query": "sql"}
 
 GROUPS = {"paths": "path_energy", "residual": "kernel_correction", "quality": "scaling_law", "mode": "hardware"}
@@ -152,6 +155,10 @@ def current_command(word: str) -> str:
 
 def current_target(target: str, *, warn: bool = True) -> str:
     """A `_target_` by the name of this release; an earlier one prints one line of warning, once a process."""
+    if target in RENAMED:
+        if warn:
+            say_once(f"_target_ {target}", RENAMED[target])
+        return RENAMED[target]
     for old, new in MOVED.items():
         if target.startswith(old):
             if warn:

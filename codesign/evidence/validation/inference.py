@@ -13,7 +13,7 @@ import numpy as np
 from ...core.errors import ConfigError
 from ...model.metrics import evaluate
 from ...model.scenario import Cluster, Scenario
-from ...model.workloads import Plan, Precision, Serving
+from ...model.workloads import Plan, Precision, StaticBatch
 from ..measurements import FoundTable
 from .batches import anonymous, batches, grouped, sized, vectorised
 from .published_training import FORMATS, Predicted
@@ -43,7 +43,7 @@ def static_batch(row: Any, cluster: Cluster) -> Scenario:
     model = replace(configured_model(MODELS[row.model]), name="")
     plain, precision = anonymous(cluster, precision)
     answered = 1.0 if row.output_tokens != row.output_tokens else row.output_tokens
-    job = Serving(model, input_tokens=max(row.input_tokens, 1.0), output_tokens=answered, precision=precision)
+    job = StaticBatch(model, input_tokens=max(row.input_tokens, 1.0), output_tokens=answered, precision=precision)
     return Scenario(sized(plain, row.tp), job, Plan(tp=row.tp, micro_batch=row.batch_size))
 
 

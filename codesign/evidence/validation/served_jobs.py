@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ...core.errors import ConfigError
 from ...model.scenario import Cluster, Scenario
-from ...model.workloads import ContinuousServing, Lockstep, Plan, Precision, Serving, Transformer
+from ...model.workloads import ContinuousServing, Lockstep, Plan, Precision, StaticBatch, Transformer
 from .batches import anonymous, sized
 from .runs import PricedRun
 from .sheets import Same, Sheet, sheet_of
@@ -91,7 +91,7 @@ def scenario(job: Job, sequences: float) -> Sheet:
     def build(numbers: Mapping[str, float]) -> Scenario:
         cluster, precision = anonymous(job.cluster, named)
         lengths = {name: numbers[name] for name in ("input_tokens", "output_tokens")}
-        served = Serving(replace(model, name=""), **lengths, precision=precision)
+        served = StaticBatch(replace(model, name=""), **lengths, precision=precision)
         plan = Plan(**{name: numbers[name] for name in ("tp", "pp", "ep", "micro_batch")})
         return Scenario(sized(cluster, numbers["devices"]), served, plan)
 

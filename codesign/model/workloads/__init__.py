@@ -59,10 +59,10 @@ from .schedule import Timeline as Timeline
 from .schedule import total as total
 from .served import AbstractServing as AbstractServing
 from .served_run import ServedRun as ServedRun
-from .serving import Serving as Serving
 from .shaped_plan import ShapedPlan as ShapedPlan
 from .slowdowns import Slowdowns as Slowdowns
 from .sparse_attention import SparseAttention as SparseAttention
+from .static_batch import StaticBatch as StaticBatch
 from .training import Training as Training
 from .training_memory import TrainerBuffers as TrainerBuffers
 from .training_run import TrainingRun as TrainingRun
@@ -116,11 +116,11 @@ __all__ = [
     "RecommendationModel",
     "RecommendationTraining",
     "ServedRun",
-    "Serving",
     "ServingAtRate",
     "ShapedPlan",
     "Slowdowns",
     "SparseAttention",
+    "StaticBatch",
     "Timeline",
     "TrainerBuffers",
     "Training",

@@ -25,7 +25,7 @@ Source: [trtllm_source], `max_num_tokens` where nothing is said; [vllm_source] o
 """
 
 
-class Serving(AbstractServing):
+class StaticBatch(AbstractServing):
     """Requests of `input_tokens` answered with `output_tokens`, `plan.micro_batch` of them at a time in a replica.
 
     The batch is static: all requests are prefilled, then decoded together to the end. With pipeline stages the batch
@@ -173,6 +173,6 @@ class Serving(AbstractServing):
         }
 
     @classmethod
-    def example(cls) -> "Serving":
+    def example(cls) -> "StaticBatch":
         """Prompts of 512 tokens, answers of 64."""
         return cls(Transformer.example(), 512.0, 64.0)
