@@ -58,7 +58,7 @@ class Question:
         """
         workload = scenario.workload
         if isinstance(workload, AbstractContinuousServing):
-            return serving_flops_per_s(scenario, self.requests_per_s)
+            return serving_flops_per_s(workload, self.requests_per_s)
         return 6 * float(workload.model.active_parameters()) * self.tokens_per_s
 
     @property
@@ -170,7 +170,9 @@ def _format(options: argparse.Namespace, default: str) -> tuple[str, list[str]]:
     """
     name = options.format or default
     if name in FORMATS:
-        return ("" if name == FORMATS[0] else f"_{name}"), []
+        if name != FORMATS[0]:
+            return f"_{name}", []
+        return "", [f"precision={name}"] if default == PUBLISHED else []  # what serves takes the published ones
     known = sorted({*FORMATS, *available("precision")})
     if name not in known:
         raise ConfigError(f"--format {name!r} does not exist{suggestion(name, known)}; write {', '.join(known)}")

@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 
 from ..config.checks import check_plan
 from ..config.composition import compose
-from ..config.device_counts import counts_of_job, left_open
+from ..config.device_counts import counts_of_job, left_open, more_devices, rack_of
 from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..core.yaml_io import is_mapping
@@ -18,6 +18,7 @@ from ..study.objective import feasible
 from .legal_start import legal_start
 
 COUNT = "cluster.device_count"
+FURTHER = 2  # times that more devices are tried: a plan with a small batch needs many
 
 
 def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
@@ -37,14 +38,16 @@ def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
     resolved = OmegaConf.to_container(compose(overrides), resolve=False)
     if not is_mapping(resolved) or not left_open(overrides, resolved):
         return [], ""
-    for count in counts:
-        asked = f"{COUNT}={count}"
-        design = legal_start(replace(scenario, {COUNT: float(count)}), [*overrides, asked])[0]
-        if _runs(design):
-            plan = [f"plan.{name}={value:g}" for name, value in _changed(scenario.plan, design.plan)]
-            does = "sustain the rate" if hasattr(scenario.workload, "arrivals_per_s") else "hold a replica"
-            among = f" with {', '.join(plan)}" if plan else ""
-            return [asked, *plan], f"{asked}{among}, the least devices that {does}; {COUNT}=64 says how many"
+    for further in range(FURTHER + 1):
+        for count in counts if not further else more_devices(counts, rack=rack_of(scenario)):
+            counts = sorted({*counts, count})
+            asked = f"{COUNT}={count}"
+            design = legal_start(replace(scenario, {COUNT: float(count)}), [*overrides, asked])[0]
+            if _runs(design):
+                plan = [f"plan.{name}={value:g}" for name, value in _changed(scenario.plan, design.plan)]
+                does = "sustain the rate" if hasattr(scenario.workload, "arrivals_per_s") else "hold a replica"
+                among = f" with {', '.join(plan)}" if plan else ""
+                return [asked, *plan], f"{asked}{among}, the least devices that {does}; {COUNT}=64 says how many"
     return [f"{COUNT}={counts[-1]}"], ""
 
 

@@ -55,12 +55,11 @@ def least_devices(scenario: Scenario, flops_per_s: float) -> float:
     return max(flops_per_s / peak, weights / room)
 
 
-def serving_flops_per_s(scenario: Scenario, requests_per_s: float) -> float:
+def serving_flops_per_s(workload: AbstractContinuousServing, requests_per_s: float) -> float:
     """A bound from below on the arithmetic of matrix products that a rate of requests asks for, FLOP/s.
 
     2 FLOPs a weight and token, without the head, which few tokens of a prompt meet.
     """
-    workload = scenario.workload
     layers = float(workload.model.active_parameters()) - float(workload.model.vocab * workload.model.hidden)
     return 2 * layers * requests_per_s * float(workload.computed_tokens() + workload.output_tokens)
 
@@ -80,8 +79,8 @@ def left_open(overrides: Iterable[str], resolved: Mapping[str, Any]) -> bool:
     if not names(overrides, "model", "workload", "accelerator"):
         return False
     usual = read_yaml((conf_dir() / "config.yaml").read_text(encoding="utf-8"))["cluster"]["device_count"]
-    listed = (resolved.get("space") or {}).get("plan") or {}
-    return "device_count" not in listed and resolved["cluster"]["device_count"] == usual
+    space: Mapping[str, Any] = resolved.get("space") or {}
+    return COUNT not in (space.get("plan") or {}) and resolved["cluster"]["device_count"] == usual
 
 
 def counts_of_job(scenario: Scenario) -> list[int]:
@@ -95,7 +94,7 @@ def counts_of_job(scenario: Scenario) -> list[int]:
     arrivals = getattr(workload, "arrivals_per_s", None)
     if arrivals is None or not isinstance(workload, AbstractContinuousServing):
         return counts_of_replica(scenario, least_devices(scenario, 0.0))
-    least = least_devices(scenario, serving_flops_per_s(scenario, float(arrivals)))
+    least = least_devices(scenario, serving_flops_per_s(workload, float(arrivals)))
     return device_counts(least, rack=rack_of(scenario))
 
 
@@ -137,7 +136,7 @@ def device_counts(least: float, reach: float = REACH, batch: int = 0, rack: int 
     top = max(BOX * math.ceil(reach * least / BOX), BOX)
     boxes = range(BOX * max(1, math.floor(least / BOX)), top + 1, BOX)
     every = [count for count in (*PARTS, *boxes) if count >= least and shares(count, batch)]
-    racks = (
+    racks: set[int] = (
         {count for count in range(rack, top + rack, rack) if count >= least and shares(count, batch)} if rack else set()
     )
     if len(every) <= MOST:

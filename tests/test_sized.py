@@ -1,0 +1,74 @@
+"""How many devices serve where nothing says it: the least for one design, a list for a search; and usual formats."""
+
+import json
+
+import pytest
+
+from codesign import study_from_config
+from codesign.commands.cli import main
+from codesign.commands.sized import sized
+from codesign.config import scenario_from_config
+from codesign.core.fields import replace
+from codesign.model.workloads.number_formats import WEIGHT_FORMATS
+from codesign.search.results import numbers_of
+
+RATE = ["workload=at_rate", "model=llama31_8b", "accelerator=h200", "workload.arrivals_per_s=20"]
+
+
+@pytest.mark.slow
+def test_a_search_chooses_among_the_counts_that_a_rate_may_need():
+    """No fewer than arithmetic asks for; a count that is named, or a space that lists some, stays."""
+    found = study_from_config(*RATE).space.plan["device_count"]
+    assert list(found) == sorted(found)
+    assert 1 <= found[0] < found[-1] <= 64
+    ten = study_from_config(*RATE[:-1], "workload.arrivals_per_s=200").space.plan["device_count"]
+    assert ten[-1] > 5 * found[-1]
+    assert "device_count" not in study_from_config(*RATE, "cluster.device_count=64").space.plan
+    assert list(study_from_config(*RATE, "space.plan.device_count=[16]").space.plan["device_count"]) == [16]
+    assert "device_count" not in study_from_config("workload=training", "model=llama31_8b").space.plan
+
+
+@pytest.mark.slow
+def test_one_design_has_the_least_devices_that_sustain_its_rate():
+    """With the count before it in the list the engines are too few, or the plan does not fit."""
+    asked, line = sized(scenario_from_config(*RATE), RATE)
+    count = float(asked[0].removeprefix("cluster.device_count="))
+    assert "the least devices that sustain the rate" in line
+    counts = [float(one) for one in study_from_config(*RATE).space.plan["device_count"]]
+    design = scenario_from_config(*RATE, *asked)
+    assert numbers_of(design)["usage.engine.decodes"] <= 1
+    fewer = max((one for one in counts if one < count), default=0.0)
+    if fewer >= float(design.plan.tp):
+        used = numbers_of(replace(design, {"cluster.device_count": fewer}))
+        assert max(value for name, value in used.items() if name.startswith("usage.")) > 1
+    assert sized(scenario_from_config(*RATE, "cluster.device_count=64"), [*RATE, "cluster.device_count=64"]) == ([], "")
+
+
+@pytest.mark.slow
+def test_evaluate_says_how_many_it_took(capsys: pytest.CaptureFixture):
+    assert main(["evaluate", "workload=serving", "model=llama31_8b", "accelerator=h200", "--json"]) == 0
+    told = capsys.readouterr()
+    assert "cluster.device_count=1 with plan.tp=1, the least devices that hold a replica" in told.err
+    assert "since nothing says how many" not in told.err
+    assert json.loads(told.out)["ttft_s"] > 0
+
+
+@pytest.mark.parametrize(("workload", "kind"), [
+    ("serving", "ContinuousServing"), ("serving_fp8", "ContinuousServing"), ("static_batch", "StaticBatch"),
+    ("continuous", "ContinuousServing"),
+])  # fmt: skip
+def test_serving_is_what_people_deploy(workload, kind):
+    assert type(scenario_from_config(f"workload={workload}", "model=llama31_8b").workload).__name__ == kind
+
+
+@pytest.mark.parametrize(("overrides", "weights"), [
+    (["workload=serving", "model=gpt_oss_20b"], 0.53125),
+    (["workload=serving", "model=gpt_oss_20b", "precision=bf16"], 2),
+    (["workload=serving", "model=llama31_8b"], 2), (["workload=serving_fp8", "model=gpt_oss_20b"], 1),
+    (["workload=training", "model=gpt_oss_20b"], 2), (["experiment=serve_deepseek_v3", "model=gpt_oss_20b"], 1),
+])  # fmt: skip
+def test_a_model_is_served_in_the_formats_it_was_published_in(overrides, weights):
+    """Bytes of a weight of an expert: four bits and a scale of eight for 32 of them."""
+    precision = scenario_from_config(*overrides).workload.precision
+    formats = precision.by_class
+    assert (precision.bytes_of("weights") if formats is None else WEIGHT_FORMATS[formats.experts].nbytes) == weights
