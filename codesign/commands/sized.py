@@ -32,11 +32,11 @@ def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
         (overrides that say so, and a line about it); nothing where a number was named or nothing is served. Where no
         listed number suffices it is the largest, which is then refused with what would help.
     """
-    counts = counts_of_job(scenario)
-    if not counts:
-        return [], ""
     resolved = OmegaConf.to_container(compose(overrides), resolve=False)
     if not is_mapping(resolved) or not left_open(overrides, resolved):
+        return [], ""
+    counts = counts_of_job(scenario)
+    if not counts:
         return [], ""
     for further in range(FURTHER + 1):
         for count in counts if not further else more_devices(counts, rack=rack_of(scenario)):

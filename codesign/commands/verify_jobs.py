@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError
+from ..core.free_memory import give_back
 from ..core.json_io import dumps
 from ..core.untrusted_io import read_frame
 from ..report.run_folder import read_run
@@ -44,6 +45,7 @@ def verify_folder(run: str, attack: int | None, seed: int, *, as_json: bool = Fa
         if not as_json:
             print(f"job {folder.name}: {(folder / 'job.txt').read_text(encoding='utf-8').strip()}", flush=True)
         code = verify_run(str(folder), attack, seed, as_json=as_json)
+        give_back(cycles=True)
         worst, refused = max(worst, code), refused + (code > 0)
     wrong = [text for name in TABLES for text in differences(root, name)]
     line = f"verified: {len(jobs) - refused} of {len(jobs)} jobs"

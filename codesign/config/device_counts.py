@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import ConfigError
+from ..core.fields import check_ranges
 from ..core.resources import conf_dir
 from ..core.yaml_io import read_yaml
 from ..model.scenario import Scenario
@@ -52,7 +53,8 @@ def least_devices(scenario: Scenario, flops_per_s: float) -> float:
     room = float(getattr(accelerator.hbm, "capacity_bytes", math.inf))
     formats = () if precision.by_class is None else precision.by_class.products()
     peak = max(float(peaks[name]) for name in {precision.compute, *formats} if name in peaks)
-    return max(flops_per_s / peak, weights / room)
+    held = weights / room if room > 0 else 1.0  # without any memory nothing fits, which others say
+    return max(flops_per_s / peak, held)
 
 
 def serving_flops_per_s(workload: AbstractContinuousServing, requests_per_s: float) -> float:
@@ -87,7 +89,11 @@ def counts_of_job(scenario: Scenario) -> list[int]:
     """Device counts to choose from for a job that serves: those that its rate may need, or those of one replica.
 
     None for other jobs: how many devices train is a choice of the budget and of the time there is.
+
+    Raises:
+        ConfigError: a number outside its range, which no bound can be formed of.
     """
+    check_ranges(scenario)
     workload = scenario.workload
     if not isinstance(workload, AbstractServing):
         return []

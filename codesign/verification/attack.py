@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.free_memory import give_back
 from .coverage import Cover
 from .derivation import Derivation, Refuted
 from .inequality import Sums
@@ -187,6 +188,7 @@ class Attack:
     def take(self, place: np.ndarray, u: np.ndarray, node: np.ndarray | None = None, *, sharing: bool = False) -> None:
         """Evaluate, compare with the limit, test the inequality of each design's node, keep what is good."""
         self.tried += len(place)
+        give_back()
         if sharing and self.model.cases is not None:
             some = self._worth(place, u)
             place, u, node = place[some], u[some], None if node is None else node[some]
