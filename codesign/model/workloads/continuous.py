@@ -41,7 +41,8 @@ class AbstractContinuousServing(AbstractServing):
     together: a step is mixed where any of them has prompts.
 
     Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between them; lognormal
-    unless `input_lengths` and `output_lengths` are known (`kinds`). A share `cached_ratio` of each prompt is found in
+    unless `input_lengths` and `output_lengths` are known (`kinds`); of a prompt with `images`, text and images vary
+    together. A share `cached_ratio` of each prompt is found in
     the prefix cache: it needs no time, but its room. For each sequence that decodes the caches of `idle_sessions`
     between two turns stay, prompt and answer whole, or of a share `retained_share` of them: the others compute their
     prompt again. With speculation a step verifies `verified_tokens` of each sequence, of which `accepted_tokens` are
@@ -88,10 +89,11 @@ class AbstractContinuousServing(AbstractServing):
     input_lengths: Kinds = known_kinds("input_lengths")
     output_lengths: Kinds = known_kinds("output_lengths")
     engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
+    images: Float[Array, "*b"] = quantity(high=1e4, default=0.0, doc="of a prompt, beside its text")
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
-        return self.input_tokens * (1 - self.retained_share * self.cached_ratio)
+        return self.prompt_tokens() * (1 - self.retained_share * self.cached_ratio)
 
     def computed_cv(self) -> Array:
         """Variation of these."""
@@ -99,13 +101,13 @@ class AbstractContinuousServing(AbstractServing):
 
     def context(self) -> Array:
         """Mean context of a decoding sequence: long answers are met more often, E[I O]/E[O] + E[O^2]/(2 E[O])."""
-        prompt = self.input_tokens * at_least(1 + self.correlation * self.input_cv * self.output_cv, 0.0)
+        prompt = self.prompt_tokens() * at_least(1 + self.correlation * self.input_cv * self.output_cv, 0.0)
         return prompt + 0.5 * self.output_tokens * (1 + self.output_cv**2)
 
     def attended(self) -> Array:
         """Mean keys of a prompt token that is computed: E[I^2]/(2 E[I]), the cached part before them."""
         before = keys_before(self.cached_ratio, self.retained_share)
-        return 0.5 * (1 + before) * self.input_tokens * (1 + self.input_cv**2)
+        return 0.5 * (1 + before) * self.prompt_tokens() * (1 + self.input_cv**2)
 
     def laid_out(self, layout: Layout) -> Layout:
         """With the rhythm of steps."""
@@ -149,7 +151,7 @@ class AbstractContinuousServing(AbstractServing):
         keys = self.attended() + 0.5 * rhythm.state.tokens / prompts
         return MixedStep(
             self.model, self.precision, rhythm.decodes, self.verified_tokens, self.context() / plan.cp,
-            tokens, prompts, keys, rhythm.shared_tokens / plan.cp,
+            tokens, prompts, keys, rhythm.shared_tokens / plan.cp, self.images_of(tokens),
         )  # fmt: skip
 
     def decode_step(self, layout: Layout) -> MixedStep:
@@ -274,6 +276,7 @@ class AbstractContinuousServing(AbstractServing):
     def _flops(self) -> Array:
         """Of one request, what the model itself needs."""
         prompt = self.computed_tokens() * self.model.forward_flops_per_token(self.attended())
+        prompt = prompt + self.encoder_flops() * (1 - self.retained_share * self.cached_ratio)
         return prompt + (self.output_tokens - 1) * self.model.forward_flops_per_token(self.context())
 
     def _extra(self, layout: Layout, ttft: Array, tpot: Array, time: Array) -> dict[str, Array]:
@@ -291,7 +294,7 @@ class AbstractContinuousServing(AbstractServing):
         """Prompts pay for what they add to the time of steps, answers for the rest."""
         share = jnp.maximum(prompts, 0.0)
         return {
-            "input": (share, sequences * self.input_tokens),
+            "input": (share, sequences * self.prompt_tokens()),
             "output": (1 - share, sequences * self.output_tokens),
         }
 
@@ -313,7 +316,7 @@ class AbstractContinuousServing(AbstractServing):
 
     def held_tokens(self, layout: Layout) -> Array:
         """In the cache of one attention group: decoding sequences with their blocks, and prompts under way."""
-        prompts = self.rhythm(layout).state.share * self.input_tokens * (1 + self.input_cv**2)
+        prompts = self.rhythm(layout).state.share * self.prompt_tokens() * (1 + self.input_cv**2)
         return self.decoding_tokens(layout) + prompts
 
     def decoding_tokens(self, layout: Layout) -> Array:
@@ -321,7 +324,7 @@ class AbstractContinuousServing(AbstractServing):
         idle = (
             self.retained_share
             * self.idle_sessions
-            * (self.input_tokens + self.output_tokens + 0.5 * self.block_tokens)
+            * (self.prompt_tokens() + self.output_tokens + 0.5 * self.block_tokens)
         )
         return self.rhythm(layout).decodes * layout.plan.pp * (self.context() + 0.5 * self.block_tokens + idle)
 

@@ -13,6 +13,7 @@ from .lowering import comm_ops, forward_ops
 from .ops import CommOp, Op
 from .plan import Layout
 from .transformer import Transformer
+from .vision_work import encoder_ops
 
 
 class MixedStep(eqx.Module):
@@ -22,6 +23,7 @@ class MixedStep(eqx.Module):
     `prompt_tokens` of prompts, `prompts` of them together, each attending `keys` tokens at its end. Products, norms and
     communication run on all tokens together, so that weights are read once; the two attention cores run apart. With
     `plan.attention_dp` groups a feed-forward network sees the tokens of all of them, `shared_tokens` of prompts.
+    `images` are those that a vision encoder encodes for these prompts.
     """
 
     model: Transformer
@@ -33,12 +35,16 @@ class MixedStep(eqx.Module):
     prompts: Float[Array, "*b"] = quantity()
     keys: Float[Array, "*b"] = quantity()
     shared_tokens: Float[Array, "*b"] = quantity()
+    images: Float[Array, "*b"] | None = quantity(default=None)
+
+    def attention_layout(self, layout: Layout) -> Layout:
+        """Of the tensor ranks of one attention group."""
+        plan = dataclasses.replace(layout.plan, tp=layout.plan.tp / layout.plan.attention_dp)
+        return Layout(plan, layout.devices)
 
     def attention_shard(self, layout: Layout) -> Shard:
         """All tokens of one attention group, on its tensor ranks."""
-        plan = dataclasses.replace(layout.plan, tp=layout.plan.tp / layout.plan.attention_dp)
-        tokens = self.decodes * self.queries + self.prompt_tokens
-        return self._shard(Layout(plan, layout.devices), tokens)
+        return self._shard(self.attention_layout(layout), self.decodes * self.queries + self.prompt_tokens)
 
     def joint_shard(self, layout: Layout) -> Shard:
         """The tokens of all attention groups of the replica, gathered and scattered where there are several."""
@@ -87,11 +93,19 @@ class MixedStep(eqx.Module):
         """Operations of a stage of `layers`, with `scored` tokens of the replica through the head, and the send."""
         cores = forward_ops(self.cores(layout, mixed=mixed, decodes=decodes), layers, phase=phase)
         own = forward_ops(self.layer_ops(layout), layers, phase=phase)
-        return own + cores + self.after_layers(layout, layers, scored, phase=phase)
+        encoded = self.encoded(layout, phase) if mixed else []
+        return own + cores + encoded + self.after_layers(layout, layers, scored, phase=phase)
+
+    def encoded(self, layout: Layout, phase: str) -> list[Op]:
+        """What a vision encoder does for the prompts."""
+        if self.model.vision is None or self.images is None:
+            return []
+        ranks = self.attention_layout(layout)
+        return encoder_ops(self.model.vision, ranks, self.precision, self.images, phase=phase, axis="attention_tp")
 
     def around(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:
         """The same without attention cores."""
-        own = forward_ops(self.layer_ops(layout), layers, phase=phase)
+        own = forward_ops(self.layer_ops(layout), layers, phase=phase) + self.encoded(layout, phase)
         return own + self.after_layers(layout, layers, scored, phase=phase)
 
     def after_layers(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:

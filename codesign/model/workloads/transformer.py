@@ -28,7 +28,8 @@ class Transformer(eqx.Module):
     `fused_loss` reads the logits once each way; otherwise the loss is a chain of passes over them (see `UNFUSED`).
     `predicts_ahead` modules of one more layer and a product of twice the hidden size predict further tokens; they are
     published with the weights, but loaded and run by speculative decoding alone. `formats`: number formats that the
-    weights were published in. The work of a vision encoder is not part of a step.
+    weights were published in. A vision encoder works on the images of prompts (`vision_work`), not in
+    training.
     """
 
     name: str = static()

@@ -133,7 +133,7 @@ class AbstractOpenServing(AbstractContinuousServing):
         own = tokens / layout.plan.cp
         return MixedStep(
             self.model, self.precision, decodes, plain.queries, plain.context, own, prompts,
-            self.attended() + 0.5 * tokens / prompts, alike * own,
+            self.attended() + 0.5 * tokens / prompts, alike * own, self.images_of(own),
         )  # fmt: skip
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
