@@ -269,8 +269,9 @@ def model_text(scenario: Scenario) -> str:
     parts += [f"{engineering(float(model.stored_bytes(work.precision)), 'B', 4)} of weights"]
     parts += [f"{each:,.6g} B of KV cache a token"]
     if model.predicts_ahead:
+        loaded = "loaded and run" if getattr(work, "own_drafts", False) else "not loaded (workload.own_drafts)"
         parts.append(
-            f"{float(model.ahead_parameters()) / 1e9:.3g} billion more in modules that predict ahead, not loaded"
+            f"{float(model.ahead_parameters()) / 1e9:.3g} billion more in modules that predict ahead, {loaded}"
         )
     if model.vision is not None:
         parts.append(_image_text(model.vision, float(work.images)))

@@ -138,7 +138,7 @@ class AnySchedule(AbstractContinuousServing):
         keys = self.attended() + 0.5 * tokens / prompts
         return MixedStep(
             self.model, self.precision, decodes, self.verified_tokens, self.context(), tokens, prompts, keys, tokens,
-            self.images_of(tokens),
+            self.images_of(tokens), self.drafted(),
         )  # fmt: skip
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
-from ...core.smooth import at_least
+from ...core.smooth import at_least, at_most
 from .layer_operations import BlockComm, BlockOp, Precision, Shard
 from .lowering import comm_ops, forward_ops
 from .ops import CommOp, Op
@@ -23,7 +23,8 @@ class MixedStep(eqx.Module):
     `prompt_tokens` of prompts, `prompts` of them together, each attending `keys` tokens at its end. Products, norms and
     communication run on all tokens together, so that weights are read once; the two attention cores run apart. With
     `plan.attention_dp` groups a feed-forward network sees the tokens of all of them, `shared_tokens` of prompts.
-    `images` are those that a vision encoder encodes for these prompts.
+    `images` are those that a vision encoder encodes for these prompts; `drafted` tokens of each sequence are those that
+    the model's own modules predict.
     """
 
     model: Transformer
@@ -36,6 +37,7 @@ class MixedStep(eqx.Module):
     keys: Float[Array, "*b"] = quantity()
     shared_tokens: Float[Array, "*b"] = quantity()
     images: Float[Array, "*b"] | None = quantity(default=None)
+    drafted: Float[Array, "*b"] | None = quantity(default=None)
 
     def attention_layout(self, layout: Layout) -> Layout:
         """Of the tensor ranks of one attention group."""
@@ -94,7 +96,41 @@ class MixedStep(eqx.Module):
         cores = forward_ops(self.cores(layout, mixed=mixed, decodes=decodes), layers, phase=phase)
         own = forward_ops(self.layer_ops(layout), layers, phase=phase)
         encoded = self.encoded(layout, phase) if mixed else []
-        return own + cores + encoded + self.after_layers(layout, layers, scored, phase=phase)
+        drafts = self.drafts(layout, phase, mixed=mixed, decodes=decodes)
+        return own + cores + encoded + drafts + self.after_layers(layout, layers, scored, phase=phase)
+
+    def module_ops(self, layout: Layout) -> list[BlockOp]:
+        """Everything of a module that predicts ahead but its attention cores."""
+        module = dataclasses.replace(self, model=self.model.ahead())
+        return [self.model.ahead_projection(self.joint_shard(layout)), *module.layer_ops(layout)]
+
+    def drafts(self, layout: Layout, phase: str, *, mixed: bool, decodes: bool) -> list[Op]:
+        """Passes of such modules, one for each token drafted.
+
+        The first is over all tokens of the step, whose keys it caches; the others are over one token of each sequence.
+        Each token of a draft takes the head.
+        """
+        if self.drafted is None:
+            return []
+        first, more = at_most(self.drafted, 1.0), at_least(self.drafted - 1, 0.0)
+        none, one = jnp.asarray(0.0), jnp.asarray(1.0)
+        next_ = dataclasses.replace(self, queries=one, prompt_tokens=none, shared_tokens=none)
+        ops = self._module(layout, first, phase, mixed=mixed, decodes=decodes)
+        if decodes:
+            ops += next_._module(layout, more, phase, mixed=False, decodes=True)
+            joint = next_.joint_shard(layout)
+            head = self.model.head_ops(joint, joint.tokens)
+            ops += forward_ops(head, self.drafted, phase=phase)
+        return [dataclasses.replace(op, name=f"draft_{op.name}") for op in ops]
+
+    def _module(self, layout: Layout, times: Array, phase: str, *, mixed: bool, decodes: bool) -> list[Op]:
+        """So many passes of a module over the tokens of the step."""
+        module = dataclasses.replace(self, model=self.model.ahead())
+        ops: list[Op] = forward_ops(self.module_ops(layout), times, phase=phase)
+        ops += forward_ops(module.cores(layout, mixed=mixed, decodes=decodes), times, phase=phase)
+        for op in comm_ops(module.layer_comms(layout), times, ("forward",), trained=False):
+            ops.append(dataclasses.replace(op, phase=phase, local=None))
+        return ops
 
     def encoded(self, layout: Layout, phase: str) -> list[Op]:
         """What a vision encoder does for the prompts."""

@@ -83,8 +83,9 @@ class AbstractPromptPool(AbstractContinuousServing):
         prompts, shared = at_least(tokens / self.computed_tokens(), 1.0), self.together(layout)
         keys = (self.attended() if attended is None else attended) + 0.5 * tokens / prompts
         return MixedStep(
-            self.model, self.precision, none, one, one, tokens, prompts, keys, shared * tokens, self.images_of(tokens)
-        )
+            self.model, self.precision, none, one, one, tokens, prompts, keys, shared * tokens,
+            self.images_of(tokens), self.drafted(),
+        )  # fmt: skip
 
     def prompt_ops(self, layout: Layout, phase: str, tokens: Array, attended: Array | None = None) -> list[Op]:
         """Operations of such a step on one stage of the pool."""
@@ -123,6 +124,7 @@ class AbstractPromptPool(AbstractContinuousServing):
         layers = self.layers_per_stage(pool)
         block = self.full_step(pool, tokens).layer_ops(pool)
         weights = held_weight_bytes(block, layers, self.model, self.precision, pool.plan)
+        weights = sum(self.loaded_ahead(pool).values(), weights)
         prompts = 2 * cut.room * self.prompt_tokens() * (1 + self.input_cv**2)
         beside = self.engine_bytes(block, tokens, cut.room)
         found = {"weights": weights, "kv_cache": self.kv_bytes_per_token(pool) * prompts} | beside

@@ -15,7 +15,7 @@ from .base import AbstractWorkload, Moments
 from .broken_rules import broken
 from .engine_memory import EngineMemory, ProfileRun, layer_peak_bytes
 from .layer_operations import BlockOp, Precision
-from .lowering import held_by_class
+from .lowering import held_by_class, module_bytes
 from .plan import Layout
 from .transformer import Transformer
 from .words import SERVING, Words
@@ -82,7 +82,20 @@ class AbstractServing(AbstractWorkload):
     def held_weights(self, layout: Layout) -> dict[str, Array]:
         """Class of weights -> bytes of the fullest stage on one device; "" for what has no class."""
         layers = self.layers_per_stage(layout)
-        return held_by_class(self.weight_block(layout), layers, self.model, self.precision, layout.plan)
+        found = held_by_class(self.weight_block(layout), layers, self.model, self.precision, layout.plan)
+        for name, nbytes in self.loaded_ahead(layout).items():
+            found[name] = found.get(name, 0.0) + nbytes
+        return found
+
+    def module_block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of a module that predicts ahead where the model drafts with its own; none else."""
+        del layout
+        return []
+
+    def loaded_ahead(self, layout: Layout) -> dict[str, Array]:
+        """Class of weights -> bytes of such modules on one device."""
+        block = self.module_block(layout)
+        return module_bytes(block, self.model, self.precision, layout.plan) if block else {}
 
     def engine_bytes(self, block: list[BlockOp], tokens: Array, rows: Array) -> dict[str, Array]:
         """Working memory and captured graphs of an engine.
