@@ -124,9 +124,10 @@ def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
         notes.append("assumed: every prompt is computed in the prefill pool, its keys and values then cross to decode")
     if found.work not in CONTINUOUS:
         notes.append("assumed: static batches; the engine batches continuously and will differ")
+    draft = "the model's own modules draft (MTP)" if found.workload.get("own_drafts") else "the draft is yours"
     for name, text in (
         ("cached_ratio", "share of a prompt found in the prefix cache"),
-        ("accepted_tokens", "tokens of a sequence right in one step of speculation: the draft is yours to configure"),
+        ("accepted_tokens", f"tokens of a sequence right in one step of speculation, to configure: {draft}"),
     ):
         usual = 1.0 if name == "accepted_tokens" else 0.0
         if found.number(name, default=usual) != usual:
