@@ -245,7 +245,7 @@ def _cache(scenario: Scenario) -> tuple[Array, Array]:
 
 
 def _image_text(vision: VisionEncoder, images: float) -> str:
-    """What an image of a prompt is, and how many of them are priced."""
+    """Size and work of an image in a prompt, and how many are priced."""
     if not float(vision.patches):
         return "images not determined (model.image_patches says their size)"
     asked = f"{images:g} in a prompt" if images else "none in a prompt (workload.images)"

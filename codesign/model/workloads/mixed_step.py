@@ -40,7 +40,7 @@ class MixedStep(eqx.Module):
     drafted: Float[Array, "*b"] | None = quantity(default=None)
 
     def attention_layout(self, layout: Layout) -> Layout:
-        """Of the tensor ranks of one attention group."""
+        """Layout of the tensor ranks of one attention group."""
         plan = dataclasses.replace(layout.plan, tp=layout.plan.tp / layout.plan.attention_dp)
         return Layout(plan, layout.devices)
 
@@ -124,7 +124,7 @@ class MixedStep(eqx.Module):
         return [dataclasses.replace(op, name=f"draft_{op.name}") for op in ops]
 
     def _module(self, layout: Layout, times: Array, phase: str, *, mixed: bool, decodes: bool) -> list[Op]:
-        """So many passes of a module over the tokens of the step."""
+        """Passes of a module over the tokens of the step, `times` of them."""
         module = dataclasses.replace(self, model=self.model.ahead())
         ops: list[Op] = forward_ops(self.module_ops(layout), times, phase=phase)
         ops += forward_ops(module.cores(layout, mixed=mixed, decodes=decodes), times, phase=phase)
@@ -133,7 +133,7 @@ class MixedStep(eqx.Module):
         return ops
 
     def encoded(self, layout: Layout, phase: str) -> list[Op]:
-        """What a vision encoder does for the prompts."""
+        """Passes of a vision encoder over the images of the prompts."""
         if self.model.vision is None or self.images is None:
             return []
         ranks = self.attention_layout(layout)

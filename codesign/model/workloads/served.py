@@ -58,7 +58,7 @@ class AbstractServing(AbstractWorkload):
         return self.precision.compute
 
     def prompt_tokens(self) -> Array:
-        """Of a whole prompt: its text, and what its images are to the language model."""
+        """Tokens of a whole prompt: its text, and what its images are to the language model."""
         vision = self.model.vision
         return self.input_tokens if vision is None else self.input_tokens + self.images * vision.tokens_per_image()
 
@@ -67,7 +67,7 @@ class AbstractServing(AbstractWorkload):
         return None if self.model.vision is None else tokens * (self.images / self.prompt_tokens())
 
     def encoder_flops(self) -> Array | float:
-        """Of the images of one whole prompt."""
+        """FLOPs of a vision encoder on the images of one whole prompt."""
         vision = self.model.vision
         return 0.0 if vision is None else self.images * vision.flops_per_image()
 

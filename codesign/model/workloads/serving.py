@@ -86,7 +86,7 @@ class Serving(AbstractServing):
         return tuple(ops)
 
     def _encoded(self, layout: Layout) -> list[Op]:
-        """What a vision encoder does for the prompts of one part."""
+        """Passes of a vision encoder over the images of one part."""
         if self.model.vision is None:
             return []
         images = self.part(layout) * self.images / layout.plan.cp
