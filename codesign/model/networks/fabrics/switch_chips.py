@@ -64,7 +64,7 @@ class SwitchChips(AbstractFabric):
     packets: PacketFormat | None = None
 
     def link(self, group: Group) -> Link:
-        """The same link for every group; bytes of headers take time and energy as payload does."""
+        """One link for every group; bytes of headers take time and energy as payload does."""
         del group
         sent = 1.0 if self.packets is None else self.packets.wire_ratio()
         return Link(self.latency_s, sent / self.bandwidth_bytes_per_s, sent * self.energy_j_per_byte)
