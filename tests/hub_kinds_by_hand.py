@@ -392,6 +392,7 @@ KINDS_BY_HAND: dict[str, dict[str, Any]] = {
             "num_hidden_layers": 27,
             "patch_size": 16,
             "pooling_kernel_size": 3,
+            "default_output_length": 280,
             "position_embedding_size": 10240,
         },
     },
@@ -493,6 +494,8 @@ KINDS_BY_HAND: dict[str, dict[str, Any]] = {
         },
         "vision_config": {
             "merge_kernel_size": [2, 2],
+            "init_pos_emb_height": 64,
+            "init_pos_emb_width": 64,
             "patch_size": 14,
             "qkv_hidden_size": 1536,
             "vt_hidden_size": 1024,

@@ -82,7 +82,7 @@ COMMANDS: list[tuple[str, str]] = [
     ("vllm serve deepseek-ai/DeepSeek-R1-0528 -tp 8", "model=deepseek_r1 precision=checkpoint"),
     (
         f"vllm serve deepseek-ai/DeepSeek-V3.1 -tp 8 --speculative-config '{SPEC}'",
-        "model=deepseek_v3 workload.verified_tokens=2 workload.accepted_tokens=1.85",
+        "model=deepseek_v3 workload.verified_tokens=2 workload.accepted_tokens=1.85 workload.own_drafts=true",
     ),
     (
         "vllm serve deepseek-ai/DeepSeek-V3.1 --speculative-config.method mtp --speculative-config.num_speculative_tokens 2",

@@ -6,6 +6,7 @@ import pytest
 
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
+from codesign.core.short_names import full_names
 from codesign.model.ownership import Cloud, OnPremises
 from codesign.model.scenario import Facility
 
@@ -55,3 +56,64 @@ def test_a_device_without_a_price_is_refused_with_what_to_do():
         scenario_from_config("accelerator=mi355x", "ownership=cloud")
     priced = scenario_from_config("accelerator=mi355x", "ownership=cloud", "+ownership.usd_per_device_h.mi355x=3.5")
     assert isinstance(priced.cluster.facility.ownership, Cloud)
+
+
+def test_a_region_costs_its_ratio_of_the_list():
+    """Two H100 are 28.1351 USD/h in europe-west4 and 22.1225 in us-central1: 3 USD/h become 3.8154."""
+    told = ("accelerator=h100_sxm", "model=llama31_8b", "workload=serving", "framework=none")
+    there = scenario_from_config(*told, "region=europe-west4").cluster.facility.ownership
+    listed = scenario_from_config(*told, "ownership=cloud").cluster.facility.ownership
+    nothing, count = jnp.asarray(0.0), jnp.asarray(10.0)
+    assert float(listed.usd_per_s(nothing, count, nothing)) * 3600 == pytest.approx(30.0)
+    assert float(there.usd_per_s(nothing, count, nothing)) * 3600 == pytest.approx(30 * 28.1351 / 22.1225, rel=1e-4)
+    same = scenario_from_config(*told, "ownership=cloud", "ownership.region=Europe_West4").cluster.facility.ownership
+    assert float(same.usd_per_s(nothing, count, nothing)) == float(there.usd_per_s(nothing, count, nothing))
+    base = scenario_from_config(*told, "region=us-central1").cluster.facility.ownership
+    assert float(base.usd_per_s(nothing, count, nothing)) == float(listed.usd_per_s(nothing, count, nothing))
+
+
+def test_a_rent_is_the_product_of_the_list_and_the_region():
+    """Slopes of the logarithm along rent and ratio are one; the plain call, `jit` and `vmap` agree."""
+
+    def log_rent(logs):
+        rent, ratio = jnp.exp(logs)
+        place = Cloud({"h100_sxm": rent}, "h100_sxm", "europe_west4", {"europe_west4": ratio, "us_east1": 1.0})
+        return jnp.log(place.usd_per_s(jnp.asarray(0.0), jnp.asarray(8.0), jnp.asarray(1.0)))
+
+    at = jnp.log(jnp.array([3.0, 1.27]))
+    slopes = jax.grad(log_rent)(at)
+    step = 1e-6
+    for axis in range(2):
+        along = step * jnp.eye(2)[axis]
+        numeric = (log_rent(at + along) - log_rent(at - along)) / (2 * step)
+        assert float(slopes[axis]) == pytest.approx(float(numeric), rel=1e-6)
+        assert float(slopes[axis]) == pytest.approx(1.0)
+    assert float(jax.jit(log_rent)(at)) == pytest.approx(float(log_rent(at)), rel=1e-12)
+    assert float(jax.vmap(log_rent)(at[None])[0]) == pytest.approx(float(log_rent(at)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("region", "said"),
+    [
+        ("europe-wst4", r"no region 'europe_wst4' \(did you mean 'europe_west4'\?\); give its ratio"),
+        ("mars", r"no region 'mars' \(known: africa_south1, asia_east1"),
+    ],
+)
+def test_an_unknown_region_is_refused_with_those_that_are_known(region: str, said: str):
+    with pytest.raises(ConfigError, match=said):
+        scenario_from_config("accelerator=h200", "model=llama31_8b", "workload=serving", f"region={region}")
+
+
+def test_a_region_of_ones_own_is_a_ratio_under_its_name():
+    here = scenario_from_config("accelerator=h200", "region=basement", "ownership.region_ratio.basement=0.5")
+    usd = here.cluster.facility.ownership.usd_per_s(jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(1.0))
+    assert float(usd) * 3600 == pytest.approx(4.0 * 0.5)
+
+
+def test_a_region_means_a_cloud_unless_ownership_is_chosen():
+    assert full_names(["region=europe-west4", "tp=8"]) == [
+        "ownership=cloud", "cluster.facility.ownership.region=europe-west4", "plan.tp=8",
+    ]  # fmt: skip
+    assert full_names(["ownership=mine", "region=here"]) == [
+        "ownership=mine", "cluster.facility.ownership.region=here",
+    ]  # fmt: skip

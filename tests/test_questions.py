@@ -5,8 +5,10 @@ import shlex
 import pytest
 
 from codesign import study_from_config
-from codesign.commands.cli import main
+from codesign.commands.buy import jobs_of
+from codesign.commands.cli import _parsed, main
 from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
+from codesign.commands.questions import serving_question
 from codesign.config.device_counts import between, device_counts, least_devices, more_devices
 
 SERVE = ("serve", "llama31_8b", "--on", "h200")
@@ -85,6 +87,7 @@ def test_fewer_devices_than_the_bound_cannot_reach_the_demand():
     ((*SERVE, "--format", "fp8_bloc"), "did you mean 'fp8_block'"),
     ((*SERVE, "--trace", "no.csv"), "no.csv"),
     ((*SERVE, "--engine", "vlm"), "did you mean 'vllm'"),
+    ((*SERVE, "--region", "europe-wst4"), "did you mean 'europe_west4'"),
     ((*SERVE, "--confidence", "1.5"), "write 0.9 or 90%"),
     ((*SERVE, "--confidence", "sure"), "write 0.9 or 90%"),
     ((*SERVE, "--confidence", "0.9", "search=grid"), "leave out 'search=grid'"),
@@ -122,6 +125,21 @@ def test_a_question_is_the_study_that_its_commands_compose(capsys):
     assert float(study.scenario.workload.arrivals_per_s) == 5.0
     assert float(study.scenario.workload.input_tokens) == 1000.0
     assert list(study.space.plan["device_count"]) == [8, 16]
+
+
+def test_a_region_is_rented_in(capsys):
+    """Its ratio is in the study, and nothing is assumed to be owned."""
+    assert main([*SERVE, "--rate", "5/s", "--region", "europe-west4", "--show-config"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    owner = study_from_config(*shlex.split(line)[2:]).scenario.cluster.facility.ownership
+    assert owner.region == "europe_west4"
+    for words, assumed in ((["--region", "us-east1"], False), (["ownership=cloud"], False), ([], True)):
+        options = _parsed([*SERVE, *words])
+        question = serving_question(options)
+        assert any(what.startswith("owned") for what, _ in question.assumed) == assumed
+    job = _parsed(["buy", "--on", "h200", "--serve", "llama31_8b --rate 5/s", "--region", "us-east1"])
+    (one,) = jobs_of(job, _parsed)
+    assert "++cluster.facility.ownership.region=us-east1" in one.question.candidates[0].overrides
 
 
 @pytest.mark.slow

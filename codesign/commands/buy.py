@@ -26,7 +26,7 @@ from .what_to_buy import MONTH_S, money, power
 
 HORIZON = "4y"
 FRAME = "buy.parquet"
-OWN = ("--on", "--show-config", "--devices")
+OWN = ("--on", "--show-config", "--devices", "--region")
 """Options that a job cannot have: the products are those of all jobs, and the demand decides the counts."""
 
 
@@ -92,7 +92,8 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
         for word in said:
             if word.split("=")[0] in OWN:
                 raise ConfigError(f"--{command} {text!r}: {word} is of all jobs; say it after `codesign buy`")
-        one = parsed([command, *said, "--on", options.on])
+        place = ["--region", options.region] if options.region else []
+        one = parsed([command, *said, "--on", options.on, *place])
         one.overrides = [*options.overrides, *one.overrides]
         question = (serving_question if command == "serve" else training_question)(one)
         if not question.demand:

@@ -15,7 +15,7 @@ from ..core.units import GB, engineering
 from ..jaxprs.evaluator import interpreted
 from ..model.metrics import cache_room, cache_tokens
 from ..model.scenario import Scenario
-from ..model.workloads import AbstractServing
+from ..model.workloads import AbstractServing, VisionEncoder
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..model.workloads.words import Words
 from ..study.objective import feasible, share_text
@@ -244,6 +244,17 @@ def _cache(scenario: Scenario) -> tuple[Array, Array]:
     return room, cache_tokens(scenario, layout, room)
 
 
+def _image_text(vision: VisionEncoder, images: float) -> str:
+    """Size and work of an image in a prompt, and how many are priced."""
+    if not float(vision.patches):
+        return "images not determined (model.image_patches says their size)"
+    asked = f"{images:g} in a prompt" if images else "none in a prompt (workload.images)"
+    return (
+        f"an image of {float(vision.patches):,.0f} patches is {float(vision.tokens_per_image()):,.0f} tokens and"
+        f" {engineering(float(vision.flops_per_image()), 'FLOP')} in the encoder, {asked}"
+    )
+
+
 def model_text(scenario: Scenario) -> str:
     """One line on a language model that serves: parameters, bytes of weights, bytes of cache a token."""
     work = scenario.workload
@@ -258,12 +269,10 @@ def model_text(scenario: Scenario) -> str:
     parts += [f"{engineering(float(model.stored_bytes(work.precision)), 'B', 4)} of weights"]
     parts += [f"{each:,.6g} B of KV cache a token"]
     if model.predicts_ahead:
+        loaded = "loaded and run" if getattr(work, "own_drafts", False) else "not loaded (workload.own_drafts)"
         parts.append(
-            f"{float(model.ahead_parameters()) / 1e9:.3g} billion more in modules that predict ahead, not loaded"
+            f"{float(model.ahead_parameters()) / 1e9:.3g} billion more in modules that predict ahead, {loaded}"
         )
-    if model.vision is not None and float(model.vision.patches) > 0:
-        parts.append(
-            f"an image is {float(model.vision.tokens_per_image()):,.0f} tokens and"
-            f" {engineering(float(model.vision.flops_per_image()), 'FLOP')} in the encoder, not part of a step"
-        )
+    if model.vision is not None:
+        parts.append(_image_text(model.vision, float(work.images)))
     return f"{model.name}: {', '.join(parts)}"

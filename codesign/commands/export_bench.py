@@ -51,6 +51,8 @@ def benchmark(found: Deployment, groups: list[EngineGroup], engine: str) -> dict
             command.note(f"predicted: {found.predicted[name]:.4g} {unit}")
     if found.predicted.get("tokens_per_s"):
         command.note(f"predicted: {found.predicted['tokens_per_s']:,.0f} tokens/s")
+    if found.number("images"):
+        command.note(f"it sends text alone: {found.number('images'):g} images a request are yours to add")
     if sum(group.count for group in groups) > 1:
         command.note("the URL is that of the router in front of all engines")
     command.note("`codesign import` reads the file that it saves, beside the measurements of `codesign validate`")

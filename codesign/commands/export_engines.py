@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from ..core.errors import ConfigError
+from ..model.workloads import from_config_json
 from .export_command import Command
 from .export_plan import CONTINUOUS, Deployment
 
@@ -83,7 +84,17 @@ def longest(found: Deployment) -> int:
     """Tokens of prompt and answer; 0 where lengths vary, so that their mean is no bound."""
     if found.number("input_cv") or found.number("output_cv"):
         return 0
-    return math.ceil(found.number("input_tokens") + found.number("output_tokens"))
+    return math.ceil(mean_request(found))
+
+
+def mean_request(found: Deployment) -> float:
+    """Tokens of a mean prompt, its images among them, and of its answer."""
+    tokens, images = found.number("input_tokens") + found.number("output_tokens"), found.number("images")
+    if not images:
+        return tokens
+    vision = from_config_json(str(found.model.get("path", "")), image_patches=int(found.model.get("image_patches", 0)))
+    assert vision.vision is not None  # a run with images is of a model that sees
+    return tokens + images * float(vision.vision.tokens_per_image())
 
 
 def about(found: Deployment, group: EngineGroup, command: Command) -> None:
@@ -97,7 +108,8 @@ def about(found: Deployment, group: EngineGroup, command: Command) -> None:
 
 def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
     """What the model takes for granted of requests and of what stands in front of the engines."""
-    mean = f"{found.number('input_tokens'):g} tokens in, {found.number('output_tokens'):g} out"
+    seen = f" and {found.number('images'):g} images" if found.number("images") else ""
+    mean = f"{found.number('input_tokens'):g} tokens{seen} in, {found.number('output_tokens'):g} out"
     notes = [f"sized for requests of {mean}, of which a replica decodes {groups[-1].sequences} together"]
     if found.number("arrivals_per_s"):
         notes.append(f"assumed: {found.number('arrivals_per_s'):g} requests/s for all engines together")
@@ -112,9 +124,10 @@ def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
         notes.append("assumed: every prompt is computed in the prefill pool, its keys and values then cross to decode")
     if found.work not in CONTINUOUS:
         notes.append("assumed: static batches; the engine batches continuously and will differ")
+    draft = "the model's own modules draft (MTP)" if found.workload.get("own_drafts") else "the draft is yours"
     for name, text in (
         ("cached_ratio", "share of a prompt found in the prefix cache"),
-        ("accepted_tokens", "tokens of a sequence right in one step of speculation: the draft is yours to configure"),
+        ("accepted_tokens", f"tokens of a sequence right in one step of speculation, to configure: {draft}"),
     ):
         usual = 1.0 if name == "accepted_tokens" else 0.0
         if found.number(name, default=usual) != usual:

@@ -10,7 +10,7 @@ from ..core.resources import conf_dir
 from ..core.untrusted_io import read_yaml_file
 from ..model.workloads import EngineMemory, Plan
 from .export_command import Command
-from .export_engines import EngineGroup, longest
+from .export_engines import EngineGroup, longest, mean_request
 from .export_plan import Deployment
 
 __all__ = ["add_memory", "longest_request"]
@@ -26,7 +26,7 @@ def longest_request(found: Deployment, group: EngineGroup) -> int:
     """
     if longest(found):
         return longest(found)
-    mean = found.number("input_tokens") + found.number("output_tokens")
+    mean = mean_request(found)
     return max(math.floor(mean * group.of_a_group), math.ceil(mean))
 
 

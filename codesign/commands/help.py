@@ -71,6 +71,10 @@ COMMANDS = {
                 "codesign serve llama31_70b --on h200 --trace requests.csv --tpot-p99 50ms --budget $5M",
                 "lengths and rate of a trace",
             ),
+            (
+                "codesign serve llama31_8b --on h200 --rate 5/s --region europe-west4",
+                "rented, at the prices of a region",
+            ),
             ("codesign serve llama31_8b --on l40s,h100_sxm --tpot 30ms", "the cheapest replica, whatever the demand"),
             ("codesign serve llama31_70b --on h200 --rate 30/s --show-config", "the commands that it stands for"),
         ),

@@ -14,6 +14,7 @@ COMPOSING = ("serve", "train", "optimize", "compare", "evaluate", "fit", "list",
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 TARGETS = "vllm, sglang, trtllm, megatron, torchtitan, k8s, lws, dynamo or llm-d"
 DESIGN = "rank of the design in the run (1)"
+REGION = "rent in a region of a cloud, as in europe-west4 (owned)"
 EXPLAIN = "say below each table what its columns and rows mean, with units"
 
 
@@ -130,6 +131,7 @@ def _add_questions(command: Command) -> None:
     one.add_argument("--serve", action="append", default=[], metavar="WORDS", help=text)
     text = 'a job in the words of `codesign train`, as in "llama31_8b --tokens 1T --days 30d"; may be repeated'
     one.add_argument("--train", action="append", default=[], metavar="WORDS", help=text)
+    one.add_argument("--region", metavar="NAME", help=REGION)
     one.add_argument("--horizon", metavar="TIME", help="how long everything is kept, as in 4y (4y)")
 
 
@@ -142,6 +144,7 @@ def _add_question(one: Parser) -> None:
     one.add_argument("--power", metavar="WATTS", help="provisioned power at most, as in 2MW")
     one.add_argument("--devices", metavar="COUNTS", help="counts to choose from, as in 32,64 (the demand decides)")
     one.add_argument("--engine", metavar="NAME", help="a file of `codesign list framework` (what usually runs there)")
+    one.add_argument("--region", metavar="NAME", help=REGION)
     text = "number format: bf16 or fp8 of everything, or one of `codesign list precision` (serving: as published)"
     one.add_argument("--format", metavar="NAME", help=text)
     one.add_argument("--goal", choices=("cost", "energy"), default="cost", help="what is to be least, a token (cost)")

@@ -13,6 +13,7 @@ from ..config import available
 from ..config.composition import admit
 from ..config.device_counts import serving_flops_per_s
 from ..core.errors import ConfigError, suggestion
+from ..core.short_names import full_names
 from ..core.units import DAY_S
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import AbstractContinuousServing
@@ -114,7 +115,7 @@ def serving_question(options: argparse.Namespace) -> Question:
         assumed.append(("weights, cache and arithmetic in the formats that the model was published in", "--format"))
     assumed += _always(options)
     text = f"least {options.goal} of {options.model} on {', '.join(devices)}: {what}{texts}"
-    asked += [f"framework={options.engine}"] if options.engine else []
+    asked += _chosen(options)
     candidates = _candidates(devices, chosen, [*asked, *_goal(options), *options.overrides])
     return Question(
         text, tuple(assumed), candidates, _counts(options), requests_per_s=per_s, confidence=_confidence(options)
@@ -150,7 +151,7 @@ def training_question(options: argparse.Namespace) -> Question:
         assumed.append((f"{FORMATS[0]} matrix products", "--format"))
     assumed += _always(options)
     workload = f"training{suffix}"
-    asked += [f"framework={options.engine}"] if options.engine else []
+    asked += _chosen(options)
     text = (
         f"least {options.goal} of training {options.model} on {', '.join(devices)}: {tokens / 1e12:.4g} T tokens in"
         f" {seconds / DAY_S:g} days, {step_s:.3g} s a step{texts}"
@@ -182,7 +183,15 @@ def _format(options: argparse.Namespace, default: str) -> tuple[str, list[str]]:
 def _always(options: argparse.Namespace) -> list[tuple[str, str]]:
     """Assumptions of every question."""
     engine = [] if options.engine else [("the framework that usually runs there", "--engine")]
-    return [*engine, ("owned: capital written off, electricity", "ownership=cloud or ownership=on_premises")]
+    owned = [("owned: capital written off, electricity", "--region, ownership=cloud or ownership=on_premises")]
+    said = options.region or any(text.startswith("ownership=") for text in options.overrides)
+    return engine if said else [*engine, *owned]
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    """Overrides of the engine, and of the region in which devices are rented."""
+    engine = [f"framework={options.engine}"] if options.engine else []
+    return [*engine, *full_names([f"region={options.region}"])] if options.region else engine
 
 
 def _limits(options: argparse.Namespace) -> tuple[list[str], str]:

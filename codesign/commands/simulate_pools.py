@@ -80,7 +80,7 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
     stages, chunk = float(own.pp), round(float(own.token_budget))
     prefill = Engine(steps.times(1 / stages), budget=10**9, chunk=chunk)
     token_s, step = (
-        float(_crossing_s(scenario)) / float(work.input_tokens),
+        float(_crossing_s(scenario)) / float(work.prompt_tokens()),
         float(work.prompt(scenario.layout).largest()),
     )
     last = prefill.times.linear_s(0, step) + prefill.times.pair_s * step * float(work.attended())

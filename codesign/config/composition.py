@@ -27,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ..core.earlier_names import current_key, current_override, current_target, mentions, migrated_config
 from ..core.errors import ConfigError, either, is_text, suggestion
 from ..core.resources import conf_dir
-from ..core.short_names import CHOICES, NUMBERS
+from ..core.short_names import CHOICES, NUMBERS, WORDS
 from ..core.yaml_io import is_list, is_mapping
 from .construct import parameters, resolve
 from .engines import with_engine
@@ -40,6 +40,7 @@ from .starting import started
 
 OPEN = {
     "cluster.facility.ownership.usd_per_device_h",
+    "cluster.facility.ownership.region_ratio",
     "cluster.prefill.like",
     "objective.limits",
     "objective.floors",
@@ -252,7 +253,7 @@ def _admit_value(item: Override, base: Any) -> str:
                 which = suggestion("", available(key))
                 raise ConfigError(f"{item.input_line}: no {key} is chosen that could have it; add {key}=NAME{which}")
             if is_mapping(node):
-                near = suggestion(key, {*known, *CHOICES, *NUMBERS} if depth == 0 else known)
+                near = suggestion(key, {*known, *CHOICES, *NUMBERS, *WORDS} if depth == 0 else known)
                 near = near if DID in near else suggestion(key, known)
                 raise ConfigError(f"{item.key_or_group}: no key {key!r} in {prefix or 'the configuration'}{near}")
             raise ConfigError(f"{item.key_or_group}: {prefix} is a value, it has no {key!r}")

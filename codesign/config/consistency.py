@@ -7,7 +7,7 @@ from ..core.errors import ConfigError
 from ..model.networks.fabrics import AbstractFabric, FatTree, FoldedClos
 from ..model.scenario import Cluster, Scenario
 
-__all__ = ["check_boxes", "check_experts", "check_levels"]
+__all__ = ["check_boxes", "check_experts", "check_images", "check_levels"]
 
 LARGEST_BOX = 16.0
 """Devices of the largest chassis that is sold. Larger domains are racks and pods: a cluster may have a part of one."""
@@ -51,6 +51,28 @@ def check_experts(scenario: Scenario) -> None:
         raise ConfigError(
             f"workload.model.feed_forward.top_k = {visited:g} experts of a token are more than the"
             f" {there:g} of workload.model.feed_forward.experts; take {there:g} or fewer"
+        )
+
+
+def check_images(scenario: Scenario) -> None:
+    """Images are of a model that sees, and of a size that is known.
+
+    Raises:
+        ConfigError: the number of images, and what would say their size.
+    """
+    images = float(getattr(scenario.workload, "images", 0.0))
+    model = getattr(scenario.workload, "model", None)
+    if not images or not hasattr(model, "vision"):
+        return
+    if model.vision is None:
+        raise ConfigError(
+            f"workload.images = {images:g}: {model.name} has no vision encoder; allowed: 0, or a model whose"
+            " config.json describes one under vision_config"
+        )
+    if not float(model.vision.patches) > 0:
+        raise ConfigError(
+            f"workload.images = {images:g}: the file of {model.name} does not say how large an image is; model.vision"
+            ".patches=2304 (48 x 48 patches), or model.image_patches of a config.json, does"
         )
 
 

@@ -15,7 +15,7 @@ from ..model.scenario import Cluster, Scenario
 from ..model.workloads import AbstractPlan, AbstractWorkload
 from ..search import Problem
 from .checks import check_asked, check_encoder, check_formats, check_reach
-from .consistency import check_experts, check_levels
+from .consistency import check_experts, check_images, check_levels
 from .construct import Built
 from .groups import available, expand, groups
 from .in_units import in_si
@@ -84,6 +84,7 @@ def scenario_of(built: Built) -> Scenario:
     check_reach(scenario)
     check_levels(scenario.cluster)
     check_experts(scenario)
+    check_images(scenario)
     return scenario
 
 

@@ -73,9 +73,12 @@ def quantity(
     )
 
 
-def quantities(*, low: float = 0.0, high: float = math.inf, usual: Usual | None = None) -> Any:
-    """A name -> number mapping whose values are all traced and share one legal range."""
-    return eqx.field(converter=as_leaves, metadata={"low": low, "high": high, "usual": usual})
+def quantities(*, low: float = 0.0, high: float = math.inf, usual: Usual | None = None, optional: bool = False) -> Any:
+    """A name -> number mapping whose values are all traced and share one legal range; `optional`: it may be empty."""
+    metadata = {"low": low, "high": high, "usual": usual}
+    if optional:
+        return eqx.field(converter=as_leaves, metadata=metadata, default_factory=dict)
+    return eqx.field(converter=as_leaves, metadata=metadata)
 
 
 def integer(

@@ -2,13 +2,14 @@
 
     tp=8 gpu=h200 isl=1000      ->  plan.tp=8 accelerator=h200 workload.input_tokens=1000
     tp=[4,8] devices=[8,16]     ->  space.plan.tp=[4,8] space.plan.device_count=[8,16]
+    region=europe-west4         ->  ownership=cloud cluster.facility.ownership.region=europe-west4
 
 Columns of measured runs are read by the same table.
 """
 
 from collections.abc import Iterable
 
-__all__ = ["CHOICES", "NUMBERS", "full_name", "full_names"]
+__all__ = ["CHOICES", "NUMBERS", "WORDS", "full_name", "full_names", "option_name"]
 
 CHOICES = {"gpu": "accelerator", "device": "accelerator", "backend": "framework", "engine": "framework"}
 """Name -> group of options."""
@@ -29,20 +30,34 @@ NUMBERS = {
     "sequence": "workload.sequence", "seq_len": "workload.sequence", "sequence_length": "workload.sequence",
 }  # fmt: skip
 """Name -> path of a number."""
+WORDS = {"region": "cluster.facility.ownership.region"}
+"""Name -> path of a word."""
 COUNT = "cluster.device_count"
+RENTED = "ownership=cloud"
 
 
 def full_name(text: str) -> str:
     """An override by its path or group; any other text as it is."""
     name, equals, value = text.partition("=")
-    if not equals or name not in {**CHOICES, **NUMBERS}:
+    known = {**CHOICES, **NUMBERS, **WORDS}
+    if not equals or name not in known:
         return text
-    path = CHOICES.get(name) or NUMBERS[name]
+    path = known[name]
     if value.startswith("[") and path.startswith(("plan.", COUNT)):  # several: what a search chooses from
         path = f"space.plan.{path.rpartition('.')[2]}"
     return f"{path}={value}"
 
 
 def full_names(overrides: Iterable[str]) -> list[str]:
-    """Overrides by their paths and groups."""
-    return [full_name(text) if isinstance(text, str) else text for text in overrides]
+    """Overrides by their paths and groups; a region is one of a cloud, which is chosen where no ownership is."""
+    given = list(overrides)
+    texts = [text for text in given if isinstance(text, str)]
+    rented = any(text.startswith("region=") for text in texts)
+    owned = any(text.lstrip("+~").startswith("ownership=") for text in texts)
+    named = [full_name(text) if isinstance(text, str) else text for text in given]
+    return [RENTED, *named] if rented and not owned else named
+
+
+def option_name(text: str) -> str:
+    """A name as options are written: `europe-west4` is `europe_west4`."""
+    return text.strip().lower().replace("-", "_") if isinstance(text, str) else text

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import quantities, quantity, static
+from ..core.short_names import option_name
 from ..core.units import HOUR_S, YEAR_S
 
 
@@ -68,26 +69,39 @@ class OnPremises(AbstractOwnership):
 class Cloud(AbstractOwnership):
     """An hourly price per accelerator that includes host, network, building and electricity.
 
-        usd/s = devices usd_per_device_h / 3600
+        usd/s = devices usd_per_device_h region_ratio / 3600
 
     The price of the cluster (`capex_usd`) is then the landlord's affair, and told all the same.
 
-    Assumes: rented by the hour of the calendar, so that hours in which nothing runs are paid too (`utilisation`).
+    Args:
+        usd_per_device_h: device -> rent where no region is named.
+        device: the one that is rented.
+        region: where, in the provider's spelling, hyphens and underscores alike; none: where the list holds.
+        region_ratio: region -> its rent over that of the list.
+
+    Assumes: rented by the hour of the calendar, so that hours in which nothing runs are paid too (`utilisation`); every
+    device costs more in a region by the same ratio.
     """
 
     usd_per_device_h: dict[str, Float[Array, "*b"]] = quantities(low=1e-3)
     device: str = static(default="")
+    region: str = static(default="", converter=option_name)
+    region_ratio: dict[str, Float[Array, "*b"]] = quantities(low=0.1, high=10.0, optional=True)
 
     def __check_init__(self) -> None:
-        """There must be a price for the device."""
+        """There must be a price for the device, and a ratio for the region."""
         if self.device not in self.usd_per_device_h:
             hint = suggestion(self.device, self.usd_per_device_h)
             raise ConfigError(f"usd_per_device_h has no price for {self.device!r}{hint}; give one under that name")
+        if self.region and self.region not in self.region_ratio:
+            hint = suggestion(self.region, self.region_ratio)
+            raise ConfigError(f"region_ratio has no region {self.region!r}{hint}; give its ratio under that name")
 
     def usd_per_s(self, capex_usd: Array, devices: Array, amortisation_s: Array) -> Array:
         """See the class."""
         del capex_usd, amortisation_s
-        return devices * self.usd_per_device_h[self.device] / HOUR_S
+        rent = devices * self.usd_per_device_h[self.device] / HOUR_S
+        return rent * self.region_ratio[self.region] if self.region else rent
 
     def energy_share(self) -> float:
         """None: it is in the price."""
@@ -95,5 +109,5 @@ class Cloud(AbstractOwnership):
 
     @classmethod
     def example(cls) -> "Cloud":
-        """At three dollars an hour."""
-        return cls({"h100_sxm": 3.0}, "h100_sxm")
+        """At three dollars an hour, and a fifth more where it is rented."""
+        return cls({"h100_sxm": 3.0}, "h100_sxm", "europe_west4", {"europe_west4": 1.2})

@@ -35,6 +35,8 @@ DTYPES = {
     "fp32": "fp32",
 }
 IN_CHECKPOINT = re.compile('"(?:quant_method|quant_algo)": *"([A-Za-z0-9_-]+)"')
+MODULES = re.compile(r'"(?:num_nextn_predict_layers|(?:num_)?mtp_(?:num_)?(?:hidden_)?(?:layers|modules))": *[1-9]')
+"""Modules that predict ahead in a published file (`model.workloads.hub.AHEAD`)."""
 OPTIONS = {"fp8": "fp8", "fp8_block": "fp8_block", "mxfp8": "fp8", "int8": "int8", "nvfp4": "nvfp4", "mxfp4": "mxfp4",
            "int4": "int4"}  # fmt: skip
 """Format -> option of the group `precision`, of which that of mxfp8 has coarser scales."""
@@ -46,7 +48,8 @@ FORMATS = re.compile(r"(?m)^formats:.*\n((?:[ ]+.*\n?)*)")
 class LaunchedModel(NamedTuple):
     """Overrides that choose a model, whether it has experts, format of its published weights, layers (0: not known).
 
-    published: the model's own file says the format of each class of its weights.
+    published: the model's own file says the format of each class of its weights. ahead: it has modules that predict
+    tokens ahead.
     """
 
     overrides: tuple[str, ...]
@@ -54,6 +57,7 @@ class LaunchedModel(NamedTuple):
     format: str
     layers: int
     published: bool = False
+    ahead: bool = False
 
 
 def model_of(name: str) -> LaunchedModel:
@@ -80,6 +84,7 @@ def model_of(name: str) -> LaunchedModel:
             found or "bf16",
             int(layers[1]) if layers else 0,
             published=True,
+            ahead=bool(MODULES.search(text)),
         )
     if name in available("model"):
         return _of_catalogue(name, "bf16")
@@ -102,6 +107,7 @@ def _of_catalogue(option: str, published: str) -> LaunchedModel:
         published,
         int(layers[1]) if layers else 0,
         any(one.startswith(published) for one in own),
+        "predicts_ahead:" in text,
     )
 
 

@@ -12,7 +12,7 @@ __all__ = ["model_of", "option_of"]
 MIXED = re.compile(r"gpt_oss_\d+b")
 """Models whose experts alone are in 4 bits: no one number format says what their products are."""
 SEES = re.compile(r"(^|[-/_ ])(VL|Omni)([-_ ]|$)", re.IGNORECASE)
-"""Models that were measured with pictures in their prompts, which nothing here encodes."""
+"""Models that were measured with pictures in their prompts, of which tables say neither number nor size."""
 
 
 def option_of(name: str) -> str:
@@ -25,7 +25,7 @@ def option_of(name: str) -> str:
     if option is None:
         raise ConfigError(f"model {name!r} has no configuration")
     if SEES.search(name):
-        raise ConfigError(f"model {name!r} reads pictures, which are not priced")
+        raise ConfigError(f"model {name!r} was measured with pictures, of which the table says neither number nor size")
     if MIXED.fullmatch(option):
         raise ConfigError(f"model {name!r} has experts alone in 4 bits: no number format of this table says so")
     return option

@@ -95,9 +95,9 @@ def drawn_requests(scenario: Scenario, count: int, rng: np.random.Generator) -> 
     """Lengths and shared prefixes of so many requests of a design's workload, without arrivals."""
     work = scenario.workload
     assert isinstance(work, AbstractContinuousServing)
-    prompts = _lengths(rng, work.input_lengths, float(work.input_tokens), float(work.input_cv), count, 1)
+    prompts = _lengths(rng, work.input_lengths, float(work.prompt_tokens()), float(work.input_cv), count, 1)
     outputs = _lengths(rng, work.output_lengths, float(work.output_tokens), float(work.output_cv), count, 2)
-    shared = round(float(work.cached_ratio * work.input_tokens))
+    shared = round(float(work.cached_ratio * work.prompt_tokens()))
     prefixes = np.zeros(0, int)
     if shared:  # those who lost their cache share none
         some = work.retained_share < 1

@@ -52,6 +52,7 @@ def step_s(
     step = MixedStep(
         work.model, work.precision, decodes, work.verified_tokens, context / layout.plan.cp,
         prompt_tokens / layout.plan.cp, prompts, keys + 0.5 * prompt_tokens / prompts, shared / layout.plan.cp,
+        work.images_of(prompt_tokens / layout.plan.cp), work.drafted(),
     )  # fmt: skip
     first = shared / work.computed_tokens() if mixed else asarray(0.0)
     scored = layout.plan.attention_dp * (decodes * work.verified_tokens + first)

@@ -137,8 +137,9 @@ class AnySchedule(AbstractContinuousServing):
         prompts = at_least(tokens / self.computed_tokens(), 1.0)
         keys = self.attended() + 0.5 * tokens / prompts
         return MixedStep(
-            self.model, self.precision, decodes, self.verified_tokens, self.context(), tokens, prompts, keys, tokens
-        )
+            self.model, self.precision, decodes, self.verified_tokens, self.context(), tokens, prompts, keys, tokens,
+            self.images_of(tokens), self.drafted(),
+        )  # fmt: skip
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Phase `step`: one of the least of its kind, on one stage; attention of what it carries."""

@@ -10,9 +10,10 @@ from ...core.fields import integer, quantity
 class VisionEncoder(eqx.Module):
     """A transformer over the patches of an image, and the projection of its tokens to the language model.
 
-    `heads` of `head_dim` attend all patches of their image; feed-forward networks have `gated` + 2 matrices. `merge`
-    patches become one token of the language model, through `projection` weights. `patches`: of an image where the file
-    states its size, else 0: its work is then not determined.
+    `heads` attend all patches of their image; feed-forward networks have `gated` + 2 matrices. `merge` patches become
+    one token of the language model, through `projection` weights. `patches`: of an image as the file states it (its
+    size, its tokens, or the grid of its positions), else 0: its work is then not determined. What a step with images
+    does is in `vision_work`.
 
     Assumes: held in bf16 on every tensor rank's share, as engines divide it; embeddings of positions count as weights.
     """
@@ -26,7 +27,8 @@ class VisionEncoder(eqx.Module):
     positions: Float[Array, "*b"] = integer(default=0.0, doc="learned embeddings")
     projection: Float[Array, "*b"] = quantity(default=0.0, doc="weights that lead to the language model")
     merge: Float[Array, "*b"] = integer(low=1.0, default=1.0, doc="patches a token")
-    patches: Float[Array, "*b"] = integer(default=0.0, doc="of an image")
+    patches: Float[Array, "*b"] = integer(default=0.0, high=1e6, doc="of an image")
+    heads: Float[Array, "*b"] = integer(low=1.0, default=16.0, doc="of its attention")
 
     def layer_parameters(self) -> Array:
         """Parameters of one layer: attention and feed-forward."""
@@ -51,7 +53,7 @@ class VisionEncoder(eqx.Module):
     @classmethod
     def example(cls) -> "VisionEncoder":
         """A small one, of 256 patches."""
-        return cls(256.0, 4.0, 1024.0, 256.0, 0.0, 588.0, 256.0, 1024.0 * 512.0, 4.0, 256.0)
+        return cls(256.0, 4.0, 1024.0, 256.0, 0.0, 588.0, 256.0, 1024.0 * 512.0, 4.0, 256.0, 4.0)
 
 
 class ExtraEmbeddings(eqx.Module):

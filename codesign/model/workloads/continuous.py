@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, maximum
 from .base import Moments
@@ -41,15 +42,18 @@ class AbstractContinuousServing(AbstractServing):
     together: a step is mixed where any of them has prompts.
 
     Lengths vary with `input_cv` and `output_cv` (standard deviation over mean), `correlation` between them; lognormal
-    unless `input_lengths` and `output_lengths` are known (`kinds`). A share `cached_ratio` of each prompt is found in
-    the prefix cache: it needs no time, but its room. For each sequence that decodes the caches of `idle_sessions`
-    between two turns stay, prompt and answer whole, or of a share `retained_share` of them: the others compute their
-    prompt again. With speculation a step verifies `verified_tokens` of each sequence, of which `accepted_tokens` are
-    right, and drafting adds `draft_ratio` of the step. `step_overhead_s` and `sequence_overhead_s` are the engine's own
-    time a step and a sequence in it, `request_overhead_s` that of a request before its first step. `sampling_s` is what
-    sampling a token takes for each word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores),
-    `expert_layer_s` what a layer of experts adds to a step. An `async_scheduling` engine prepares a step beside the one
-    before it: the longer of its own time and the kernels' counts, and who comes is seen a step later.
+    unless `input_lengths` and `output_lengths` are known (`kinds`); of a prompt with `images`, text and images vary
+    together. A share `cached_ratio` of each prompt is found in the prefix cache: it needs no time, but its room. For
+    each sequence that decodes the caches of `idle_sessions` between two turns stay, prompt and answer whole, or of a
+    share `retained_share` of them: the others compute their prompt again. With speculation a step verifies
+    `verified_tokens` of each sequence, of which `accepted_tokens` are right, and drafting adds `draft_ratio` of the
+    step. `own_drafts` are those of the model's own modules (`predicts_ahead`), which are then loaded and run: a pass
+    over all tokens of the step for the first token drafted, one over the decoding sequences for each further, each with
+    the head. `step_overhead_s` and `sequence_overhead_s` are the engine's own time a step and a sequence in it,
+    `request_overhead_s` that of a request before its first step. `sampling_s` is what sampling a token takes for each
+    word of the vocabulary (0 where the likeliest is taken; top-p sorts all scores), `expert_layer_s` what a layer of
+    experts adds to a step. An `async_scheduling` engine prepares a step beside the one before it: the longer of its own
+    time and the kernels' counts, and who comes is seen a step later.
 
     A share `plan.offload_kv_cache` of the cache lies in the second tier: each step brings what it attends over the
     host's link, beside the kernels as far as `plan.offload_overlap` hides it, two layers of it near at a time.
@@ -85,13 +89,31 @@ class AbstractContinuousServing(AbstractServing):
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
     async_scheduling: bool = static(default=False)
+    own_drafts: bool = static(default=False)
     input_lengths: Kinds = known_kinds("input_lengths")
     output_lengths: Kinds = known_kinds("output_lengths")
     engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
+    images: Float[Array, "*b"] = quantity(high=1e4, default=0.0, doc="of a prompt, beside its text")
+
+    def __check_init__(self) -> None:
+        """A model drafts with modules that it has."""
+        if self.own_drafts and not self.model.predicts_ahead:
+            raise ConfigError(
+                f"workload.own_drafts = true: {self.model.name} has no modules that predict ahead; allowed: false, with"
+                " workload.draft_ratio for the time of another draft"
+            )
+
+    def drafted(self) -> Array | None:
+        """Tokens that the model's own modules draft of a sequence in one step; none where they are not loaded."""
+        return self.verified_tokens - 1 if self.own_drafts else None
+
+    def module_block(self, layout: Layout) -> list[BlockOp]:
+        """See `AbstractServing`."""
+        return self.decode_step(layout).module_ops(layout) if self.own_drafts else []
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
-        return self.input_tokens * (1 - self.retained_share * self.cached_ratio)
+        return self.prompt_tokens() * (1 - self.retained_share * self.cached_ratio)
 
     def computed_cv(self) -> Array:
         """Variation of these."""
@@ -99,13 +121,13 @@ class AbstractContinuousServing(AbstractServing):
 
     def context(self) -> Array:
         """Mean context of a decoding sequence: long answers are met more often, E[I O]/E[O] + E[O^2]/(2 E[O])."""
-        prompt = self.input_tokens * at_least(1 + self.correlation * self.input_cv * self.output_cv, 0.0)
+        prompt = self.prompt_tokens() * at_least(1 + self.correlation * self.input_cv * self.output_cv, 0.0)
         return prompt + 0.5 * self.output_tokens * (1 + self.output_cv**2)
 
     def attended(self) -> Array:
         """Mean keys of a prompt token that is computed: E[I^2]/(2 E[I]), the cached part before them."""
         before = keys_before(self.cached_ratio, self.retained_share)
-        return 0.5 * (1 + before) * self.input_tokens * (1 + self.input_cv**2)
+        return 0.5 * (1 + before) * self.prompt_tokens() * (1 + self.input_cv**2)
 
     def laid_out(self, layout: Layout) -> Layout:
         """With the rhythm of steps."""
@@ -149,15 +171,16 @@ class AbstractContinuousServing(AbstractServing):
         keys = self.attended() + 0.5 * rhythm.state.tokens / prompts
         return MixedStep(
             self.model, self.precision, rhythm.decodes, self.verified_tokens, self.context() / plan.cp,
-            tokens, prompts, keys, rhythm.shared_tokens / plan.cp,
+            tokens, prompts, keys, rhythm.shared_tokens / plan.cp, self.images_of(tokens), self.drafted(),
         )  # fmt: skip
 
     def decode_step(self, layout: Layout) -> MixedStep:
         """The operations of a step without prompts."""
         mixed, none = self.mixed_step(layout), jnp.asarray(0.0)
         return MixedStep(
-            self.model, self.precision, mixed.decodes, mixed.queries, mixed.context, none, jnp.asarray(1.0), none, none
-        )
+            self.model, self.precision, mixed.decodes, mixed.queries, mixed.context, none, jnp.asarray(1.0), none, none,
+            drafted=mixed.drafted,
+        )  # fmt: skip
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Phases `decode` and `mixed`: one step of each kind on one stage."""
@@ -274,6 +297,7 @@ class AbstractContinuousServing(AbstractServing):
     def _flops(self) -> Array:
         """Of one request, what the model itself needs."""
         prompt = self.computed_tokens() * self.model.forward_flops_per_token(self.attended())
+        prompt = prompt + self.encoder_flops() * (1 - self.retained_share * self.cached_ratio)
         return prompt + (self.output_tokens - 1) * self.model.forward_flops_per_token(self.context())
 
     def _extra(self, layout: Layout, ttft: Array, tpot: Array, time: Array) -> dict[str, Array]:
@@ -291,7 +315,7 @@ class AbstractContinuousServing(AbstractServing):
         """Prompts pay for what they add to the time of steps, answers for the rest."""
         share = jnp.maximum(prompts, 0.0)
         return {
-            "input": (share, sequences * self.input_tokens),
+            "input": (share, sequences * self.prompt_tokens()),
             "output": (1 - share, sequences * self.output_tokens),
         }
 
@@ -305,7 +329,8 @@ class AbstractContinuousServing(AbstractServing):
         """Key-value cache of a sequence of `tokens` on one device."""
         tp = layout.plan.tp / layout.plan.attention_dp
         held = self.model.attention.cache_bytes(tokens, tp, self.precision)
-        return held * self.layers_per_stage(layout) / layout.plan.cp
+        layers = self.layers_per_stage(layout) + (self.model.predicts_ahead if self.own_drafts else 0)
+        return held * layers / layout.plan.cp
 
     def kv_bytes_per_token(self, layout: Layout) -> Array:
         """Key-value cache of one token of a mean sequence on one device."""
@@ -313,7 +338,7 @@ class AbstractContinuousServing(AbstractServing):
 
     def held_tokens(self, layout: Layout) -> Array:
         """In the cache of one attention group: decoding sequences with their blocks, and prompts under way."""
-        prompts = self.rhythm(layout).state.share * self.input_tokens * (1 + self.input_cv**2)
+        prompts = self.rhythm(layout).state.share * self.prompt_tokens() * (1 + self.input_cv**2)
         return self.decoding_tokens(layout) + prompts
 
     def decoding_tokens(self, layout: Layout) -> Array:
@@ -321,14 +346,15 @@ class AbstractContinuousServing(AbstractServing):
         idle = (
             self.retained_share
             * self.idle_sessions
-            * (self.input_tokens + self.output_tokens + 0.5 * self.block_tokens)
+            * (self.prompt_tokens() + self.output_tokens + 0.5 * self.block_tokens)
         )
         return self.rhythm(layout).decodes * layout.plan.pp * (self.context() + 0.5 * self.block_tokens + idle)
 
     def weight_bytes(self, layout: Layout) -> Array:
         """Weights of the fullest stage with its part of embedding and head."""
         layers, plan = self.layers_per_stage(layout), layout.plan
-        return held_weight_bytes(self.weight_block(layout), layers, self.model, self.precision, plan)
+        nbytes = held_weight_bytes(self.weight_block(layout), layers, self.model, self.precision, plan)
+        return sum(self.loaded_ahead(layout).values(), nbytes)
 
     def weight_block(self, layout: Layout) -> list[BlockOp]:
         """Operations of an average layer, with the weights that a device holds of it."""

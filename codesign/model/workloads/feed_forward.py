@@ -1,6 +1,7 @@
 """Feed-forward sub-layers: dense (GELU or SwiGLU) and mixtures of experts."""
 
 import abc
+import dataclasses
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -158,6 +159,10 @@ class MixtureOfExperts(AbstractFeedForward):
     def routed_parameters(self, hidden: Array) -> Array:
         """Routed weights of a layer with experts."""
         return self._parameters(hidden, jnp.asarray(jnp.inf), self.experts)
+
+    def routed_alone(self) -> "MixtureOfExperts":
+        """Its layers with experts, none of them dense."""
+        return dataclasses.replace(self, dense_layers=jnp.asarray(0.0))
 
     def weights_by_class(self, hidden: Array, layers: Array) -> dict[str, Array]:
         """Routed and shared experts, dense layers; router and products to a latent vector have no class."""

@@ -77,10 +77,19 @@ def _placed(attention: AbstractAttention, config: Values, layers: int) -> Abstra
 OUTSIDE = ("tie_word_embeddings", "quantization_config")  # may stand beside the part that describes the language model
 INSIDE = ("text_config", "language_config", "llm_config", "thinker_config", "language_model_config")
 AHEAD = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_layers")
+
+
+def _windowed(config: Values) -> bool:
+    """Layers of a vision encoder that attend parts of an image: all count as if they attended the whole."""
+    vision = config.get("vision_config")
+    return isinstance(vision, dict) and bool(vision.get("window_size") and vision.get("fullatt_block_indexes"))
+
+
 IGNORED: dict[str, tuple[str, Callable[[Values], Any]]] = {
     "use_parallel_residual": (SIDE_BY_SIDE, lambda c: c.get("use_parallel_residual")),
     "audio_config": ("the audio part", lambda c: c.get("audio_config")),
     "hidden_size_per_layer_input": ("the work of embeddings a layer", lambda c: c.get("hidden_size_per_layer_input")),
+    "vision_config": ("windows of its vision encoder", _windowed),
     "num_kv_shared_layers": ("layers that share a cache", lambda c: c.get("num_kv_shared_layers")),
 }
 """Keys that change what a model costs and that we do not read: key -> (what happens instead, whether it applies)."""
@@ -363,14 +372,14 @@ def _with_formats(model: Transformer, stored: Any, config: Values, architecture:
 PROMISED = re.compile(r"(?i)(?<![a-z0-9])(nvfp4|mxfp4|fp8|awq|gptq|int4|int8|w4a16|w8a8)(?![a-z0-9])")
 
 
-def from_config_json(path: str | Path, fused_loss: bool = True) -> Transformer:
+def from_config_json(path: str | Path, fused_loss: bool = True, image_patches: int = 0) -> Transformer:
     """The model that a hub's `config.json` (or the folder it lies in) describes, in the formats that it states.
 
     A `hf_quant_config.json` beside it is read for number formats too. `fused_loss` is the training framework's to say
-    (see `Transformer`).
+    (see `Transformer`). `image_patches`: of an image, in place of those that the file says of its vision encoder.
 
     Raises:
-        ConfigError: the file is missing, is not JSON, or describes no model we know.
+        ConfigError: the file is missing, is not JSON, or describes no model we know; patches of none that sees.
     """
     file = Path(str(path))
     file = file / "config.json" if file.is_dir() else file
@@ -382,4 +391,20 @@ def from_config_json(path: str | Path, fused_loss: bool = True) -> Transformer:
         if not isinstance(quantization, dict):
             raise ConfigError(f"{str(beside)!r}: quantization is missing or no object")
     name = file.resolve().parent.name if file.name == "config.json" else file.stem
-    return replace(transformer_from_dict(config, name, quantization), fused_loss=fused_loss)
+    return _seeing(replace(transformer_from_dict(config, name, quantization), fused_loss=fused_loss), image_patches)
+
+
+def _seeing(model: Transformer, patches: Any) -> Transformer:
+    """The model with images of so many patches; 0 leaves what the file says."""
+    if isinstance(patches, bool) or not isinstance(patches, int) or not 0 <= patches <= MOST_PATCHES:
+        raise ConfigError(
+            f"model {model.name}: image_patches = {patches!r} is not a whole number in [0, {MOST_PATCHES}]"
+        )
+    if not patches:
+        return model
+    if model.vision is None:
+        raise ConfigError(f"model {model.name}: image_patches = {patches}, but it has no vision encoder; allowed: 0")
+    return replace(model, vision=replace(model.vision, patches=float(patches)))
+
+
+MOST_PATCHES = 10**6

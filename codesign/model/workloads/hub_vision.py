@@ -20,11 +20,16 @@ KEYS = {
     "frames": ("temporal_patch_size",),
     "image": ("image_size",),
     "positions": ("num_position_embeddings", "position_embedding_size"),
+    "tokens": ("default_output_length",),
+    "rows": ("init_pos_emb_height",),
+    "columns": ("init_pos_emb_width",),
     "out": ("out_hidden_size", "text_hidden_size", "projection_dim"),
 }
 GATED = {"gemma4_vision", "qwen2_5_vl", "pixtral"}
 """Kinds of encoder whose feed-forward networks have a gate; others say so by `hidden_act: silu`."""
 LARGEST = 10**7
+HEAD = 64
+"""Width of a head where a file says none: that of ViT-Base and ViT-Large. Source: [dosovitskiy2021], table 1."""
 
 
 def _count(config: Values, name: str) -> int | None:
@@ -45,9 +50,13 @@ def _count(config: Values, name: str) -> int | None:
     return None
 
 
-def _merge(config: Values) -> int:
+def _merge(config: Values, whole: Values) -> int:
     """Patches that become one token, the square of a side."""
-    kernel = config.get("spatial_merge_size", config.get("merge_kernel_size", config.get("pooling_kernel_size")))
+    found = (config.get(key) for key in ("spatial_merge_size", "merge_kernel_size", "pooling_kernel_size"))
+    kernel = next((value for value in (*found, whole.get("spatial_merge_size")) if value is not None), None)
+    shuffled = config.get("pixel_shuffle_ratio")
+    if kernel is None and isinstance(shuffled, float) and 1 / 64 <= shuffled <= 1:
+        kernel = round(1 / shuffled)
     packed = config.get("img_token_compression_config")
     if kernel is None and isinstance(packed, dict):
         kernel = packed.get("spatial_merge_size")
@@ -56,6 +65,21 @@ def _merge(config: Values) -> int:
     if not all(type(side) is int and 1 <= side <= 64 for side in sides):
         raise ConfigError(f"vision_config.spatial_merge_size = {kernel!r} is not a whole number in [1, 64]")
     return math.prod(sides)
+
+
+def _patches(config: Values, numbers: dict[str, int | None], patch: int, merge: int) -> int:
+    """Patches of an image: of the size that a file states, of the tokens that it asks for, or the grid of positions.
+
+    Images of other sizes have others (`model.image_patches`); of a positional table that counts rows and columns
+    apart the grid is not known.
+    """
+    if numbers["image"]:
+        return (numbers["image"] // patch) ** 2
+    if numbers["tokens"]:
+        return numbers["tokens"] * merge
+    if numbers["rows"] and numbers["columns"]:
+        return numbers["rows"] * numbers["columns"]
+    return numbers["positions"] or 0 if config.get("num_position_embeddings") else 0
 
 
 def vision_of(config: Any, text_hidden: int) -> VisionEncoder | None:
@@ -78,21 +102,28 @@ def vision_of(config: Any, text_hidden: int) -> VisionEncoder | None:
     fitting = isinstance(ratio, int | float) and not isinstance(ratio, bool) and 0 < ratio < 100
     width = numbers["width"] or (round(ratio * hidden) if fitting else 4 * hidden)
     per_head = (numbers["heads"] or 0) * (numbers["head_dim"] or 0)
-    merge, patch = _merge(found), numbers["patch"] or 14
+    merge, patch = _merge(found, config), numbers["patch"] or 14
+    pooled = found.get("pooling_kernel_size") is not None  # pooled, not laid side by side
+    tokens, image = config.get("mm_tokens_per_image"), numbers["image"]
+    if type(tokens) is int and image and 0 < tokens <= (image // patch) ** 2:  # pooled to as many as are asked for
+        merge, pooled = max((image // patch) ** 2 // tokens, 1), True
     gated = found.get("hidden_act") == "silu" or found.get("model_type") in GATED
     merged, deep = merge * hidden, found.get("deepstack_visual_indexes")
     ways = 1 + (len(deep) if isinstance(deep, list) else 0)
-    pooled = found.get("pooling_kernel_size") is not None  # pooled, not laid side by side
     projection = hidden * text_hidden if pooled else ways * merged * (merged + text_hidden)
+    if found.get("model_type") == "pixtral":  # merged to the encoder's own width, then two products
+        projection = (merged * hidden if merge > 1 else 0) + (hidden + text_hidden) * text_hidden
+    attention_width = numbers["attention_width"] or per_head or hidden
     return VisionEncoder(
         hidden=hidden,
         layers=layers,
         width=width,
-        attention_width=numbers["attention_width"] or per_head or hidden,
+        attention_width=attention_width,
         gated=float(gated),
         patch_inputs=(numbers["channels"] or 3) * patch**2 * (numbers["frames"] or 1),
         positions=numbers["positions"] or 0,
         projection=float(projection),
         merge=merge,
-        patches=(numbers["image"] // patch) ** 2 if numbers["image"] else 0,
+        patches=_patches(found, numbers, patch, merge),
+        heads=numbers["heads"] or max(attention_width // HEAD, 1),
     )

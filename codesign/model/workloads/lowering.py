@@ -107,6 +107,11 @@ def held_by_class(
     return found
 
 
+def module_bytes(block: list[BlockOp], model: Transformer, precision: Precision, plan: Plan) -> dict[str, Array]:
+    """Class of weights -> bytes of the modules that predict ahead on one device, of the operations of one of them."""
+    return held_by_class(block, jnp.asarray(float(model.predicts_ahead)), model.ahead(), precision, plan)
+
+
 def layer_bytes(block: list[BlockOp], kind: str) -> Array:
     """Sum of stored, working or gradient bytes over an average layer."""
     total = jnp.asarray(0.0)

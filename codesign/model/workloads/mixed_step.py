@@ -7,12 +7,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
-from ...core.smooth import at_least
+from ...core.smooth import at_least, at_most
 from .layer_operations import BlockComm, BlockOp, Precision, Shard
 from .lowering import comm_ops, forward_ops
 from .ops import CommOp, Op
 from .plan import Layout
 from .transformer import Transformer
+from .vision_work import encoder_ops
 
 
 class MixedStep(eqx.Module):
@@ -22,6 +23,8 @@ class MixedStep(eqx.Module):
     `prompt_tokens` of prompts, `prompts` of them together, each attending `keys` tokens at its end. Products, norms and
     communication run on all tokens together, so that weights are read once; the two attention cores run apart. With
     `plan.attention_dp` groups a feed-forward network sees the tokens of all of them, `shared_tokens` of prompts.
+    `images` are those that a vision encoder encodes for these prompts; `drafted` tokens of each sequence are those that
+    the model's own modules predict.
     """
 
     model: Transformer
@@ -33,12 +36,17 @@ class MixedStep(eqx.Module):
     prompts: Float[Array, "*b"] = quantity()
     keys: Float[Array, "*b"] = quantity()
     shared_tokens: Float[Array, "*b"] = quantity()
+    images: Float[Array, "*b"] | None = quantity(default=None)
+    drafted: Float[Array, "*b"] | None = quantity(default=None)
+
+    def attention_layout(self, layout: Layout) -> Layout:
+        """Layout of the tensor ranks of one attention group."""
+        plan = dataclasses.replace(layout.plan, tp=layout.plan.tp / layout.plan.attention_dp)
+        return Layout(plan, layout.devices)
 
     def attention_shard(self, layout: Layout) -> Shard:
         """All tokens of one attention group, on its tensor ranks."""
-        plan = dataclasses.replace(layout.plan, tp=layout.plan.tp / layout.plan.attention_dp)
-        tokens = self.decodes * self.queries + self.prompt_tokens
-        return self._shard(Layout(plan, layout.devices), tokens)
+        return self._shard(self.attention_layout(layout), self.decodes * self.queries + self.prompt_tokens)
 
     def joint_shard(self, layout: Layout) -> Shard:
         """The tokens of all attention groups of the replica, gathered and scattered where there are several."""
@@ -87,11 +95,53 @@ class MixedStep(eqx.Module):
         """Operations of a stage of `layers`, with `scored` tokens of the replica through the head, and the send."""
         cores = forward_ops(self.cores(layout, mixed=mixed, decodes=decodes), layers, phase=phase)
         own = forward_ops(self.layer_ops(layout), layers, phase=phase)
-        return own + cores + self.after_layers(layout, layers, scored, phase=phase)
+        encoded = self.encoded(layout, phase) if mixed else []
+        drafts = self.drafts(layout, phase, mixed=mixed, decodes=decodes)
+        return own + cores + encoded + drafts + self.after_layers(layout, layers, scored, phase=phase)
+
+    def module_ops(self, layout: Layout) -> list[BlockOp]:
+        """Everything of a module that predicts ahead but its attention cores."""
+        module = dataclasses.replace(self, model=self.model.ahead())
+        return [self.model.ahead_projection(self.joint_shard(layout)), *module.layer_ops(layout)]
+
+    def drafts(self, layout: Layout, phase: str, *, mixed: bool, decodes: bool) -> list[Op]:
+        """Passes of such modules, one for each token drafted.
+
+        The first is over all tokens of the step, whose keys it caches; the others are over one token of each sequence.
+        Each token of a draft takes the head.
+        """
+        if self.drafted is None:
+            return []
+        first, more = at_most(self.drafted, 1.0), at_least(self.drafted - 1, 0.0)
+        none, one = jnp.asarray(0.0), jnp.asarray(1.0)
+        next_ = dataclasses.replace(self, queries=one, prompt_tokens=none, shared_tokens=none)
+        ops = self._module(layout, first, phase, mixed=mixed, decodes=decodes)
+        if decodes:
+            ops += next_._module(layout, more, phase, mixed=False, decodes=True)
+            joint = next_.joint_shard(layout)
+            head = self.model.head_ops(joint, joint.tokens)
+            ops += forward_ops(head, self.drafted, phase=phase)
+        return [dataclasses.replace(op, name=f"draft_{op.name}") for op in ops]
+
+    def _module(self, layout: Layout, times: Array, phase: str, *, mixed: bool, decodes: bool) -> list[Op]:
+        """Passes of a module over the tokens of the step, `times` of them."""
+        module = dataclasses.replace(self, model=self.model.ahead())
+        ops: list[Op] = forward_ops(self.module_ops(layout), times, phase=phase)
+        ops += forward_ops(module.cores(layout, mixed=mixed, decodes=decodes), times, phase=phase)
+        for op in comm_ops(module.layer_comms(layout), times, ("forward",), trained=False):
+            ops.append(dataclasses.replace(op, phase=phase, local=None))
+        return ops
+
+    def encoded(self, layout: Layout, phase: str) -> list[Op]:
+        """Passes of a vision encoder over the images of the prompts."""
+        if self.model.vision is None or self.images is None:
+            return []
+        ranks = self.attention_layout(layout)
+        return encoder_ops(self.model.vision, ranks, self.precision, self.images, phase=phase, axis="attention_tp")
 
     def around(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:
         """The same without attention cores."""
-        own = forward_ops(self.layer_ops(layout), layers, phase=phase)
+        own = forward_ops(self.layer_ops(layout), layers, phase=phase) + self.encoded(layout, phase)
         return own + self.after_layers(layout, layers, scored, phase=phase)
 
     def after_layers(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:

@@ -104,7 +104,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         done = [self.prompt_pass(priced, layout, phase) for phase in PROMPTS]
         (tokens, attended), stages = self.prompt_nodes(layout), jnp.stack([self.prompt_step_s(one) for one in done])
         longer = jnp.maximum(stages[4] - stages[3], 0.0) / (tokens[4] * (attended[4] - attended[3]))
-        usual = attended[0] - self.input_tokens * keys_before(
+        usual = attended[0] - self.prompt_tokens() * keys_before(
             self.cached_ratio, self.retained_share
         )  # beyond those that every token attends
         prompts = PromptTimes(tokens[:4], stages[:4], usual, longer)

@@ -82,7 +82,10 @@ class AbstractPromptPool(AbstractContinuousServing):
         none, one = jnp.asarray(0.0), jnp.asarray(1.0)
         prompts, shared = at_least(tokens / self.computed_tokens(), 1.0), self.together(layout)
         keys = (self.attended() if attended is None else attended) + 0.5 * tokens / prompts
-        return MixedStep(self.model, self.precision, none, one, one, tokens, prompts, keys, shared * tokens)
+        return MixedStep(
+            self.model, self.precision, none, one, one, tokens, prompts, keys, shared * tokens,
+            self.images_of(tokens), self.drafted(),
+        )  # fmt: skip
 
     def prompt_ops(self, layout: Layout, phase: str, tokens: Array, attended: Array | None = None) -> list[Op]:
         """Operations of such a step on one stage of the pool."""
@@ -106,7 +109,7 @@ class AbstractPromptPool(AbstractContinuousServing):
     def kv_transfer(self, layout: Layout) -> Op:
         """The cache of a mean prompt on its way."""
         pool = layout.prefill
-        cache = maximum(self.kv_bytes(pool, self.input_tokens), self.kv_bytes(layout, self.input_tokens))
+        cache = maximum(self.kv_bytes(pool, self.prompt_tokens()), self.kv_bytes(layout, self.prompt_tokens()))
         return CommOp("cache", "send", "pools", KV_TRANSFER, cache, jnp.asarray(1.0))
 
     def held_tokens(self, layout: Layout) -> Array:
@@ -121,7 +124,8 @@ class AbstractPromptPool(AbstractContinuousServing):
         layers = self.layers_per_stage(pool)
         block = self.full_step(pool, tokens).layer_ops(pool)
         weights = held_weight_bytes(block, layers, self.model, self.precision, pool.plan)
-        prompts = 2 * cut.room * self.input_tokens * (1 + self.input_cv**2)
+        weights = sum(self.loaded_ahead(pool).values(), weights)
+        prompts = 2 * cut.room * self.prompt_tokens() * (1 + self.input_cv**2)
         beside = self.engine_bytes(block, tokens, cut.room)
         found = {"weights": weights, "kv_cache": self.kv_bytes_per_token(pool) * prompts} | beside
         return {name: jnp.where(layout.plan.prefill_devices > 0, nbytes, 0.0) for name, nbytes in found.items()}

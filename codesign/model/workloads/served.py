@@ -15,7 +15,7 @@ from .base import AbstractWorkload, Moments
 from .broken_rules import broken
 from .engine_memory import EngineMemory, ProfileRun, layer_peak_bytes
 from .layer_operations import BlockOp, Precision
-from .lowering import held_by_class
+from .lowering import held_by_class, module_bytes
 from .plan import Layout
 from .transformer import Transformer
 from .words import SERVING, Words
@@ -36,13 +36,17 @@ OF_TRAINING = (
 
 
 class AbstractServing(AbstractWorkload):
-    """Requests of `input_tokens`, answered with `output_tokens`."""
+    """Requests of `input_tokens` and `images`, answered with `output_tokens`.
+
+    An image brings the tokens of the model's vision encoder (`VisionEncoder.tokens_per_image`) into the prompt.
+    """
 
     words: ClassVar[Words] = SERVING
 
     model: eqx.AbstractVar[Transformer]
     input_tokens: eqx.AbstractVar[Float[Array, "*b"]]
     output_tokens: eqx.AbstractVar[Float[Array, "*b"]]
+    images: eqx.AbstractVar[Float[Array, "*b"]]
     request_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
     expert_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
     engine_memory: eqx.AbstractVar[EngineMemory]
@@ -52,6 +56,20 @@ class AbstractServing(AbstractWorkload):
     def number_format(self) -> str:
         """Format of the matrix products."""
         return self.precision.compute
+
+    def prompt_tokens(self) -> Array:
+        """Tokens of a whole prompt: its text, and what its images are to the language model."""
+        vision = self.model.vision
+        return self.input_tokens if vision is None else self.input_tokens + self.images * vision.tokens_per_image()
+
+    def images_of(self, tokens: Array) -> Array | None:
+        """Images among so many prompt tokens; none of a model that sees none."""
+        return None if self.model.vision is None else tokens * (self.images / self.prompt_tokens())
+
+    def encoder_flops(self) -> Array | float:
+        """FLOPs of a vision encoder on the images of one whole prompt."""
+        vision = self.model.vision
+        return 0.0 if vision is None else self.images * vision.flops_per_image()
 
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of the fullest stage."""
@@ -64,7 +82,20 @@ class AbstractServing(AbstractWorkload):
     def held_weights(self, layout: Layout) -> dict[str, Array]:
         """Class of weights -> bytes of the fullest stage on one device; "" for what has no class."""
         layers = self.layers_per_stage(layout)
-        return held_by_class(self.weight_block(layout), layers, self.model, self.precision, layout.plan)
+        found = held_by_class(self.weight_block(layout), layers, self.model, self.precision, layout.plan)
+        for name, nbytes in self.loaded_ahead(layout).items():
+            found[name] = found.get(name, 0.0) + nbytes
+        return found
+
+    def module_block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of a module that predicts ahead where the model drafts with its own; none else."""
+        del layout
+        return []
+
+    def loaded_ahead(self, layout: Layout) -> dict[str, Array]:
+        """Class of weights -> bytes of such modules on one device."""
+        block = self.module_block(layout)
+        return module_bytes(block, self.model, self.precision, layout.plan) if block else {}
 
     def engine_bytes(self, block: list[BlockOp], tokens: Array, rows: Array) -> dict[str, Array]:
         """Working memory and captured graphs of an engine.
@@ -137,14 +168,14 @@ class AbstractServing(AbstractWorkload):
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One request that does not fit on all devices together, and by how much."""
         weights = float(self.model.stored_bytes(self.precision))
-        one, tokens = jnp.asarray(1.0), self.input_tokens + self.output_tokens
+        one, tokens = jnp.asarray(1.0), self.prompt_tokens() + self.output_tokens
         cache = float(self.model.attention.cache_bytes(tokens, one, self.precision) * self.model.layers)
         devices = float(layout.devices)
         lacks = weights + cache - devices * capacity["hbm"]
         if lacks <= 0:
             return None
         return (
-            f"one request of {float(self.input_tokens + self.output_tokens):g} tokens fits nowhere: at"
+            f"one request of {float(tokens):g} tokens fits nowhere: at"
             f" plan.micro_batch = 1 weights {weights / GB:.1f} GB and key-value cache {cache / GB:.1f} GB exceed the"
             f" memory of {devices:g} devices by {lacks / GB:.1f} GB"
         )

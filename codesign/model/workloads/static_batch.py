@@ -17,6 +17,7 @@ from .plan import Layout
 from .schedule import Priced, Timeline, one_pass
 from .served import AbstractServing
 from .transformer import Transformer
+from .vision_work import encoder_ops
 
 STEP_TOKENS = 8192.0
 """Tokens of a prefill step of an engine, so that a batch is not prefilled at once.
@@ -48,6 +49,7 @@ class StaticBatch(AbstractServing):
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     split_batch: Float[Array, "*b"] = switch(default=1.0, doc="0: the whole batch passes one stage after another")
     engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
+    images: Float[Array, "*b"] = quantity(high=1e4, default=0.0, doc="of a prompt, beside its text")
 
     def part(self, layout: Layout) -> Array:
         """Sequences that one stage handles at a time."""
@@ -59,12 +61,12 @@ class StaticBatch(AbstractServing):
 
     def prefill_shard(self, layout: Layout) -> Shard:
         """All input tokens of one part."""
-        queries = self.input_tokens / layout.plan.cp
-        return Shard(layout, self.precision, self.part(layout), queries, self.input_tokens)
+        queries = self.prompt_tokens() / layout.plan.cp
+        return Shard(layout, self.precision, self.part(layout), queries, self.prompt_tokens())
 
     def decode_shard(self, layout: Layout) -> Shard:
         """One token of each sequence of one part, at the mean context."""
-        context = (self.input_tokens + 0.5 * self.output_tokens) / layout.plan.cp
+        context = (self.prompt_tokens() + 0.5 * self.output_tokens) / layout.plan.cp
         return Shard(layout, self.precision, self.part(layout), jnp.asarray(1.0), context, decode=True)
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
@@ -75,6 +77,7 @@ class StaticBatch(AbstractServing):
             head = self.model.head_ops(shard, shard.sequences)
             ops += forward_ops(self.model.layer_ops(shard), layers, phase=phase)
             ops += forward_ops(head, jnp.asarray(1.0), phase=phase, edge=True)
+            ops += self._encoded(layout) if phase == "prefill" else []
             for op in comm_ops(self.model.layer_comms(shard), layers, ("forward",), trained=False):
                 ops.append(replace(op, phase=phase, local=None))
             nbytes = shard.tokens * self.model.hidden * self.precision.bytes_of("activations") / layout.plan.tp
@@ -82,9 +85,16 @@ class StaticBatch(AbstractServing):
             ops.append(TransferOp("cache", phase, self._moved(layout, phase), jnp.asarray(1.0)))
         return tuple(ops)
 
+    def _encoded(self, layout: Layout) -> list[Op]:
+        """Passes of a vision encoder over the images of one part."""
+        if self.model.vision is None:
+            return []
+        images = self.part(layout) * self.images / layout.plan.cp
+        return encoder_ops(self.model.vision, layout, self.precision, images, phase="prefill")
+
     def _moved(self, layout: Layout, phase: str) -> Array:
         """Bytes of a part's cache that leave for the second tier once, and come back at every step."""
-        tokens = self.input_tokens if phase == "prefill" else self.input_tokens + 0.5 * self.output_tokens
+        tokens = self.prompt_tokens() if phase == "prefill" else self.prompt_tokens() + 0.5 * self.output_tokens
         return layout.plan.offload_kv_cache * self.part(layout) * self._kv_bytes(layout, tokens)
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
@@ -108,9 +118,10 @@ class StaticBatch(AbstractServing):
         breakdown["overhead"] = (1 + steps) * self.step_overhead_s
         energy = parts * (prefill.energy_j + steps * decode.energy_j)
         sequences = plan.micro_batch * layout.dp
-        flops = self.input_tokens * self.model.forward_flops_per_token(0.5 * self.input_tokens)
-        flops = flops + steps * self.model.forward_flops_per_token(self.input_tokens + 0.5 * self.output_tokens)
+        flops = self.prompt_tokens() * self.model.forward_flops_per_token(0.5 * self.prompt_tokens())
+        flops = flops + steps * self.model.forward_flops_per_token(self.prompt_tokens() + 0.5 * self.output_tokens)
         extra = {"ttft_s": self.first_s(ttft), "tpot_s": tpot, "decode_tokens_per_s": sequences / tpot}
+        flops = flops + self.encoder_flops()
         return Timeline(time, breakdown, energy, sequences * self.output_tokens, sequences * flops, extra)
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
@@ -120,7 +131,7 @@ class StaticBatch(AbstractServing):
 
     def kv_bytes_per_sequence(self, layout: Layout) -> Array:
         """Key-value cache of one full sequence on one device."""
-        return self._kv_bytes(layout, self.input_tokens + self.output_tokens)
+        return self._kv_bytes(layout, self.prompt_tokens() + self.output_tokens)
 
     def _kv_bytes(self, layout: Layout, tokens: Array) -> Array:
         held = self.model.attention.cache_bytes(tokens, layout.plan.tp, self.precision)
@@ -137,7 +148,7 @@ class StaticBatch(AbstractServing):
 
     def prefill_tokens(self, layout: Layout) -> Array:
         """Tokens of the largest prefill step: a part's prompts, as many at a time as `STEP_TOKENS`, at least one."""
-        prompt = self.input_tokens / layout.plan.cp
+        prompt = self.prompt_tokens() / layout.plan.cp
         return at_most(self.part(layout) * prompt, at_least(prompt, STEP_TOKENS))
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
@@ -147,7 +158,7 @@ class StaticBatch(AbstractServing):
         two_layers = jnp.minimum(2 / at_least(layers, 1.0), 1.0)
         cache = self.kv_bytes_per_sequence(layout) * plan.micro_batch
         tokens = self.engine_memory.profiled(self.prefill_tokens(layout))
-        shard = Shard(layout, self.precision, tokens, jnp.asarray(1.0), self.input_tokens)
+        shard = Shard(layout, self.precision, tokens, jnp.asarray(1.0), self.prompt_tokens())
         beside = self.engine_bytes(self.model.layer_ops(shard), tokens, self.part(layout))
         return {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache * two_layers)} | {
             name: (nbytes, nbytes) for name, nbytes in beside.items()
@@ -156,7 +167,7 @@ class StaticBatch(AbstractServing):
     def memory_moments(self, layout: Layout) -> Moments:
         """Of an engine that prefills a batch, then decodes it."""
         rows = self.part(layout)
-        shard = Shard(layout, self.precision, rows, jnp.asarray(1.0), self.input_tokens, decode=True)
+        shard = Shard(layout, self.precision, rows, jnp.asarray(1.0), self.prompt_tokens(), decode=True)
         return self.moments_of(self.footprint(layout), self.model.layer_ops(shard), rows)
 
     def violations(self, layout: Layout) -> dict[str, Array]:

@@ -27,8 +27,9 @@ class Transformer(eqx.Module):
     vocab 0 leaves embedding and head out. `norm_vectors` is 2 for layer normalisation with bias, 1 for RMS norm.
     `fused_loss` reads the logits once each way; otherwise the loss is a chain of passes over them (see `UNFUSED`).
     `predicts_ahead` modules of one more layer and a product of twice the hidden size predict further tokens; they are
-    published with the weights, but loaded and run by speculative decoding alone. `formats`: number formats that the
-    weights were published in. The work of a vision encoder is not part of a step.
+    published with the weights, but loaded and run by speculative decoding alone (`ahead`). `formats`: number
+    formats that the weights were published in. A vision encoder works on the images of prompts (`vision_work`), not in
+    training.
     """
 
     name: str = static()
@@ -102,6 +103,24 @@ class Transformer(eqx.Module):
         routed = getattr(self.feed_forward, "routed_parameters", None)
         layer = self.attention.parameters(self.hidden) + (whole if routed is None else routed(self.hidden))
         return self.predicts_ahead * (layer + 2 * self.hidden**2)
+
+    def ahead(self) -> "Transformer":
+        """One module that predicts ahead, as a model of one layer; its product is `ahead_projection`.
+
+        Assumes: as `ahead_parameters`.
+        """
+        routed = getattr(self.feed_forward, "routed_alone", None)
+        network = self.feed_forward if routed is None else routed()
+        return Transformer(
+            self.name, self.hidden, jnp.asarray(1.0), self.attention, network, norm_vectors=self.norm_vectors
+        )
+
+    def ahead_projection(self, shard: Shard) -> BlockOp:
+        """The product with which a module begins: hidden numbers and the embedding of the next token, to one width.
+
+        Each tensor rank has all of it. Source: [deepseekv3] section 2.2; its layout [vllm_source].
+        """
+        return linear("ahead_projection", shard, shard.tokens, 2 * self.hidden, self.hidden)
 
     def weights_by_class(self) -> dict[str, Array]:
         """Class of weights -> how many; "" for what has no class (`number_formats.CLASSES`)."""

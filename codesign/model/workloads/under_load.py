@@ -126,14 +126,14 @@ class AbstractOpenServing(AbstractContinuousServing):
         if tokens is None:
             return MixedStep(
                 self.model, self.precision, decodes, plain.queries, plain.context, plain.prompt_tokens, plain.prompts,
-                plain.keys, plain.shared_tokens,
+                plain.keys, plain.shared_tokens, drafted=plain.drafted,
             )  # fmt: skip
         rhythm, prompts = self.rhythm(layout), at_least(tokens / self.computed_tokens(), 1.0)
         alike = rhythm.shared_tokens / rhythm.state.tokens
         own = tokens / layout.plan.cp
         return MixedStep(
             self.model, self.precision, decodes, plain.queries, plain.context, own, prompts,
-            self.attended() + 0.5 * tokens / prompts, alike * own,
+            self.attended() + 0.5 * tokens / prompts, alike * own, self.images_of(own), plain.drafted,
         )  # fmt: skip
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:

@@ -19,10 +19,11 @@ from .routed import seconds_per_byte as seconds_per_byte
 from .routed import topology_from_file as topology_from_file
 from .slice import on_slice as on_slice
 from .switch import SwitchDomain as SwitchDomain
+from .switch_chips import PacketFormat as PacketFormat
 from .switch_chips import SwitchChips as SwitchChips
 
 __all__ = [
     "ALGORITHMS", "AbstractFabric", "Beside", "Contended", "FatTree", "FoldedClos", "Group", "OpticalCircuit",
-    "PathEnergy", "PcieTree", "PhotonicRack", "QueuedNode", "RoundRobin", "RoutedTopology", "SwitchChips",
-    "SwitchDomain", "interference", "on_slice", "seconds_per_byte", "topology_from_file",
+    "PacketFormat", "PathEnergy", "PcieTree", "PhotonicRack", "QueuedNode", "RoundRobin", "RoutedTopology",
+    "SwitchChips", "SwitchDomain", "interference", "on_slice", "seconds_per_byte", "topology_from_file",
 ]  # fmt: skip
