@@ -41,9 +41,10 @@ def test_the_published_counts_are_671_and_14_billion():
 @pytest.mark.slow
 def test_weights_in_memory_have_the_module_exactly_where_it_drafts():
     """On 8 tensor ranks: experts, attention's heads an eighth each, what is not divided whole; two bytes each."""
-    plain = weights(*DEEPSEEK, "tp=8")
-    assert weights(*DEEPSEEK, "tp=8", "workload.verified_tokens=2", "workload.draft_ratio=0.02") == plain
-    more = weights(*DEEPSEEK, "tp=8", *DRAFTING) - plain
+    two_bytes = (*DEEPSEEK, "tp=8", "precision=bf16")
+    plain = weights(*two_bytes)
+    assert weights(*two_bytes, "workload.verified_tokens=2", "workload.draft_ratio=0.02") == plain
+    more = weights(*two_bytes, *DRAFTING) - plain
     divided, whole = UP + ROUTED + SHARED, DOWN + ROUTER + PROJECTION
     norms = 4 * 7168 * 2.0
     assert more == pytest.approx(2 * (divided / 8 + whole), abs=4 * norms)

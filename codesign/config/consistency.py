@@ -61,7 +61,7 @@ def check_images(scenario: Scenario) -> None:
         ConfigError: the number of images, and what would say their size.
     """
     images = float(getattr(scenario.workload, "images", 0.0))
-    model = getattr(scenario.workload, "model", None)
+    model: Any = getattr(scenario.workload, "model", None)
     if not images or not hasattr(model, "vision"):
         return
     if model.vision is None:
