@@ -13,6 +13,8 @@ from .core.lazy import lazily
 
 if TYPE_CHECKING:  # names are imported when they are first asked for: the command line starts without JAX
     from .commands.comparing import compare as compare
+    from .commands.plain_questions import serve as serve
+    from .commands.plain_questions import train as train
     from .commands.setup import prepare_jax as prepare_jax
     from .config import Study as Study
     from .config import scenario_from_config as scenario_from_config
@@ -73,6 +75,7 @@ else:
             "search.results": ("designs", "elasticities", "ops", "pareto"),
             "report.side_by_side": ("Comparison",),
             "commands.comparing": ("compare",),
+            "commands.plain_questions": ("serve", "train"),
             "commands.setup": ("prepare_jax",),
             "model.scenario": ("Cluster", "Facility", "Host", "Scenario"),
             "search": (
@@ -153,7 +156,9 @@ __all__ = [
     "prepare_jax",
     "replace",
     "scenario_from_config",
+    "serve",
     "solve",
     "study_from_config",
+    "train",
 ]  # fmt: skip
 __version__ = _version.__version__

@@ -14,9 +14,10 @@ import pytest
 from documented import PAGES, ROOT, Block, blocks, filled, is_pattern
 from example_run import write_run
 
-from codesign.commands.cli import main, parser
+from codesign.commands.cli import main
 from codesign.commands.comparing import without_along
 from codesign.commands.listing import ASKED
+from codesign.commands.parser import parser
 from codesign.commands.skeletons import new, new_file
 from codesign.config import own_files, scenario_from_config
 from codesign.config.composition import admit, combinations

@@ -63,7 +63,12 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
         {"reproduction"},
         {"__init__"},
     ],
-    "commands": [{"lazy_import", "parser"}, {"evidence_commands"}, {"cli"}, {"__init__"}],
+    "commands": [
+        {"lazy_import", "parser"},
+        {"evidence_commands", "options"},
+        {"cli", "plain_questions"},
+        {"__init__"},
+    ],
 }
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 KNOWS_HYDRA = {"config", "commands"}

@@ -1,12 +1,16 @@
 """Plain questions: values as people write them, counts from a demand, studies that they stand for, wrong words."""
 
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 
+import codesign
 from codesign import study_from_config
 from codesign.commands.buy import jobs_of
-from codesign.commands.cli import _parsed, main
+from codesign.commands.cli import main
+from codesign.commands.options import parsed
 from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
 from codesign.commands.questions import serving_question
 from codesign.config.device_counts import between, device_counts, least_devices, more_devices
@@ -134,11 +138,11 @@ def test_a_region_is_rented_in(capsys):
     owner = study_from_config(*shlex.split(line)[2:]).scenario.cluster.facility.ownership
     assert owner.region == "europe_west4"
     for words, assumed in ((["--region", "us-east1"], False), (["ownership=cloud"], False), ([], True)):
-        options = _parsed([*SERVE, *words])
+        options = parsed([*SERVE, *words])
         question = serving_question(options)
         assert any(what.startswith("owned") for what, _ in question.assumed) == assumed
-    job = _parsed(["buy", "--on", "h200", "--serve", "llama31_8b --rate 5/s", "--region", "us-east1"])
-    (one,) = jobs_of(job, _parsed)
+    job = parsed(["buy", "--on", "h200", "--serve", "llama31_8b --rate 5/s", "--region", "us-east1"])
+    (one,) = jobs_of(job, parsed)
     assert "++cluster.facility.ownership.region=us-east1" in one.question.candidates[0].overrides
 
 
@@ -210,3 +214,25 @@ def test_a_confidence_is_kept_in_that_share_of_draws(capsys, tmp_path, monkeypat
     assert shares[0] < 90 <= shares[1]
     folder = max(tmp_path.glob("runs/*"), key=lambda path: path.stat().st_mtime)
     assert main(["verify", str(folder / "0"), "--attack", "64"]) == 0
+
+
+@pytest.mark.slow
+def test_a_question_from_python_has_the_table_of_the_command(tmp_path, capsys):
+    """One row of one product, priced, in a folder that holds the slide."""
+    asked = {"rate": "5/s", "ttft_p99": "2s", "tpot_p99": "50ms", "input": 500, "output": 100, "devices": [1, 2]}
+    found = codesign.serve("llama31_8b", "space.plan.micro_batch=[32,64]", on=["h200"], root=tmp_path, **asked)
+    assert len(found.table) == 1
+    assert float(found.table["usd_per_million_tokens"].iloc[0]) > 0
+    assert (Path(found.facts["folder"]) / "slide.html").is_file()
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(("options", "named"), [
+    ({"ttft_p99": "2 parsecs"}, "parsecs"),
+    ({"tttf_p99": "2s"}, "unknown option '--tttf-p99' (did you mean '--ttft-p99'?)"),
+    ({"rate": "fast"}, "fast"), ({"confidence": "often"}, "--confidence"),
+])  # fmt: skip
+def test_a_wrong_question_from_python_is_a_line(options, named, tmp_path):
+    with pytest.raises(codesign.ConfigError, match=re.escape(named)):
+        codesign.serve("llama31_8b", on="h200", root=tmp_path, **({"rate": "5/s"} | options))
+    assert not list(tmp_path.iterdir())

@@ -7,31 +7,17 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn, cast
+from typing import NoReturn
 
-from ..core.earlier_names import current_command
-from ..core.errors import CodesignError, ConfigError, is_text, suggestion
-from ..core.short_names import full_names
+from ..core.errors import CodesignError, ConfigError, suggestion
 from ..core.terminal_encoding import lenient_output
 from . import evidence_commands
 from .help import start_text
 from .lazy_import import later
-from .parser import COMPOSING, parser
+from .options import parsed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LISTS = ("metrics", "variables", "limits")
-TEXTS = (
-    "overrides",
-    "columns",
-    "words",
-    "what",
-    "names",
-    "name",
-    "kind",
-    "sql",
-    "only",
-    "load",
-)  # of commands, by argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,42 +78,11 @@ def _leave(*_: object) -> NoReturn:
     os._exit(130)
 
 
-def _parsed(words: list[str]) -> argparse.Namespace:
-    """A command's options, read from its words.
-
-    Raises:
-        ConfigError: a command or option that there is not, or a word too many.
-    """
-    top = parser()
-    actions = top._subparsers._group_actions if top._subparsers else []
-    commands: dict[str, argparse.ArgumentParser] = dict(actions[0].choices or {})
-    words = [current_command(words[0]), *words[1:]]
-    if not words[0].startswith("-") and words[0] not in commands:
-        raise ConfigError(f"{words[0]!r} is not a command{suggestion(words[0], commands)}")
-    known, unknown = top.parse_known_args(words)
-    for taken in ("overrides", "words", "what", "columns"):  # those that stand after an option
-        if hasattr(known, taken):
-            setattr(known, taken, getattr(known, taken) + [word for word in unknown if not word.startswith("-")])
-            unknown = [word for word in unknown if word.startswith("-")]
-    if unknown:
-        if not unknown[0].startswith("-"):
-            many = f"{unknown[0]!r} is one argument too many (see `codesign {known.command} --help`)"
-            raise ConfigError(f"{known.command}: {many}")
-        asked, where = (commands[known.command], f"{known.command}: ") if known.command else (top, "")
-        options = [text for action in asked._actions for text in action.option_strings]
-        raise ConfigError(f"{where}unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
-    _check_texts(known)
-    for taken in ("overrides", "words", "what"):
-        if known.command in COMPOSING and isinstance(getattr(known, taken, None), list):
-            setattr(known, taken, full_names(getattr(known, taken)))
-    return known
-
-
 def _dispatch(words: list[str]) -> int:
     if not words:
         print(start_text())
         return 0
-    known = _parsed(words)
+    known = parsed(words)
     known.line = words
     if not getattr(known, "conf", None):
         return FUNCTIONS[known.command](known)
@@ -135,29 +90,6 @@ def _dispatch(words: list[str]) -> int:
 
     with own_files(*known.conf):
         return FUNCTIONS[known.command](known)
-
-
-def _check_texts(options: argparse.Namespace) -> None:
-    """Refuse bytes that are no UTF-8, but in names of files that are there.
-
-    In the C locale Python keeps every byte beyond ASCII as half of a pair, those of UTF-8 too.
-    """
-    for name in TEXTS:
-        value = getattr(options, name, None)
-        if isinstance(value, list):
-            setattr(options, name, [_text_of(options.command, text) for text in cast(list[object], value)])
-        elif value is not None:
-            setattr(options, name, _text_of(options.command, value))
-
-
-def _text_of(command: str, word: object) -> object:
-    """A word as UTF-8."""
-    if not isinstance(word, str) or is_text(word) or os.path.lexists(word):
-        return word
-    try:
-        return word.encode("utf-8", "surrogateescape").decode()
-    except UnicodeError as error:
-        raise ConfigError(f"{command}: {word!r} is no text of UTF-8") from error
 
 
 def _optimize(options: argparse.Namespace) -> int:
@@ -192,7 +124,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _buy(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
-    return later("commands.buy", "buy")(options, options.line, _parsed)
+    return later("commands.buy", "buy")(options, options.line, parsed)
 
 
 def _evaluate(options: argparse.Namespace) -> int:
