@@ -36,7 +36,7 @@ _numbers = itertools.count()
 
 
 def is_replaceable(path: Path) -> bool:
-    """Whether a path is a regular file, or nothing yet, so that a file may be renamed into its place."""
+    """True if a path is a regular file, or nothing yet, so that a file may be renamed into its place."""
     if os.path.abspath(path).startswith(OPEN_FILES):
         return False
     try:
@@ -202,7 +202,7 @@ def _machine() -> str:
 
 
 def _runs(number: int) -> bool:
-    """Whether a process of this number runs."""
+    """True if a process of this number runs."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What an operation costs: seconds and joules, and how costs combine."""
+"""Cost of an operation, in seconds and joules, and how costs combine."""
 
 import equinox as eqx
 from jaxtyping import Array, Float

@@ -29,7 +29,7 @@ def key_of(parts: Iterable[str | bytes]) -> str:
 
 
 def keeps() -> bool:
-    """Whether a command said where texts are kept."""
+    """True if a command has set the folder of the cache."""
     return bool(_place)
 
 

@@ -50,7 +50,7 @@ MOVED = {
 """Beginning of a `_target_` in release 0.1 -> in this one; the first that fits counts."""
 
 RENAMED = {"codesign.workloads.Serving": "codesign.model.workloads.StaticBatch"}
-"""The same of whole names."""
+"""Full `_target_` in release 0.1 -> in this one."""
 
 COMMANDS = {"new": "scaffold", "check": "check-plugin", "day": "autoscale", "query": "sql"}
 

@@ -35,7 +35,7 @@ def one_line(message: str) -> str:
 
 
 def is_text(word: str) -> bool:
-    """Whether a word can be written as UTF-8: half of a pair of surrogates, as bytes of arguments become, cannot."""
+    """True if a word can be written as UTF-8: half of a pair of surrogates, as bytes of arguments become, cannot."""
     return not any("\ud800" <= sign <= "\udfff" for sign in word)
 
 

@@ -39,7 +39,7 @@ def _float(value: float) -> float:
 
 
 def as_numbers(values: Sequence[float]) -> np.ndarray:
-    """What `as_leaf` makes of several numbers, of NumPy: rounded to the default precision."""
+    """Convert several numbers as `as_leaf` does, to a NumPy array: rounded to the default precision."""
     return np.array([_float(value) for value in values]).astype(asarray(0.0).dtype).astype(float)
 
 
@@ -132,7 +132,7 @@ def walk(module: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any], Any
 
 
 def with_numpy(tree: Any) -> Any:
-    """The same tree with arrays of NumPy: arithmetic on a few numbers then compiles nothing."""
+    """Copy of a tree with NumPy arrays: arithmetic on a few numbers then compiles nothing."""
 
     def by_numpy(leaf: Any) -> Any:
         return cast(Any, leaf) if isinstance(leaf, Tracer) else np.asarray(leaf)
@@ -238,7 +238,7 @@ def get_path(tree: Any, path: str) -> Any:
 
 
 def range_of(tree: Any, path: str) -> dict[str, Any] | None:
-    """What the field of the number at a dotted path says of it (`low`, `high`, `doc`); None where no number may stand.
+    """Field metadata (`low`, `high`, `doc`) of the number at a dotted path; None where no number may stand.
 
     Raises:
         ConfigError: the path does not exist.

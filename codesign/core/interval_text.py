@@ -25,7 +25,7 @@ TAIL = 0.05  # share of the draws beyond either end of a 90 % interval; of reque
 
 
 def has_ends(low: Any, high: Any) -> bool:
-    """Whether an interval is known; its upper end, or both, may be infinite."""
+    """True if an interval is known; its upper end, or both, may be infinite."""
     return all(isinstance(end, int | float) and not isinstance(end, bool) and end == end for end in (low, high))
 
 
@@ -95,10 +95,10 @@ def early_text(numbers: Mapping[str, Any]) -> str:
 
 
 def load_text(numbers: Mapping[str, Any]) -> str:
-    """What there is to say of the load of a design; empty where there is nothing."""
+    """Remarks on the load of a design; empty where there are none."""
     return " ".join(filter(None, (unsustained_text(numbers), crowded_text(numbers))))
 
 
 def remarks_text(numbers: Mapping[str, Any]) -> str:
-    """What there is to say of one design: its load, and a first token below its interval."""
+    """Remarks on one design: its load, and a first token below its interval."""
     return " ".join(filter(None, (load_text(numbers), early_text(numbers))))

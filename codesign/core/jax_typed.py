@@ -55,7 +55,7 @@ def traced_for_all(function: Function) -> Function:
 
 
 def is_traced(number: Any) -> bool:
-    """Whether a number is one of a program that is being written down."""
+    """True if a number is traced by JAX."""
     return isinstance(number, Tracer)
 
 

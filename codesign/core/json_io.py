@@ -6,7 +6,7 @@ from typing import Any
 
 
 def strict(value: Any) -> Any:
-    """The same in what JSON knows: mappings, lists, words, finite numbers, true, false and null.
+    """Convert a value to what JSON knows: mappings, lists, words, finite numbers, true, false and null.
 
     Arrays become lists, numbers of NumPy and JAX plain ones; anything else is written as a word.
     """

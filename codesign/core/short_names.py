@@ -1,4 +1,4 @@
-"""What engineers call the numbers and choices of a design, beside the paths of the configuration.
+"""Short names of engineers for the numbers and choices of a design, beside the paths of the configuration.
 
     tp=8 gpu=h200 isl=1000      ->  plan.tp=8 accelerator=h200 workload.input_tokens=1000
     tp=[4,8] devices=[8,16]     ->  space.plan.tp=[4,8] space.plan.device_count=[8,16]

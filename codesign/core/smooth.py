@@ -68,7 +68,7 @@ def operation(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reads_hard() -> bool:
-    """Whether a maximum met now is the exact one."""
+    """True if maxima are exact in the current context."""
     return isinstance(_current.get(HARD), Hard)
 
 
@@ -126,7 +126,7 @@ def kink(a: Any, b: Any) -> Array:
 
 @operation
 def kinks(values: Any) -> Array:
-    """The same of n along the last axis."""
+    """The exact maximum of n numbers along the last axis, in whose place other readings put something else."""
     return jnp.max(values, axis=-1)
 
 

@@ -25,7 +25,7 @@ UNIT_WORDS = {
 """Last word of what stands before, between or after `_per_` -> its unit."""
 
 UNIT_RATES = {"bytes", "bits", "flops", "transfers"}
-"""What is divided by a time before anything is divided by it: dollars per byte-per-second."""
+"""Quantities divided by a time before anything is divided by them: dollars per byte-per-second."""
 
 WHOLE_UNITS = {"dB", "mm", "mm²", "/mm²", "dB/m", "B/s/mm", "tokens"}
 """Units that take no prefix of their own."""
@@ -64,7 +64,7 @@ def unit_of(path: str) -> str:
 
 
 def _named_unit(key: str) -> str:
-    """Of one name; empty for a plain number, and for so many things of one kind per thing of another."""
+    """Unit of one name; empty for a plain number, and for so many things of one kind per thing of another."""
     above, *below = key.split("_per_")
     if not below and "_" not in key:
         return ""

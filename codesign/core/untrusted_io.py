@@ -39,7 +39,7 @@ UNREADABLE = (
     ValueError, TypeError, KeyError, AttributeError, IndexError, OSError, EOFError, MemoryError, NotImplementedError,
     OverflowError, RuntimeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What reading a damaged archive may raise, whichever part of it is damaged."""
+"""Errors that reading a damaged archive may raise, whichever part of it is damaged."""
 
 
 def read_bytes(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
@@ -117,7 +117,7 @@ def tree_of_yaml(text: str, what: str) -> Any:
 
 
 def _may_grow(text: str) -> bool:
-    """Whether a text may be more than it seems, so that its events are worth counting."""
+    """True if a text may expand beyond its length or nest deeply, so that its events are worth counting."""
     return "&" in text or sum(map(text.count, "[{")) > MOST_DEPTH or " " * MOST_DEPTH in text or "- " * 8 in text
 
 
@@ -254,7 +254,7 @@ def refuse_changed(folder: Path, names: Iterable[str], manifest: str) -> None:
 
 
 def checksum(arrays: Mapping[str, np.ndarray]) -> str:
-    """Of names, types, shapes and numbers: what tells a damaged state from the one that was written."""
+    """Hash of names, types, shapes and numbers, which tells a damaged state from the one that was written."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -77,15 +77,15 @@ def write_yaml(value: Any) -> str:
 
 
 def is_mapping(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether a plain value is a mapping; a type checker then knows its keys."""
+    """True if a plain value is a mapping; a type checker then knows its keys."""
     return isinstance(value, dict)
 
 
 def is_list(value: Any) -> TypeGuard[list[Any]]:
-    """Whether a plain value is a list, or the tuple that stands for one."""
+    """True if a plain value is a list, or the tuple that stands for one."""
     return isinstance(value, list | tuple)
 
 
 def is_some(value: Any) -> TypeGuard[Sequence[Any]]:
-    """Whether a plain value is a list of something, and no word."""
+    """True if a plain value is a non-empty list, and no word."""
     return isinstance(value, Sequence) and not isinstance(value, str) and len(cast(Sequence[Any], value)) > 0

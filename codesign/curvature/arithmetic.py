@@ -134,7 +134,7 @@ def divide(a: Value, b: Value) -> Value:
 
 
 def constant_like(value: Value) -> Value:
-    """The same range as of a constant of the plan."""
+    """A constant of the plan with the range of a value."""
     log = AFFINE if value.low >= 0 else UNKNOWN
     return Value(value.low, value.high, AFFINE, log, False, value.up, value.down, constant=True)
 
@@ -212,7 +212,7 @@ def squashed(a: Value) -> Value:
 
 
 def absolute(a: Value) -> Value:
-    """Of values of one sign themselves; convex of affine ones."""
+    """Absolute value: values of one sign keep their curvature; of affine ones it is convex."""
     if a.low >= 0:
         return a
     if a.high <= 0:

@@ -72,7 +72,7 @@ def _clearly_below(a: float, b: float) -> bool:
 
 
 def _known(*values: Value) -> bool:
-    """Whether a comparison may be decided by ranges: what may be infinite may be no number, and compares as false."""
+    """True if ranges may decide a comparison: what may be infinite may be no number, and compares as false."""
     return all(math.isfinite(value.low) and math.isfinite(value.high) for value in values)
 
 
@@ -149,7 +149,7 @@ def select(which: Value, *cases: Value) -> Value:
 
 
 def known_directions(value: Value, up: int, down: int) -> Value:
-    """The same with directions in these alone."""
+    """Copy of a value that keeps only these directions."""
     return Value(
         value.low, value.high, value.plain, value.log, value.partial,
         value.up & up, value.down & down, value.constant, value.why,

@@ -1,4 +1,4 @@
-"""What the walk says of a study: which rows are convex for every plan over the box, and which way plans move them."""
+"""Curvature report of a study: rows that are convex for every plan over the box, and which way plans move them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

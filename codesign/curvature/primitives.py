@@ -68,7 +68,7 @@ LOGIC = ("and", "or", "not")
 def apply(
     equation: Equation, inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]], read: bool = False
 ) -> list[Value]:
-    """What the rules know of the outputs of an equation.
+    """Values of the outputs of an equation, by the rules.
 
     Args:
         equation: what is done.
@@ -85,7 +85,7 @@ def apply(
 
 
 def is_read(equation: Equation) -> bool:
-    """Whether bounds may put something else in the place of this operation."""
+    """True if bounds may put something else in the place of this operation."""
     return equation.name.startswith(OPERATION) and equation.name.removeprefix(OPERATION) in READ
 
 
@@ -126,7 +126,7 @@ def _are_truths(inputs: Sequence[Value]) -> bool:
 
 
 def _keeps(dtype: Any, value: Value) -> bool:
-    """Whether a conversion changes nothing: to double precision (less rounds to steps), or of a yes or no."""
+    """True if a conversion changes nothing: to double precision (less rounds to steps), or of a yes or no."""
     return dtype == np.float64 or (value.low == value.high and value.low in (0.0, 1.0))
 
 

@@ -71,7 +71,7 @@ ZERO = Rounding(0.0, 0.0, math.inf, 0.0)
 
 
 class Unit(NamedTuple):
-    """What numbers of one type can hold: rounding of one operation, least normal and largest finite magnitude."""
+    """Limits of a number format: rounding of one operation, least normal and largest finite magnitude."""
 
     rounding: float
     least: float
@@ -83,7 +83,7 @@ _WHOLE = Unit(0.0, 0.0, math.inf)  # whole numbers and truths
 
 
 def unit_of(kind: Any) -> Unit:
-    """Of a type of numbers."""
+    """Limits of a number format, by its type."""
     if kind == np.float64:
         return DOUBLE
     name = str(kind)
@@ -116,7 +116,7 @@ def grown(x: float) -> float:
 
 
 def of_constant(value: Value, numbers: np.ndarray | None = None) -> Rounding:
-    """Of a constant of the plan: none, and the magnitudes that it has."""
+    """Rounding of a constant of the plan: no error, and the magnitudes that it has."""
     size, near = max(abs(value.low), abs(value.high)), _nearest(value)
     if numbers is not None and numbers.size and not (near > 0 and size < math.inf):
         sizes = np.abs(numbers)

@@ -153,7 +153,7 @@ def _kink(v: Many, e: Errors, value: Value, unit: Unit) -> Rounding:
 
 
 def _p_norm(v: Many, e: Errors, value: Value, unit: Unit) -> Rounding:
-    """Of positive terms, each over the largest: homogeneous, so that relative errors of terms pass as they are."""
+    """Rounding of a p-norm of positive terms, each over the largest: relative errors of terms pass as they are."""
     if not (e[0].exact and v[0].low >= 1 and all(x.low >= 0 for x in v[1:])):
         return LOST
     terms, slack = e[1:], (len(v) + 24) * unit.rounding
@@ -206,7 +206,7 @@ OPERATIONS: dict[str, Rule] = {
     "least_growth": _condition(HOPELESS + 1, 1.0 / LEAST**0.5, 512.0), "ceil": _step, "floor": _step,
 }  # fmt: skip
 KEEP_STEEP = ("log", "max", OPERATION + "at_least", OPERATION + "kink", *structure.MOVES, *structure.JOINS, "split")
-"""What may be done to a share that is only known well where it is allowed."""
+"""Operations allowed on a share that is only known well where it is feasible."""
 
 
 def follow(
@@ -239,7 +239,7 @@ def follow(
 def _constant(
     value: Value, equation: Equation, inputs: Many, errors: Errors, shape: tuple[int, ...], kind: Any
 ) -> Rounding:
-    """Of a constant of the plan that is not listed: its magnitudes by the rules, no error."""
+    """Rounding of a constant of the plan that is not listed: its magnitudes by the rules, no error."""
     plain = rounding.of_constant(value)
     if plain.least > 0 and plain.most < math.inf:
         return plain

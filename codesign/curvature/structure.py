@@ -9,11 +9,11 @@ from .choices import decided_number, known_directions
 from .values import CONCAVE, CONVEX, Value, joined, made, unknown
 
 MOVES = (*("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice", "copy", "copy_p"),)
-"""What only moves the entries of its first argument."""
+"""Operations that only move the entries of their first argument."""
 JOINS = ("concatenate", "stack", "pad")
-"""What puts the entries of its arguments beside each other."""
+"""Operations that put the entries of their arguments beside each other."""
 PICKS = ("gather", "dynamic_slice", "take")
-"""What picks entries of its first argument at places that the others say."""
+"""Operations that pick entries of their first argument at places that the others say."""
 
 
 def split(a: Value, outputs: int) -> list[Value]:

@@ -1,4 +1,4 @@
-"""What is known of a number of the model for every legal plan and the whole box: range, curvature, direction.
+"""Abstract value of a number of the model for every legal plan and the whole box: range, curvature, direction.
 
 All curvature is in the coordinates u of the box, which are affine in the logarithms of the varied hardware numbers, for
 a fixed plan. A value has two curvatures: that of itself, and, where it is non-negative, that of its logarithm.
@@ -104,7 +104,7 @@ def flipped(curvature: int) -> int:
 
 
 def joined(values: Sequence[Value]) -> Value:
-    """What is known of a value that is one of these, plan by plan or entry by entry."""
+    """Join of values: holds for a number that is one of these, plan by plan or entry by entry."""
     first = values[0]
     if all(value is first for value in values):
         return first

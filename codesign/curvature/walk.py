@@ -81,7 +81,7 @@ class Walk:
 
     @property
     def outputs(self) -> list[Value]:
-        """What is known of each output."""
+        """Value of each output."""
         return [self._value(slot) for slot in self.program.outputs]
 
     @property
@@ -94,7 +94,7 @@ class Walk:
         return 1 << (self.variables + field)
 
     def _go(self) -> None:
-        """What no number reaches that is asked is kept for other such numbers."""
+        """Walk all equations; results that the asked numbers do not reach are cached for other such numbers."""
         given, program = dict(self.tables), self.program
         late, numbers = apart(program, self.asked)
         after = [equation for equation in program.equations if equation.outputs[0] in late]
@@ -145,7 +145,7 @@ class Walk:
             self._follow(equation)
 
     def _is_read(self, equation: Equation) -> bool:
-        """Whether bounds put something else in the place of this operation: maxima that the hardware reaches."""
+        """True if bounds put something else in the place of this operation: maxima that the hardware reaches."""
         return equation.outputs[0] in self.varied and is_read(equation)
 
     def _follow(self, equation: Equation) -> None:
@@ -173,7 +173,7 @@ class Walk:
         errors: Sequence[Rounding],
         shapes: Sequence[tuple[int, ...]],
     ) -> tuple[list[Value], list[Rounding]]:
-        """What is known of the outputs, and by how much they are off.
+        """Values of the outputs, and their rounding.
 
         Where ranges decide (a comparison, a step, the larger of two) they must do so for the numbers that are computed.
         """
@@ -201,7 +201,7 @@ class Walk:
         return [rounding.outward(value, error, equation.name) for value, error in zip(found, off, strict=True)], off
 
     def _settled(self, value: Value, inputs: Sequence[Value], errors: Sequence[Rounding]) -> Rounding:
-        """Of what is one number whatever is computed, or one of the arguments."""
+        """Rounding of a value that is one number whatever is computed, or one of the arguments."""
         for one, error in zip(inputs, errors, strict=True):
             if value is one:
                 return error
@@ -236,7 +236,7 @@ class Walk:
         return Value(low, high, AFFINE, AFFINE if low >= 0 else UNKNOWN, False, up, down, constant=True)
 
     def _directions(self, table: Table, numbers: np.ndarray, field: int) -> tuple[bool, bool]:
-        """Whether a constant never falls, never rises along a field."""
+        """(never falls, never rises): the direction of a constant along a field."""
         if field not in table.fields:
             return True, True
         if field not in self.ordered:

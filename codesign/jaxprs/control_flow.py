@@ -56,7 +56,7 @@ def _function(
 
 
 def _does(equation: Equation, kinds: Sequence[Any]) -> Callable[..., Any]:
-    """What does one equation; a loop gives a list."""
+    """Function that runs one equation; a loop gives a list."""
     if equation.name in LOOPS:
         return LOOPS[equation.name](**equation.params)
     return behind(equation.primitive, equation.params, kinds, 1)

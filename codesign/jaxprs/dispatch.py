@@ -12,7 +12,7 @@ __all__ = ["behind", "doer", "knows"]
 
 
 def knows(primitive: Any) -> bool:
-    """Whether NumPy does it, or it is a loop; others are run by JAX too, a hundred times slower, without need."""
+    """True if NumPy does it, or it is a loop; others are run by JAX too, a hundred times slower, without need."""
     return primitive.name in LOOPS or by_numpy.knows(primitive)
 
 

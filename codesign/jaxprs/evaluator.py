@@ -45,7 +45,7 @@ class InterpretedProgram(NamedTuple):
 
 
 def _doer(equation: Any, axes: int) -> Callable[..., Any]:
-    """What does one operation, its settings filled in."""
+    """Function that runs one operation, its parameters filled in."""
     name, settings = equation.primitive.name, equation.params
     kinds = [variable.aval.dtype for variable in equation.invars]
     if name in CALLS:

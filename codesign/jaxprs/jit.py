@@ -37,5 +37,5 @@ def quick_jit(function: Callable[..., Any], *, once: bool = False) -> Callable[.
 
 
 def traced_alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns as shapes: JAX traces it, and whatever it refuses is raised; nothing is computed."""
+    """Shapes of what a function returns: JAX traces it, and whatever it refuses is raised; nothing is computed."""
     return jax.eval_shape(function, *arguments)

@@ -52,7 +52,7 @@ class Loop:
         self.asked = self.done = 0
 
     def at(self, lead: int, *inputs: Any) -> Any:
-        """What the loop gives, a list where it has several results.
+        """Results of the loop, a list where it has several.
 
         Args:
             lead: axes of points in front of each input's own, each as long as there are points along it, or 1.
@@ -111,7 +111,7 @@ class Loop:
         return list(found) if self._several else [found]
 
     def _keep(self, rows: dict[bytes, tuple[Any, ...]]) -> None:
-        """What is kept is dropped whole where it would take more than its memory: a search asks again soon or never."""
+        """Cache rows of results, emptied first where it would exceed its memory: a search asks again soon or never."""
         size = sum(DIGEST + sum(part.nbytes for part in row) for row in rows.values())
         with self._lock:
             self.done += len(rows)

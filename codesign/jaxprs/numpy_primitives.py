@@ -31,7 +31,7 @@ SETTLED: dict[str, Callable[..., Any]] = {
     "logistic": lambda x, **_: 1 / (1 + np.exp(-x)),
     "polynomial": lambda x, *terms, **_: functools.reduce(lambda sum_, term: sum_ * x + term, reversed(terms)),
 }
-"""The same of those whose settings are about accuracy alone."""
+"""Primitive -> NumPy function, for primitives whose parameters are about accuracy alone."""
 FLOATING: dict[str, Callable[..., Any]] = {
     "div": lambda **_: np.divide,
     "integer_pow": lambda y, **_: {2: np.square, -1: np.reciprocal}.get(y, lambda x: np.power(x, float(y))),
@@ -44,7 +44,7 @@ def _axes(lead: int, axes: Any) -> tuple[int, ...]:
 
 
 def _alike(lead: int, parts: Sequence[Any]) -> list[Any]:
-    """The same parts with equally long axes in front."""
+    """Broadcast parts to equally long axes in front."""
     if lead == 0:
         return list(parts)
     shape = np.broadcast_shapes(*(part.shape[:lead] for part in parts))
@@ -82,7 +82,7 @@ def _round(lead: int, x: Any, rounding_method: Any) -> Any:
 
 
 def _place(find: Callable[..., Any]) -> Callable[..., Any]:
-    """Of the least or largest, along one axis."""
+    """Index of the least or largest entry along one axis."""
 
     def run(lead: int, x: Any, axes: Any, index_dtype: Any) -> Any:
         return find(x, int(axes[0]) + lead).astype(index_dtype)[()]
@@ -214,14 +214,14 @@ SHAPED: dict[str, Callable[..., Any]] = {
 
 
 def knows(primitive: Any) -> bool:
-    """Whether NumPy does it; others are run by JAX too, a hundred times slower, without need."""
+    """True if NumPy does it; others are run by JAX too, a hundred times slower, without need."""
     return primitive.name in {*ELEMENTWISE, *SETTLED, *FLOATING, *SHAPED, "select_n"}
 
 
 def doer(
     primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int = 0, *, alike: bool = False
 ) -> Callable[..., Any]:
-    """What does one elementary operation on arrays of NumPy: a list of results where the primitive has several.
+    """NumPy function for one elementary operation: it gives a list where the primitive has several results.
 
     Args:
         primitive: of JAX.
@@ -246,7 +246,7 @@ def doer(
 
 
 def several(found: Any) -> list[Any]:
-    """What `doer` made, as a list wherever the primitive has one result too."""
+    """Result of what `doer` made, as a list also where the primitive has one result."""
     return found if isinstance(found, list) else [found]
 
 

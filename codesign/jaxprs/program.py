@@ -25,9 +25,9 @@ CALLS = {
 """Primitive that runs a program -> the parameter that holds it. Slopes of one's own in reverse are left out: what is
 written here is differentiated forward, by the program itself."""
 DERIVED = {"custom_jvp_call": "call_jaxpr"}
-"""The same for programs whose slopes may be somebody's own: each stays one equation."""
+"""As `CALLS`, for programs whose derivatives may be custom: each stays one equation."""
 OUTWARD = ("pure_callback", "io_callback", "outside_call", "infeed", "outfeed")
-"""What leaves the program for something that cannot be read."""
+"""Primitives that leave the program for something that cannot be read."""
 PACKAGE = Path(__file__).parents[1]
 TRICKS = ("smooth.py",)  # files that only pass on what others ask for
 EITHER_WAY = ("add", "mul", "max", "min")  # equal to the last bit whichever comes first
@@ -86,7 +86,7 @@ class Program(NamedTuple):
 
 
 def kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
-    """What is kept under a key, made where it is not; the ones not asked for longest are dropped."""
+    """Cached value of a key, made where it is missing; the least recently used entry is dropped."""
     if key not in store:
         store[key] = make()
         if len(store) > most:
@@ -101,7 +101,7 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_as_written(inner: Any) -> bool:
-    """Whether a named program was written here, and is not its slope: a name alone can be anybody's."""
+    """True if a named program was written here, and is not its slope: a name alone can be anybody's."""
     told = str(inner.jaxpr.debug_info.func_src_info or "").partition(" at ")[2].rpartition(":")[0]
     return Path(told).is_relative_to(PACKAGE) and len(inner.jaxpr.outvars) == 1
 
@@ -132,7 +132,7 @@ class _Flat:
         self._seen: dict[Any, Sequence[int]] = {}  # constants, equations and called programs -> slots
 
     def program(self, closed: Any) -> Program:
-        """Of a traced function."""
+        """Flat program of a traced function."""
         inputs = self._new(closed.jaxpr.invars)
         outputs = self._inline(closed, inputs)
         equations = _needed(self._listed, outputs)
@@ -229,7 +229,7 @@ def chained(first: Program, second: Program, fed: Mapping[int, int], also: Seque
 
 
 def written_out(program: Program) -> Program:
-    """The same numbers by primitives alone: what is kept as one equation for its slopes or its name is written out."""
+    """Inline a program to primitives alone, equations kept for their slopes or their name included; equal results."""
     whole = program
     while any(equation.inner is not None for equation in whole.equations):
         listed, known = list[Equation](), dict(whole.known)
@@ -264,7 +264,7 @@ def inside(closed: Any) -> Program:
 
 
 def reduced(program: Program) -> Program:
-    """The same program, what it computes twice computed once, and without what no output needs."""
+    """Remove common subexpressions and what no output needs from a program."""
     same: dict[int, int] = {}
     seen: dict[Any, tuple[int, ...]] = {}
     for slot, value in program.known.items():
@@ -326,7 +326,7 @@ def likeness(program: Program, *, values: bool = True) -> Any:
 
 
 def _kind_of(equation: Equation) -> Any:
-    """What an equation does; slopes that are somebody's own are told apart by where they were written down."""
+    """Key of an equation's operation; custom slopes are told apart by where they were written down."""
     if equation.inner is None or equation.primitive.name in DERIVED:
         return key_of(equation, ())
     return (equation.name, likeness(inside(equation.inner)))

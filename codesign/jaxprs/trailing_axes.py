@@ -14,7 +14,7 @@ from .numpy_primitives import ELEMENTWISE, FLOATING, SETTLED, SHAPED, by_jax, do
 
 
 def _place(find: Callable[..., Any], best: Callable[..., Any]) -> Callable[..., Any]:
-    """Of the least or largest, along one axis: the first that equals it; looking for it would turn the whole array."""
+    """Index of the least or largest along an axis: the first that equals it, as a search would turn the array."""
 
     def run(lead: int, x: Any, axes: Any, index_dtype: Any) -> Any:
         axis = int(axes[0])
@@ -136,7 +136,7 @@ def _alike_behind(lead: int, parts: Sequence[Any]) -> Sequence[Any]:
 
 
 def _turned(does: Callable[..., Any], lead: int) -> Callable[..., Any]:
-    """The same with axes of points behind, as views."""
+    """Run a function on arrays whose axes of points stand behind, turned to the front as views."""
 
     def front(x: Any) -> Any:
         own = x.ndim - lead

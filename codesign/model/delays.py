@@ -47,7 +47,7 @@ class Later(AbstractFabric):
 
 
 def tail_s(mean: Array, variance: Array) -> Array:
-    """What the slowest of a hundred sums of waits takes more than the mean: that of a gamma distribution, at least 0.
+    """Seconds that the slowest of a hundred sums of waits exceeds the mean by, for a gamma distribution, at least 0.
 
         mean (1 - 1 / (9 a) + 2.326 / (3 sqrt(a)))^3 - mean,    a = mean^2 / variance
 

@@ -26,16 +26,16 @@ class Doubts(eqx.Module):
     energy: Float[Array, "*b"] = quantity(default=1.0)
 
     def of_kernel(self, kind: str, number_format: str) -> Array:
-        """What multiplies the seconds of a launch."""
+        """Factor on the seconds of a launch."""
         found = self.kernels.get(f"{kind} {number_format}", self.kernels.get(kind))
         return self.source if found is None else self.source * found
 
     def of_collective(self, operation: str) -> Array:
-        """What multiplies the seconds of a collective."""
+        """Factor on the seconds of a collective."""
         return self.source * self.collectives.get(operation, asarray(1.0))
 
     def of_first_token(self, extra: dict[str, Array]) -> dict[str, Array]:
-        """What only this kind of job has, first tokens as in this draw: percentiles err as means do (assumed)."""
+        """Family metrics with first tokens as in this draw: percentiles err as means do (assumed)."""
         if "ttft_s" not in extra:
             return extra
         later = (self.first_token - 1) * extra["ttft_s"]

@@ -1,4 +1,4 @@
-"""What a plan sends over each network level, and what is under way at the same time.
+"""Traffic of a plan over each network level, and which flows are under way at the same time.
 
 Bytes are those an algorithm puts on the wire, counted by the algorithm itself: it is priced on links that cost one
 joule a byte on the level in question and nothing elsewhere.
@@ -58,7 +58,7 @@ class Metered(AbstractFabric):
 
 
 def shares_links(levels: Sequence[NetworkLevel]) -> bool:
-    """Whether any level lets the plan's flows see one another."""
+    """True if any level lets the plan's flows see one another."""
     return any(level.fabric.sees_others for level in levels)
 
 
@@ -172,7 +172,7 @@ def _passing(sent: Sequence[Array]) -> list[Array]:
 
 
 def _seconds_per_byte(axis: str, levels: Sequence[NetworkLevel], layout: Layout) -> list[Array]:
-    """Of an axis' group on each level, alone: without what others take of it."""
+    """Seconds per byte of an axis' group on each level, alone: without what others take of it."""
     parts = stages(levels, layout.group(axis))
     fabrics = [part.level.fabric.inner if isinstance(part.level.fabric, QueuedNode) else part.level.fabric
                for part in parts]  # fmt: skip

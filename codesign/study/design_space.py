@@ -91,7 +91,7 @@ def levels(variable: Variable) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DesignSpace:
-    """What may be chosen.
+    """The choices of a study: plan fields and hardware variables.
 
     Args:
         plan: field of the plan -> values to try; the others keep the scenario's value.
@@ -291,12 +291,12 @@ class DesignSpace:
 
 
 def _is_list(values: Any) -> bool:
-    """Whether these are values to choose from."""
+    """True if these are values to choose from."""
     return isinstance(values, Sequence) and not isinstance(values, str) and bool(cast(Sequence[Any], values))
 
 
 def _numbers(scenario: Scenario) -> Any:
-    """What tells scenarios apart: equal ones have the same legal plans."""
+    """Key of a scenario: equal ones have the same legal plans."""
     leaves, structure = flattened(scenario)
     arrays = map(np.asarray, leaves)
     return structure, tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)

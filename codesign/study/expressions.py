@@ -86,7 +86,7 @@ class Expression:
         return jnp.asarray(_value(self.tree, look_up))
 
     def positive(self, names: Collection[str]) -> bool:
-        """Whether its form keeps it above zero where these metrics are."""
+        """True if the form of the expression keeps it above zero where these metrics are."""
         return _positive(self.tree, names)
 
     def _refuse(self, what: str) -> ConfigError:

@@ -53,7 +53,7 @@ class Rules:
         return _legal(found, (count,))
 
     def of_all(self) -> tuple[np.ndarray, dict[str, int]]:
-        """The same of every combination of the listed values, the last field changing fastest.
+        """(legal, rule -> plans that break it) of all combinations of listed values, the last field changing fastest.
 
         A rule is looked at once for each combination of the fields that it depends on.
         """

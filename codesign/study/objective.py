@@ -1,4 +1,4 @@
-"""What is wanted and what must hold: goal and limits -> one scalar, and what a design violates."""
+"""Objective of a study: goal and limits -> one scalar, and what a design violates."""
 
 import math
 from collections.abc import Callable
@@ -122,7 +122,7 @@ class Objective:
         return sign * jnp.log(self.value(metrics, self.goal))
 
     def rank(self, metrics: Metrics) -> Array:
-        """What orders designs, least best: the log of the goal, continued through zero."""
+        """Number that orders designs, least best: the log of the goal, continued through zero."""
         value, sign = self.value(metrics, self.goal), 1.0 if self.minimise else -1.0
         return sign * signed_log(value)
 
@@ -183,7 +183,7 @@ class Objective:
 
 
 def own_quantity(name: str, function: Callable[[Metrics], Any], metrics: Metrics) -> Array:
-    """What a function of somebody's own makes of the metrics: one number for each design.
+    """Value of a user's function of the metrics: one number for each design.
 
     Raises:
         ConfigError: it fails, or gives something else.
@@ -220,7 +220,7 @@ def signed_log(value: Array) -> Array:
 
 
 def feasible(excess: Any) -> Any:
-    """Whether designs count as keeping everything: the one decision of every search, report and command.
+    """True where designs meet every limit: the one decision of every search, report and command.
 
     Args:
         excess: largest relative violation, used share less one (see `Objective.excess`); no number is infeasible.

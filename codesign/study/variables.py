@@ -17,7 +17,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @runtime_checkable
 class Mover(Protocol):
-    """What is asked of a variable."""
+    """Interface of a hardware variable."""
 
     @property
     def path(self) -> str:

@@ -1,4 +1,4 @@
-"""What a component breaks of its contract, a line each."""
+"""Contract checks of a component: what it breaks, a line each."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,7 +30,7 @@ def chosen(names: Sequence[str] = ()) -> dict[str, type]:
 
 
 def faults_of_plugins() -> Iterator[str]:
-    """What the components of all plug-ins do not keep, a line each."""
+    """Yield what the components of all plug-ins break of their contracts, a line each."""
     for cls in chosen().values():
         yield from broken(cls)
 

@@ -1,4 +1,4 @@
-"""What contracts are made of: a promise raises where it is broken, points are drawn from a seed, slopes are finite."""
+"""Helpers of contracts: a promise raises where it is broken, slopes are finite."""
 
 from typing import Any
 
@@ -22,5 +22,5 @@ def must(kept: Any, what: str) -> None:
 
 
 def all_finite(tree: Any) -> bool:
-    """Whether every number of a tree is one."""
+    """True if every number of a tree is finite."""
     return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))

@@ -1,4 +1,4 @@
-"""What every algorithm of a collective operation keeps, on links and groups drawn at random."""
+"""Contract of every algorithm of a collective operation, on links and groups drawn at random."""
 
 from typing import Any, NamedTuple
 
@@ -73,7 +73,7 @@ def more_bytes_are_never_cheaper(algorithm: AbstractCollective, operation: str, 
 
 
 def never_faster_than_the_wire(algorithm: AbstractCollective, operation: str, seed: int) -> None:
-    """What a member must send at the least: all of it into a sum or to a partner, else all but its own part."""
+    """Check against the bytes a member must send: all into a sum or to a partner, else all but its own part."""
     points = draw(seed)
     share = 1.0 if operation in ("all_reduce", "send") else (points.size - 1) / points.size
     if isinstance(algorithm, Quantised):

@@ -1,4 +1,4 @@
-"""What every fabric keeps: legal links for every group, finite slopes, log-convexity in what is continuous."""
+"""Contract of every fabric: legal links for every group, finite slopes, log-convexity in what is continuous."""
 
 from collections.abc import Callable
 from functools import cache

@@ -1,4 +1,4 @@
-"""What every kernel model keeps: work of every kind answered, no work for nothing, better hardware never slower."""
+"""Contract of every kernel model: work of every kind answered, no work for nothing, better hardware never slower."""
 
 import dataclasses
 

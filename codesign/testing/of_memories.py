@@ -1,4 +1,4 @@
-"""What every memory keeps: answers for every class of data, nothing negative, finite slopes."""
+"""Contract of every memory: answers for every class of data, nothing negative, finite slopes."""
 
 import jax.numpy as jnp
 from jaxtyping import Array

@@ -1,4 +1,4 @@
-"""What every runner keeps: each task is done, in whatever order; what work raises is raised; nothing to do is done."""
+"""Contract of every runner: each task is done, in whatever order; errors of work are raised; no tasks, no results."""
 
 import operator
 

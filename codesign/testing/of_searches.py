@@ -1,4 +1,4 @@
-"""What every search keeps, on one small problem: designs of the space, a bound that nothing passes, the same again."""
+"""Contract of every search, on one small problem: designs of the space, a bound that nothing passes, repeatability."""
 
 import functools
 from typing import Any

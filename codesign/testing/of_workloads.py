@@ -1,4 +1,4 @@
-"""What every workload keeps, laid out by its own plan on a small cluster: sums that add up, axes that exist, slopes."""
+"""Contract of every workload, laid out by its own plan on a small cluster: sums that add up, axes that exist."""
 
 import jax
 import numpy as np

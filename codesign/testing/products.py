@@ -34,11 +34,11 @@ class Products(AbstractWorkload):
     precision: Precision = Precision()
 
     def number_format(self) -> str:
-        """Of the products."""
+        """Number format of the matrix products."""
         return "bf16"
 
     def rows(self, layout: Layout) -> Array:
-        """Of one product."""
+        """Rows of one matrix product."""
         return layout.plan.micro_batch * self.tokens
 
     def weights(self, layout: Layout) -> Array:

@@ -1,4 +1,4 @@
-"""What is emitted to make a cluster and to run it."""
+"""Carbon of making a cluster and of running it."""
 
 from .account import Carbon as Carbon
 from .account import PowerGrid as PowerGrid

@@ -36,7 +36,7 @@ class PowerGrid(eqx.Module):
         return HOURS / self.hours_a_day
 
     def kg_per_j(self) -> Array:
-        """Of the hours in which the job runs.
+        """Carbon of energy in the hours in which the job runs, kg/J.
 
         The k lowest hours weigh 1 each, the next one what is left of k.
         """
@@ -61,7 +61,7 @@ class PowerGrid(eqx.Module):
 
 
 class Carbon(eqx.Module):
-    """What is emitted to make a cluster and to run it.
+    """Carbon of making a cluster and of running it.
 
         made of a device = die area * kg per cm2 / yield + HBM * kg per byte + DDR * kg per byte + the rest of its node
         of a step        = made * time / (life * in use) + energy * grid
@@ -84,7 +84,7 @@ class Carbon(eqx.Module):
     )
 
     def made_kg(self, hbm_bytes: Array, ddr_bytes: Array, die_mm2: Array | None = None) -> dict[str, Array]:
-        """Of one device, by part."""
+        """Carbon of making one device, by part, kg."""
         area = self.die_mm2 if die_mm2 is None else die_mm2
         return {
             "die": area / 100 * self.kg_per_cm2 / self.die_yield,

@@ -1,4 +1,4 @@
-"""What one device is made of."""
+"""Components of one device: accelerator, die, memory, kernels, board and links."""
 
 from .accelerator import Accelerator as Accelerator
 from .board import AbstractBoard as AbstractBoard

@@ -87,7 +87,7 @@ class Accelerator(eqx.Module):
         return self.price_usd if self.die is None else self.price_usd * self.die.price_ratio()
 
     def dies(self) -> Array:
-        """Of a package; each has its edge."""
+        """Dies of a package; each has its edge."""
         return asarray(1.0) if self.die is None else self.die.dies
 
     def limits(self) -> dict[str, Array]:

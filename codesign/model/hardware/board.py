@@ -14,7 +14,7 @@ LEAST_W = 1e-3  # left for kernels where idle power takes all of a limit: see `l
 
 
 class AbstractBoard(eqx.Module):
-    """What a board draws beyond its idle power while kernels run, and which limit it keeps."""
+    """Power model of a board: what it draws beyond its idle power while kernels run, and which limit it keeps."""
 
     working_w: eqx.AbstractVar[Float[Array, "*b"]]
     rated_w: eqx.AbstractVar[Float[Array, "*b"]]
@@ -43,7 +43,7 @@ class AbstractBoard(eqx.Module):
 
 
 class Board(AbstractBoard):
-    """What a board draws beyond its idle power while kernels run; over a step it never draws more than `rated_w`.
+    """Board that draws power beyond idle while kernels run; over a step it never draws more than `rated_w`.
 
     A kernel of t seconds and E joules of arithmetic and traffic takes E + working_w t joules, a whole step of T seconds
     at most (rated_w - idle) T: a board evens out what it draws over milliseconds, longer than kernels and shorter than
@@ -103,10 +103,10 @@ class CappedBoard(AbstractBoard):
         return slowed, jnp.minimum(dynamic, budget * slowed)
 
     def limits(self, idle_w: Array) -> dict[str, Array]:
-        """The same of the lower limit."""
+        """Share of the lower limit that an idle board takes."""
         return {"board_power": used_share(idle_w, self.limit_w)}
 
     @classmethod
     def example(cls) -> "CappedBoard":
-        """The same board at 500 W."""
+        """An example: a 700 W board capped at 500 W."""
         return cls(asarray(200.0), asarray(700.0), asarray(500.0))

@@ -33,7 +33,7 @@ class Routing(eqx.Module):
 
 
 class Work(eqx.Module):
-    """What one kernel launch must do.
+    """Work of one kernel launch.
 
     flops and nbytes are the compulsory arithmetic and memory traffic. The shape is what the class of kernel says: a
     GEMM is `batch` products of [rows, depth] x [depth, cols]; attention has rows = new tokens a sequence, cols = keys

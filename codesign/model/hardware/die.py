@@ -76,7 +76,7 @@ class Die(eqx.Module):
         return self.dies * self._good_mm2(self._area_mm2()) * joined
 
     def _area_mm2(self) -> Array:
-        """Of one die."""
+        """Area of one die, mm²."""
         return self.engines_mm2 / self.dies + self.other_mm2
 
     def _good_mm2(self, area: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What the measured kernel models share: the device they were fitted on, caches, p-norms, waves.
+"""Common parts of the measured kernel models: the device they were fitted on, caches, p-norms, waves.
 
 Symbols of these models: P peak FLOP/s, W memory bytes/s, S processors (SMs), L last-level cache bytes. S and L enter
 coefficients only, and a choice among tilings is made at the peak and bandwidth of the device that was measured. For a

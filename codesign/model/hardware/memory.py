@@ -12,7 +12,7 @@ from ...core.pretty import as_text
 
 
 class AbstractMemory(eqx.Module):
-    """What a device sees of a memory: capacity, bandwidth, energy and price. All per accelerator.
+    """Memory as a device sees it: capacity, bandwidth, energy and price. All per accelerator.
 
     `data` names a class of data (weights, kv_cache, activations, optimizer, tables...) where a memory keeps different
     classes in different places; a memory that does not, ignores it.
@@ -72,7 +72,7 @@ class AbstractMemory(eqx.Module):
         return 1.0 + 0.0 * replicas
 
     def remarks(self) -> tuple[str, ...]:
-        """What a reader should know about these numbers; asked outside `jit`."""
+        """Remarks that a reader should know about these numbers; asked outside `jit`."""
         return ()
 
 

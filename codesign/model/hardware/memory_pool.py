@@ -152,7 +152,7 @@ class SharedPool(AbstractMemory):
         return 1 + (self.sharers - 1) * self.activity
 
     def ports_bytes_per_s(self) -> Array:
-        """What the ports let through to one accelerator."""
+        """Bandwidth that the ports let through to one accelerator, bytes/s."""
         beta = self.port.beta_s_per_byte
         return 1 / maximum(beta / self.ports_per_accelerator, self.active() * beta / self.ports)
 

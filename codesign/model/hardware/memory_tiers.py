@@ -108,7 +108,7 @@ class TieredMemory(AbstractMemory):
         return sum(parts[1:], parts[0])
 
     def edge_bytes_per_s(self) -> dict[str, Array]:
-        """What every tier takes of the die's edge, by technology."""
+        """Bytes per second that all tiers send across the die's edge, by technology."""
         edges: dict[str, Array] = {}
         for tier in self.tiers.values():
             for technology, rate in tier.edge_bytes_per_s().items():

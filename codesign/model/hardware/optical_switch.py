@@ -1,4 +1,4 @@
-"""What points circuits at their partners: how fast it can, how many it joins, what a port of it costs."""
+"""Optical circuit switch: how fast it points circuits at partners, how many it joins, what a port of it costs."""
 
 import equinox as eqx
 from jaxtyping import Array, Float

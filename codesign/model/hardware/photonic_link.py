@@ -15,7 +15,7 @@ NEIGHBOURS = 10 / math.log(10) * math.pi**2 / 3  # dB per (half width / spacing)
 
 
 class PhotonicLink(eqx.Module):
-    """What one endpoint sends, per direction: waveguides G, each with N wavelengths of R bits per second.
+    """Photonic port of one endpoint, per direction: waveguides G, each with N wavelengths of R bits per second.
 
         bandwidth    = payload_ratio G N R / 8
         laser        = OMA(R) 10^(loss/10),  loss = modulator + path + crosstalk      [W of light per wavelength]
@@ -83,7 +83,7 @@ class PhotonicLink(eqx.Module):
         return per_wavelength / self.bits_per_s
 
     def moving_j_per_bit(self) -> Array:
-        """What is spent only when a bit moves."""
+        """Energy that is spent only when a bit moves, J/bit."""
         return self.modulator.drive_j_per_bit() + self.receiver.energy_j_per_bit + self.electronics_j_per_bit
 
     def energy_j_per_bit(self) -> Array:
@@ -91,7 +91,7 @@ class PhotonicLink(eqx.Module):
         return self.laser_j_per_bit() + self.holding_j_per_bit() + self.moving_j_per_bit()
 
     def energy_j_per_byte(self) -> Array:
-        """What a byte of payload costs beside the static power."""
+        """Energy of a byte of payload beside the static power, J/byte."""
         return 8 * self.moving_j_per_bit() / self.payload_ratio
 
     def static_power_w(self) -> Array:

@@ -1,4 +1,4 @@
-"""What writes bits on light: micro-rings, electro-absorption and Mach-Zehnder modulators."""
+"""Optical modulators, which write bits on light: micro-rings, electro-absorption and Mach-Zehnder modulators."""
 
 import abc
 
@@ -14,7 +14,7 @@ class AbstractModulator(eqx.Module):
 
     @abc.abstractmethod
     def loss_db(self, wavelengths: Array) -> Array:
-        """What light of one wavelength loses in modulating, joining and leaving a waveguide of so many wavelengths."""
+        """Loss of light of one wavelength in modulating, joining and leaving a waveguide of so many, dB."""
 
     @abc.abstractmethod
     def drive_j_per_bit(self) -> Array:

@@ -1,4 +1,4 @@
-"""What light meets between a modulator and a receiver."""
+"""Optical path between a modulator and a receiver."""
 
 import equinox as eqx
 from jaxtyping import Array, Float

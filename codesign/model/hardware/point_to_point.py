@@ -20,7 +20,7 @@ Source: fitted to table 2 of [pcie_interference] by experiments/intranode_pcie: 
 """
 
 MPI = dict(start_s=425.2e-9, cached_s_per_byte=206.83e-12, uncached_s_per_byte=45.91e-12, handshake_s=2.01e-6)
-"""What MPI adds to a write. Source: as `MEASURED`, osu_latency: mean error 3.7 %."""
+"""Times and rates that MPI adds to a write. Source: as `MEASURED`, osu_latency: mean error 3.7 %."""
 
 
 class ThreeStagePath(eqx.Module):
@@ -46,7 +46,7 @@ class ThreeStagePath(eqx.Module):
     ramp_bytes: Float[Array, "*b"] = quantity(low=1.0, default=16384.0)
 
     def stages_s_per_byte(self) -> tuple[Array, Array, Array]:
-        """Of the three stages."""
+        """Seconds per byte of the three stages."""
         return self.near.seconds_per_byte(), self.wire.seconds_per_byte(), self.far.seconds_per_byte()
 
     def pipeline_s(self, nbytes: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What a link's protocol leaves of its wires: payload rate and the time of one message, from its parameters.
+"""Link protocols: payload rate and time of one message, from the parameters of the wires.
 
     seconds per byte = 8 * (wire bytes per payload byte) / (lanes * bits per second * encoding)
 

@@ -1,4 +1,4 @@
-"""What a kernel model misses, learned from measurements: a factor that only shapes and the measured chip decide.
+"""Learned correction of kernel models: a factor that only shapes and the measured chip decide.
 
 seconds = exp(1.5 tanh(network(features))) x physics. The features are logarithms of the shape of a launch, of its tiles
 and waves on the chip that was measured, and which multiples its sides are; a constant of the first layer stands for
@@ -44,7 +44,7 @@ MOST_BYTES = 64 * 2**20  # of a file; the largest that is shipped unpacks to 0.1
 
 
 class FittedOn(NamedTuple):
-    """What constants were fitted on: class of kernel, accelerator, framework, number format."""
+    """Origin of fitted constants: class of kernel, accelerator, framework, number format."""
 
     kind: str
     accelerator: str
@@ -69,7 +69,7 @@ class ShapeNetwork(NamedTuple):
     embeddings: tuple[np.ndarray, ...]
 
     def context(self, label: FittedOn) -> np.ndarray:
-        """What accelerator, framework and number format add to the first layer."""
+        """Contribution of accelerator, framework and number format to the first layer."""
         found = np.zeros_like(self.biases[0])
         for names, rows, word in zip(self.names, self.embeddings, label[1:], strict=True):
             found = found + rows[names.index(word) + 1 if word in names else UNKNOWN]
@@ -77,7 +77,7 @@ class ShapeNetwork(NamedTuple):
 
 
 def features(work: Work, chip: AbstractChip) -> Float[Array, "*b features"]:
-    """Of launches: logarithms of sizes, of tiles and waves, whether sides are whole multiples.
+    """Features of launches: logarithms of sizes, of tiles and waves, flags for sides that are whole multiples.
 
     Only shapes are read, not flops and bytes: these may depend on the memory of the design at hand.
     """
@@ -185,7 +185,7 @@ def network_of(kind: str, folder: str = "") -> ShapeNetwork | None:
 
 
 def applied(network: ShapeNetwork, context: Array, work: Work, chip: AbstractChip) -> Float[Array, "*b"]:
-    """What multiplies the seconds of launches by a network, its context that of the kernel's constants."""
+    """Factor of a network on the seconds of launches, its context that of the kernel's constants."""
     if network.mean.shape[-1] == FEATURES + ROUTING and work.routing is None:
         work = replace(work, routing=Routing())
     scaled = jnp.clip((features(work, chip) - network.mean) / network.spread, -FARTHEST, FARTHEST)
@@ -193,7 +193,7 @@ def applied(network: ShapeNetwork, context: Array, work: Work, chip: AbstractChi
 
 
 class Learnt(NamedTuple):
-    """What was learned about a kernel: its chip, the network of its class and the context of its constants."""
+    """Learned correction of a kernel: its chip, the network of its class and the context of its constants."""
 
     chip: AbstractChip
     network: ShapeNetwork
@@ -201,7 +201,7 @@ class Learnt(NamedTuple):
 
 
 def learnt(kernel: AbstractKernel, find: Callable[[str], ShapeNetwork | None]) -> Learnt | None:
-    """What was learned about the class of a kernel; None where nothing was."""
+    """Learned correction of a kernel; None where its class has none."""
     chip = getattr(kernel, "chip", None)
     label = FittedOn.of(chip.label) if chip is not None else None
     network = find(label.kind) if label is not None else None
@@ -211,7 +211,7 @@ def learnt(kernel: AbstractKernel, find: Callable[[str], ShapeNetwork | None]) -
 
 
 def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwork | None]) -> Float[Array, "*b"]:
-    """What multiplies the seconds of launches; one where nothing was learned about their class."""
+    """Factor on the seconds of launches; one where nothing was learned about their class."""
     known = learnt(kernel, find)
     if known is None:
         return ones(())
@@ -219,7 +219,7 @@ def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwor
 
 
 class AbstractResidual(eqx.Module):
-    """What multiplies the times of launches.
+    """Correction factor on the times of launches.
 
     folder: of networks that `codesign calibrate` wrote; those that come with the package if empty.
     """
@@ -228,7 +228,7 @@ class AbstractResidual(eqx.Module):
 
     @abc.abstractmethod
     def factor(self, kernel: AbstractKernel, work: Work) -> Float[Array, "*b"]:
-        """What multiplies the seconds of launches."""
+        """Factor on the seconds of launches."""
 
 
 class Residual(AbstractResidual):
@@ -242,5 +242,5 @@ class Residual(AbstractResidual):
     """
 
     def factor(self, kernel: AbstractKernel, work: Work) -> Float[Array, "*b"]:
-        """What multiplies the seconds of launches."""
+        """Factor on the seconds of launches, by the network of the kernel's class."""
         return factor(kernel, work, lambda kind: network_of(kind, self.folder))

@@ -1,4 +1,4 @@
-"""What a scenario does and costs."""
+"""Metrics of a scenario: what it does and costs."""
 
 from .evaluation import BANDWIDTH as BANDWIDTH
 from .evaluation import Account as Account

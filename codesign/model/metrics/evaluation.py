@@ -35,7 +35,7 @@ PROMPTS = "prompts, "  # begins the names of rates of the pool that computes pro
 
 
 class Metrics(eqx.Module):
-    """What a candidate does and costs. Times are of one step (training) or one batch of requests (serving).
+    """Metrics of a candidate. Times are of one step (training) or one batch of requests (serving).
 
     `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built
     (`scale_up.edge`) or as one that others use too (`scale_up.background`), feasible up to 1, infinite where there is
@@ -207,7 +207,7 @@ def parts_of(scenario: Scenario) -> dict[str, Array]:
 
 
 def _evaluate(scenario: Scenario) -> Metrics:
-    """What `evaluate` is, without a decision on how it runs."""
+    """Implementation of `evaluate`, without a decision on how it runs."""
     layout = scenario.workload.laid_out(scenario.layout)
     return _metrics(scenario, priced_ops(scenario, layout), layout)
 

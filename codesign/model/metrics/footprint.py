@@ -1,4 +1,4 @@
-"""What lies in which memory."""
+"""Memory footprint by tier and class of data."""
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -31,7 +31,7 @@ def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[st
 
 
 def cache_budget(scenario: Scenario, layout: Layout, used: dict[str, Array] | None = None) -> CacheBudget | None:
-    """What an engine's share of the first memory leaves to the cache; None of what has no engine or no one capacity.
+    """Cache budget of an engine's share of the first memory; None without an engine or a single capacity.
 
     Args:
         scenario: what is served on what.

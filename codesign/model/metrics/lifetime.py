@@ -1,4 +1,4 @@
-"""What a job comes to over its life: share of productive time, time, money, energy and carbon of a whole run."""
+"""Account of a job over its life: share of productive time, time, money, energy and carbon of a whole run."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from .money import summed
 
 
 class Bill(NamedTuple):
-    """Of one step or batch without failures: what is bought, energy, money."""
+    """Cost of one step or batch without failures: purchase price, energy, money."""
 
     capex_usd: Array
     energy_j: Array
@@ -20,7 +20,7 @@ class Bill(NamedTuple):
 
 
 def with_spares(cluster: Cluster, amount: Array) -> Array:
-    """What the devices at work have of something, and their spares too."""
+    """Amount of something in the devices at work, their spares included."""
     return amount if cluster.reliability is None else amount * (1 + cluster.reliability.spare_ratio)
 
 
@@ -49,7 +49,7 @@ def lifetime(scenario: Scenario, cluster: Cluster, timeline: Timeline, bill: Bil
 
 
 def _idle_usd(cluster: Cluster, timeline: Timeline, bill: Bill) -> Array:
-    """What a cluster costs while it waits as long as a step takes: its write-off."""
+    """Write-off of a cluster that waits as long as a step takes, USD."""
     facility = cluster.facility
     return bill.capex_usd * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio())
 

@@ -1,4 +1,4 @@
-"""What a cluster costs to buy, to power and to run."""
+"""Purchase price, power and running cost of a cluster."""
 
 from typing import NamedTuple
 
@@ -54,7 +54,7 @@ def summed(parts: dict[str, Array]) -> Array:
 
 
 class Spent(NamedTuple):
-    """What a pool adds to a cluster: price, provisioned power, energy and money of one step or batch."""
+    """Cost that a pool adds to a cluster: price, provisioned power, energy and money of one step or batch."""
 
     capex_usd: Array
     provisioned_w: Array
@@ -75,7 +75,7 @@ class PoolBought(NamedTuple):
     idle_w: Array
 
     def cost(self, timeline: Timeline, facility: Facility) -> Spent:
-        """What it adds, the facility's overhead included."""
+        """Cost that the pool adds, the facility's overhead included."""
         watts = facility.pue * summed(self.provisioned_w)
         capex = summed(self.capex_usd) + watts * facility.usd_per_w
         energy = facility.pue * (self.devices * timeline.beside_j + self.idle_w * timeline.time_s)

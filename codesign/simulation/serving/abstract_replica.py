@@ -1,4 +1,4 @@
-"""What engines at work have in common: admission, chunks of prompts, preemption, time that goes by."""
+"""Common base of engines at work: admission, chunks of prompts, preemption, time that goes by."""
 
 import abc
 import math

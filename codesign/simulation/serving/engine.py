@@ -1,4 +1,4 @@
-"""What is simulated: one engine that batches continuously."""
+"""Parameters of one simulated engine that batches continuously."""
 
 from dataclasses import dataclass
 

@@ -23,7 +23,7 @@ class StepTimes(Protocol):
     pair_s: float
 
     def linear_s(self, decodes: float, prompt_tokens: float) -> float:
-        """What does not depend on contexts: weights, matrix products, norms, communication, launches."""
+        """Seconds that do not depend on contexts: weights, matrix products, norms, communication, launches."""
         ...
 
     def context_s(self, decodes: float) -> float:
@@ -46,7 +46,7 @@ class RooflineSteps:
         return self.fixed_s + max(self.weights_s, self.token_s * (decodes + prompt_tokens))
 
     def context_s(self, decodes: float) -> float:
-        """The same for every number of sequences."""
+        """Seconds of one token of context, equal for every number of sequences."""
         del decodes
         return self.read_s
 

@@ -1,4 +1,4 @@
-"""What no scheduler beats on an engine whose steps are tabulated: a linear programme over kinds of steps.
+"""Bound that no scheduler beats on an engine whose steps are tabulated: a linear programme over kinds of steps.
 
 Whatever the order in which requests are served, a second has y steps of each kind (b decodes, q prompt tokens, t
 seconds each), and the sequences that decode at a time are the sum of y t b. So the mean time of a token is at least
@@ -61,7 +61,7 @@ class MeanRequest:
 
 
 def mean_request(requests: Requests, most: int, cached_tokens: float = 0.0) -> MeanRequest:
-    """Of requests as they are, each token of an answer and of a prompt counted once.
+    """Means of requests as they are, each token of an answer and of a prompt counted once.
 
     Args:
         requests: one by one.

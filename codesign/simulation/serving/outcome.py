@@ -1,4 +1,4 @@
-"""What came of a simulation: times of each request, and how the engine spent its steps."""
+"""Outcome of a simulation: times of each request, and how the engine spent its steps."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,7 +50,7 @@ class Served:
         return found | {name: float(count) for name, count in self.counts.items()}
 
     def later(self, seconds: float) -> "Served":
-        """The same where every request spends so long at the host before it comes to the engine."""
+        """Copy in which every request spends so long at the host before it comes to the engine."""
         return replace(self, ttft_s=self.ttft_s + seconds, e2e_s=self.e2e_s + seconds)
 
     def meeting(self, ttft_s: float, tpot_s: float) -> float:

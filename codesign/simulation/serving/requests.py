@@ -1,4 +1,4 @@
-"""Who asks for what, and when: drawn, or read from a trace."""
+"""Requests of a simulation, their lengths and arrivals: drawn, or read from a trace."""
 
 import csv
 import io

@@ -14,7 +14,7 @@ DRAWN = 4096  # numbers of tokens at a time
 
 
 def chance_of(accepted: float, verified: int) -> float:
-    """Of a drafted token to be right, where 1 + c + ... + c^(verified - 1) = accepted are on average."""
+    """Probability that a drafted token is right, where 1 + c + ... + c^(verified - 1) = accepted are on average."""
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)

@@ -45,7 +45,7 @@ class AbstractCollective(eqx.Module):
         """Time of the operation and the energy of what one member sends."""
 
     def may_round(self) -> bool:
-        """Whether what is sent may be rounded on the way."""
+        """True if what is sent may be rounded on the way."""
         return False
 
     def capex_usd(self, endpoints: Array) -> Array:
@@ -111,7 +111,7 @@ class Tuned(AbstractCollective):
 
     @classmethod
     def example(cls) -> "Tuned":
-        """Of a ring's volume."""
+        """An example: a tuned ring."""
         return cls(ScaledVolume.example(), *arrays(5e-6, 0.8, 2.0))
 
 

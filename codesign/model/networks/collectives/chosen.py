@@ -42,15 +42,15 @@ class Chosen(AbstractCollective):
         return self._of_the_plan(group, lambda option: option.cost(nbytes, group, link))
 
     def may_round(self) -> bool:
-        """Whether any option does."""
+        """True if any option may round."""
         return any(option.may_round() for option in self.options.values())
 
     def log_perplexity_penalty(self, group: Group) -> Array:
-        """Of the plan's option."""
+        """Log-perplexity penalty of the plan's option."""
         return self._of_the_plan(group, lambda option: option.log_perplexity_penalty(group))
 
     def _of_the_plan(self, group: Group, asked: Callable[[AbstractCollective], Any]) -> Any:
-        """What is asked of each option, of the one that the plan names."""
+        """Evaluate `asked` on each option, and select the value of the one that the plan names."""
         offered = sorted(self.options, key=ALGORITHMS.index)
         found = asked(self.options[offered[0]])
         for name in offered[1:]:
@@ -60,5 +60,5 @@ class Chosen(AbstractCollective):
 
     @classmethod
     def example(cls) -> "Chosen":
-        """Of two algorithms."""
+        """An example: two algorithms."""
         return cls({"ring": RingAllReduce(), "sipac": SipacAllReduce(radix=asarray(4.0))})

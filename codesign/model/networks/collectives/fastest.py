@@ -53,7 +53,7 @@ class Fastest(AbstractCollective):
         return jnp.argmin(self.each(nbytes, group, link).time_s, axis=0)
 
     def may_round(self) -> bool:
-        """Whether any option does."""
+        """True if any option may round."""
         return any(option.may_round() for option in self.options.values())
 
     def log_perplexity_penalty(self, group: Group) -> Array:
@@ -73,5 +73,5 @@ class Fastest(AbstractCollective):
 
     @classmethod
     def example(cls) -> "Fastest":
-        """Of two algorithms."""
+        """An example: two algorithms."""
         return cls({"ring": RingAllReduce(), "shot": TwoShotAllReduce()})

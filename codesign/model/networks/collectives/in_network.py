@@ -19,7 +19,7 @@ from .base import AbstractCollective
 
 
 class SwitchMemory(eqx.Module):
-    """What buffers take of a switch chip: area, of which there is so much, at so much.
+    """Buffer memory of a switch chip: area per byte, room and price.
 
     Assumes: buffers only; adders, tables and control of the accelerator are not counted.
     """
@@ -30,7 +30,7 @@ class SwitchMemory(eqx.Module):
 
 
 class SwitchTraffic(NamedTuple):
-    """What an operation asks of the accelerators in the switches.
+    """Traffic of an operation at the accelerators in the switches.
 
     wire_s of the busiest direction of a link; `read` from one member through its table; `piece` of it that goes to the
     same members; whether it is `added`.
@@ -43,7 +43,7 @@ class SwitchTraffic(NamedTuple):
 
 
 class SecondsPerByte(NamedTuple):
-    """What a link carries for each byte of payload: its packet, the request ahead of it, the acknowledgement after."""
+    """Seconds of a link for each byte of payload: its packet, the request ahead of it, the acknowledgement after."""
 
     data: Array
     request: Array
@@ -106,7 +106,7 @@ class InNetworkAllReduce(AbstractCollective):
         return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, sent_bytes * link.energy_j_per_byte, 0.0))
 
     def each_way(self, link: Link) -> SecondsPerByte:
-        """Of a link, in either direction; an idle gap follows each data packet."""
+        """Seconds per payload byte of a link, in either direction; an idle gap follows each data packet."""
         beta, idle_s = link.beta_s_per_byte, self.bubble_cycles / self.clock_hz / self.switches
         data = beta * (self.payload_bytes + self.header_bytes) + idle_s
         small = (beta * self.request_bytes, beta * self.acknowledgement_bytes)
@@ -131,7 +131,7 @@ class InNetworkAllReduce(AbstractCollective):
         return {"switch_memory": used_share(area, self.memory.room_mm2), "wave": self.wave_bytes / self.buffer_bytes}
 
     def _memory_mm2(self, memory: SwitchMemory, endpoints: Array) -> Array:
-        """Of one switch."""
+        """Buffer area of one switch, mm²."""
         return (endpoints + 1) * self.buffer_bytes * memory.mm2_per_byte
 
     @classmethod
@@ -156,7 +156,7 @@ class AbstractSwitchCollective(AbstractCollective):
 
     @abc.abstractmethod
     def traffic(self, nbytes: Array, group: Group, each: SecondsPerByte) -> SwitchTraffic:
-        """What it asks of links, tables and adders."""
+        """Traffic of the operation over links, tables and adders."""
 
     @abc.abstractmethod
     def sent_bytes(self, nbytes: Array, group: Group) -> Array:
@@ -241,7 +241,7 @@ class InNetworkReduce(AbstractSwitchCollective):
     operation: ClassVar[str] = "reduce"
 
     def traffic(self, nbytes: Array, group: Group, each: SecondsPerByte) -> SwitchTraffic:
-        """Of the link of the one that receives."""
+        """Traffic of the receiver's link, the busiest."""
         del group
         return SwitchTraffic(nbytes * (each.data + maximum(each.request, each.acknowledgement)), nbytes, nbytes)
 

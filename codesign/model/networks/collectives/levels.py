@@ -46,7 +46,7 @@ class Collectives(eqx.Module):
                 self.algorithm(operation)
 
     def algorithm(self, operation: str) -> AbstractCollective:
-        """What carries out an operation; one of an accelerator in the switches with the numbers of its all-reduce.
+        """Algorithm that carries out an operation; one in the switches has the numbers of the all-reduce beside it.
 
         Raises:
             ConfigError: there is no such accelerator.

@@ -85,7 +85,7 @@ class Quantised(AbstractCollective):
     each_round: Float[Array, "*b"] = switch(default=0.0, doc="1 where partial sums are quantised again, as on a ring")
 
     def shrinks(self, group: Group) -> Array:
-        """Whether the group's numbers have more bits than these."""
+        """True where the group's numbers have more bits than these."""
         return self.bits < 8 * group.element_bytes
 
     def wire_ratio(self, group: Group | None = None) -> Array:
@@ -95,7 +95,7 @@ class Quantised(AbstractCollective):
         return ratio if group is None else jnp.where(self.shrinks(group), ratio, 1.0)
 
     def coded_bytes(self, nbytes: Array, group: Group) -> Array:
-        """What a member encodes and decodes, in bytes before quantisation.
+        """Bytes that a member encodes and decodes, as they are before quantisation.
 
         On a ring n parts are encoded (each once a round, its own sum last) and 2 (n-1) decoded, of nbytes / n each.
         """
@@ -133,5 +133,5 @@ class Quantised(AbstractCollective):
 
     @classmethod
     def example(cls) -> "Quantised":
-        """Of an all-reduce in the network."""
+        """An example: an all-reduce inside the switches."""
         return cls(InNetworkAllReduce(asarray(4224.0)), codec_s=asarray(1e-6), codec_s_per_byte=asarray(1e-13))
