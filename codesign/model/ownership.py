@@ -1,4 +1,4 @@
-"""Who owns a cluster, and what that costs beside electricity: bought with money that costs interest, or rented.
+"""Ownership of a cluster, and its cost beside electricity: bought with money that costs interest, or rented.
 
 A facility without an owner writes the price off evenly, which is what comparisons of hardware are usually made with.
 """
@@ -15,7 +15,7 @@ from ..core.units import HOUR_S, YEAR_S
 
 
 class AbstractOwnership(eqx.Module):
-    """What a cluster costs a second of its life."""
+    """Cost of a cluster for each second of its life."""
 
     @abc.abstractmethod
     def usd_per_s(self, capex_usd: Array, devices: Array, amortisation_s: Array) -> Array:

@@ -54,7 +54,7 @@ class Host(eqx.Module):
 
 
 class Facility(eqx.Module):
-    """What surrounds the cluster: overhead power, electricity, write-off, and the tenants who share it.
+    """Facility around the cluster: overhead power, electricity, write-off, and the tenants who share it.
 
     Without `tenancy` the cluster is in use for `utilisation` of its life; with it, for that share of what its tenants
     leave in use. Without `ownership` its price is written off evenly.
@@ -82,7 +82,7 @@ class Facility(eqx.Module):
         return self.utilisation if self.tenancy is None else self.utilisation * self.tenancy.utilisation()
 
     def service(self) -> dict[str, Array]:
-        """What tenants see: share of the accelerators asked for that they get."""
+        """Service to tenants: share of the accelerators asked for that they get."""
         return {} if self.tenancy is None else {"acceptance": self.tenancy.acceptance()}
 
 
@@ -177,7 +177,7 @@ class Cluster(eqx.Module):
         return parts
 
     def quality(self, ops: Sequence[Op], layout: Layout) -> dict[str, Array]:
-        """What rounded sums do to a language model, with the ends of an interval; nothing where no level rounds.
+        """Effect of rounded sums on a language model, with the ends of an interval; nothing where no level rounds.
 
         The law knows models all of whose sums are rounded alike: where they are not, of a prefill pool and of those
         that decode for instance, the largest counts.
@@ -195,7 +195,7 @@ class Cluster(eqx.Module):
         return {name: penalty, f"{name}_low": low, f"{name}_high": high}
 
     def may_round(self) -> bool:
-        """Whether any operation on any level rounds what is sent."""
+        """True if any operation on any level rounds what is sent."""
         algorithms = [self.network[name].collectives.algorithm(op) for name in self.levels for op in OPERATIONS]
         return any(algorithm.may_round() for algorithm in algorithms)
 
@@ -209,7 +209,7 @@ class Cluster(eqx.Module):
         return penalty
 
     def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
-        """What runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
+        """Traffic that runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
         levels = [self.network[name] for name in self.levels]
         if self.placement or not shares_links(levels):
             return {}
@@ -285,7 +285,7 @@ class Cluster(eqx.Module):
         return costs
 
     def _is_long(self, op: Op) -> bool:
-        """Whether the formula that prices an operation is worth batching."""
+        """True if the formula that prices an operation is worth batching."""
         if isinstance(op, ComputeOp):
             return self.accelerator.kernel(op.kernel, op.number_format).long
         if isinstance(op, CommOp):

@@ -1,4 +1,4 @@
-"""What fails, and what share of a job's time is productive."""
+"""Failures, and the share of a job's time that is productive."""
 
 from .failures import Failure as Failure
 from .failures import Reliability as Reliability

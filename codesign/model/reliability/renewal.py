@@ -1,4 +1,4 @@
-"""What failures and checkpoints cost: how much longer a job takes that begins again from its last checkpoint.
+"""Cost of failures and checkpoints: how much longer a job takes that begins again from its last checkpoint.
 
 With failures at a rate r, work w between checkpoints of c seconds, and R seconds until work begins again, each able to
 fail once more, a stretch of w takes on average
@@ -78,5 +78,5 @@ def best_interval_s(rate_hz: Array | float, checkpoint_s: Array | float) -> Arra
 
 
 def young_interval_s(rate_hz: Array | float, checkpoint_s: Array | float) -> Array | float:
-    """The same to first order, sqrt(2 c M), for checkpoints that are short beside the time between failures."""
+    """Best interval to first order, sqrt(2 c M), for checkpoints that are short beside the time between failures."""
     return (2 * checkpoint_s / rate_hz) ** 0.5

@@ -1,4 +1,4 @@
-"""What every law of quality answers: the loss of a trained model, how sure that is, and where the law was fitted."""
+"""Interface of scaling laws: the loss of a trained model, how sure that is, and where the law was fitted."""
 
 import abc
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ AS_TRAINED = 1000.0  # bits beyond which nothing is rounded: exp(-1000 / scale) 
 
 
 class Trained(NamedTuple):
-    """What laws see of a model and its training.
+    """A model and its training as laws see them.
 
     parameters: all weights; active: those one token uses, embedding table and head among them; inner: all but embedding
     table and head; tokens: trained on; expansion: experts over the experts that a token visits, 1 where dense;
@@ -82,7 +82,7 @@ class AbstractLaw(eqx.Module):
 
     @abc.abstractmethod
     def spans(self, model: Trained) -> dict[str, Span]:
-        """What was varied when the law was fitted, with the ends."""
+        """Quantities that were varied when the law was fitted, with the ends."""
 
     def deviation(self, model: Trained) -> Array | None:
         """Standard deviation of the loss from the errors of the fit; None where none were published."""
@@ -120,7 +120,7 @@ class Ranges(eqx.Module):
     most_tokens: Float[Array, "*b"] = quantity(low=1.0)
 
     def spans(self, parameters: Array, tokens: Array) -> dict[str, Span]:
-        """Of parameters, as the law counts them, and tokens."""
+        """Spans of parameters, as the law counts them, and tokens."""
         return {
             "parameters": Span(parameters, self.least_parameters, self.most_parameters),
             "tokens": Span(tokens, self.least_tokens, self.most_tokens),

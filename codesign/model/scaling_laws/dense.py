@@ -43,7 +43,7 @@ class DenseLaw(AbstractLaw):
     extrapolate: Float[Array, "*b"] = extrapolating()
 
     def terms(self, parameters: Number, tokens: Number) -> tuple[Array, Array]:
-        """What is lost to finite size and to finite data."""
+        """Loss terms of finite size and of finite data, nats a token."""
         return (
             self.parameters_scale * parameters**-self.parameters_power,
             self.tokens_scale * tokens**-self.tokens_power,
@@ -55,7 +55,7 @@ class DenseLaw(AbstractLaw):
         return self.entropy + of_size + of_data
 
     def least(self) -> Array:
-        """Of the text itself."""
+        """Entropy of the text itself, nats a token."""
         return self.entropy
 
     def reducible(self, model: Trained) -> Array:

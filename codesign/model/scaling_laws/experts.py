@@ -55,7 +55,7 @@ class JointLaw(AbstractLaw):
         return self.constant + self.above(active, tokens, experts)
 
     def above(self, active: Number, tokens: Number, experts: Number) -> Array:
-        """What of it a larger run would take off."""
+        """Reducible loss: what a larger run would take off."""
         m, mu, n, nu = self.reduced(experts)
         return m * active**mu + n * tokens**nu
 
@@ -114,7 +114,7 @@ class FineGrainedLaw(AbstractLaw):
         return self.constant + self.above(parameters, tokens, granularity)
 
     def above(self, parameters: Number, tokens: Number, granularity: Number) -> Array:
-        """What of it a larger run would take off."""
+        """Reducible loss: what a larger run would take off."""
         scale = self.granularity_scale * granularity**-self.granularity_power + self.parameters_scale
         return scale * parameters**-self.parameters_power + self.tokens_scale * tokens**-self.tokens_power
 

@@ -20,7 +20,7 @@ class Shapes(eqx.Module):
     most_aspect_ratio: Float[Array, "*b"] = quantity(low=0.01)
 
     def spans(self, width: Number, depth: Number) -> dict[str, Span]:
-        """Of hidden size m, layers l and m / l."""
+        """Spans of hidden size m, layers l and m / l."""
         return {
             "widths": Span(width, self.least_width, self.most_width),
             "layers": Span(depth, self.least_depth, self.most_depth),

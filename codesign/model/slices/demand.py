@@ -1,4 +1,4 @@
-"""What tenants ask for: sizes of slices and how often."""
+"""Demand of tenants: sizes of slices and how often they are asked for."""
 
 from dataclasses import dataclass
 

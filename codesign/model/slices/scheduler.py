@@ -11,7 +11,7 @@ from .demand import DemandMix
 
 @dataclass(frozen=True)
 class SchedulerOutcome:
-    """What a simulation saw.
+    """Outcome of a simulation of tenants.
 
     acceptance: of the accelerators asked for, the share granted (counting requests would reward refusing large ones);
     requests: share of requests granted; utilisation: share of the rack that tenants asked for and hold, over time;

@@ -1,4 +1,4 @@
-"""What a fabric must answer: which link does each member of this process group see?"""
+"""Interface of fabrics: the link that each member of a process group sees."""
 
 import abc
 import dataclasses
@@ -109,7 +109,7 @@ class AbstractFabric(eqx.Module):
         return {}
 
     def counts(self, devices: Array) -> dict[str, Array]:
-        """What is counted of the instances that join so many devices (switches, cables): nothing here."""
+        """Counts of parts of the instances that join so many devices (switches, cables): nothing here."""
         del devices
         return {}
 

@@ -69,7 +69,7 @@ class Contended(AbstractFabric):
         return dataclasses.replace(link, beta_s_per_byte=shared)
 
     def taken_ratio(self, group: Group) -> Array:
-        """What strangers send, over the inner link's rate."""
+        """Rate of other tenants' traffic over the inner link's rate."""
         background = self.background_bytes_per_s + group.background_bytes_per_s
         return background * self.inner.link(group).beta_s_per_byte
 

@@ -60,7 +60,7 @@ class FoldedClos(AbstractFabric):
         return at_least(ceil(jnp.log(self._plane() / 2) / jnp.log(self.radix / 2)), 1.0)
 
     def switches(self) -> Array:
-        """Of all rails."""
+        """Switches of all rails."""
         leaves = ceil(2 * self._plane() / self.radix)
         return self.rails * ((self.tiers() - 1) * leaves + ceil(leaves / 2))
 

@@ -128,7 +128,7 @@ def carried_load(node: CoupledNode, load: Array, beyond: Array) -> Array:
 
 
 def throughput(node: CoupledNode, load: Array, beyond: Array) -> Throughput:
-    """What a node moves inside and beyond at an offered load. Past the card's limit C: inside = C (1 - p) / p."""
+    """Throughput of a node inside and beyond at an offered load. Past the card's limit C: inside = C (1 - p) / p."""
     total = node.accelerators * node.link_bytes_per_s * carried_load(node, load, beyond)
     return Throughput((1 - beyond) * total, beyond * total)
 

@@ -74,13 +74,13 @@ class OpticalCircuit(AbstractFabric):
     switch: OpticalSwitch | None = None
 
     def link(self, group: Group) -> Link:
-        """The same circuit for every group, and fewer bytes per second for one that leaves its server."""
+        """One circuit for every group, with fewer bytes per second for a group that leaves its server."""
         own = 1 / self.bandwidth_bytes_per_s
         beta = over_fibers(group, own, self.server_endpoints, self.server_fibers, self.fiber_bytes_per_s)
         return Link(self.latency_s, beta, self.energy_j_per_byte, self.reconfiguration_s, self.wavelengths)
 
     def derived(self) -> dict[str, tuple[Array, Usual]]:
-        """What follows from several numbers, with what is usual; 0 where wavelengths are not counted."""
+        """Quantities that follow from several numbers, with what is usual; 0 where wavelengths are not counted."""
         rate = 8 * self.bandwidth_bytes_per_s / at_least(self.wavelengths, 1.0)
         rate = jnp.where(self.wavelengths > 0, rate, 0.0)
         return {"bits_per_s_per_wavelength": (rate, (1e9, 1.2e12, "up to one carrier of a coherent pluggable module"))}

@@ -1,4 +1,4 @@
-"""What a byte costs on its way: adapters and switches of the path, averaged over where the partners sit."""
+"""Energy of a byte on its way: adapters and switches of the path, averaged over where the partners sit."""
 
 from typing import NamedTuple
 

@@ -43,7 +43,7 @@ class PhotonicRack(AbstractFabric):
     switch: OpticalSwitch | None = None
 
     def link(self, group: Group) -> Link:
-        """What the port gives, and a share of the fibers for a group that leaves its server."""
+        """The port's link, with a share of the fibers for a group that leaves its server."""
         own = 1 / self.port.bandwidth_bytes_per_s()
         fiber = self.port.bandwidth_bytes_per_s() / self.port.waveguides
         beta = over_fibers(group, own, self.server_endpoints, self.server_fibers, fiber)

@@ -24,7 +24,7 @@ SPREAD_OF_TWO = 1.25
 """Variance of the longer of two exponential waits over that of one. Source: derived."""
 
 MESSAGE_BYTES = 4096.0
-"""What others send of a transfer before it is our turn: a message. Source: [pcie_interference] section 4.2."""
+"""Message size of others' transfers, one of which is sent before our turn. Source: [pcie_interference] section 4.2."""
 
 
 LONGEST = 1e100

@@ -99,7 +99,7 @@ class RoutedTopology(AbstractFabric):
         self.cables = _columns(widths / 2 / topology.size, topology.kinds, self.links)
 
     def link(self, group: Group) -> Link:
-        """What a member sees while all groups of its kind talk."""
+        """Link that a member sees while all groups of its kind talk."""
         row, column = (self._listed(value) for value in (group.size, group.stride))
         loads, hops = self.loads[row, column], self.hops[row, column]
         protocols = list(self.links.values())

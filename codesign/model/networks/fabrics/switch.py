@@ -25,7 +25,7 @@ class SwitchDomain(AbstractFabric):
     fixed_usd: Float[Array, "*b"] = quantity(default=0.0, usual=(1500.0, 5700.0))
 
     def link(self, group: Group) -> Link:
-        """The same link for every group."""
+        """One link for every group."""
         return Link(self.latency_s, 1 / self.bandwidth_bytes_per_s, self.energy_j_per_byte)
 
     def reach(self) -> Array:

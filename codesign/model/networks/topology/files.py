@@ -105,7 +105,7 @@ def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
 
 
 def _is_one_way(edge: Mapping[str, Any], name: str) -> bool:
-    """Whether a link of a list leads in one direction alone."""
+    """True if a link of a list leads in one direction alone."""
     value = edge.get("one_way", False)
     if not isinstance(value, bool):
         raise ConfigError(
@@ -142,7 +142,7 @@ def _check_keys(values: dict[Any, Any], what: str) -> None:
 
 
 def _listed(found: dict[str, Any], key: str, name: str, kinds: tuple[type, ...]) -> Any:
-    """What stands under a key, nothing where it is blank.
+    """Value under a key, empty where it is blank.
 
     Raises:
         ConfigError: no list (or mapping, where that is one of the kinds).

@@ -72,7 +72,7 @@ class Topology:
         return f"{self.nodes[self.source[index]]} -> {self.nodes[self.target[index]]}"
 
     def with_bandwidth(self, bandwidth_bytes_per_s: np.ndarray) -> "Topology":
-        """The same links at other rates, [E]."""
+        """Copy with links of other bandwidths, [E]."""
         return replace(self, bandwidth_bytes_per_s=np.asarray(bandwidth_bytes_per_s, dtype=float))
 
     def members(self, names: list[str]) -> np.ndarray:
@@ -193,7 +193,7 @@ def _numbers(u: Any, v: Any, values: dict[str, Any], links: Mapping[str, Cable] 
 
 
 def _of(value: Any, *kinds: type) -> bool:
-    """Whether a value is of one of these kinds of numbers, and no yes or no."""
+    """True if a value is of one of these kinds of numbers, and no yes or no."""
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 

@@ -96,7 +96,7 @@ def _nearest_first(topology: Topology, members: np.ndarray) -> np.ndarray:
 
 
 def _fullest(topology: Topology, orders: np.ndarray) -> float:
-    """What the fullest link carries of such rings, per byte that a member sends and parallel cable."""
+    """Largest load that such rings put on a link, per byte that a member sends and parallel cable."""
     return float((load(_routes(topology), ring_flows(orders)) / topology.width).max())
 
 
@@ -109,7 +109,7 @@ def _by_rail(topology: Topology, members: np.ndarray) -> np.ndarray:
 
 
 def _meshed(topology: Topology, members: np.ndarray) -> bool:
-    """Whether every two members have a link of their own."""
+    """True if every two members have a link of their own."""
     nodes = topology.endpoints[members]
     inside = np.isin(topology.source, nodes) & np.isin(topology.target, nodes)
     return bool(inside.sum() >= len(members) * (len(members) - 1) > 0)

@@ -1,4 +1,4 @@
-"""What every generator of topologies answers."""
+"""Interface of topology generators."""
 
 import abc
 from collections.abc import Mapping
@@ -35,11 +35,11 @@ class AbstractShape(abc.ABC):
         """Nodes with `endpoint`, `box`, `rail`, `layer`; edges with `kind` and `width`."""
 
     def label(self) -> str:
-        """What figures and messages call it."""
+        """Name of the shape in figures and messages."""
         return type(self).__name__
 
     def extra(self) -> dict[str, Any]:
-        """What the graph cannot say: `forwards`, `orders`."""
+        """Routing hints beyond the graph: `forwards`, `orders`."""
         return {}
 
     def build(self, links: Mapping[str, Cable] | None = None) -> Topology:
