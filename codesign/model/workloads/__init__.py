@@ -1,4 +1,4 @@
-"""What must be computed: models and jobs that lower a plan to operations."""
+"""Workloads: models and jobs that lower a plan to operations."""
 
 from . import goodput as goodput
 from . import kinds as kinds

@@ -1,4 +1,4 @@
-"""What no order of serving beats at a rate, as a study over boxes: a kind of step that must occur, as a plan.
+"""Bound that no order of serving beats at a rate, as a study over boxes: a kind of step that must occur, as a plan.
 
 On each of E engines a second has y steps of every kind (at least b decodes and q prompt tokens, at most b' and q'; f
 seconds at least). Whatever the order in which requests are served, with L decode steps and I computed prompt tokens of
@@ -155,7 +155,7 @@ class AnySchedule(AbstractContinuousServing):
         return tuple(ops)
 
     def least_s(self, done: Pass, layout: Layout) -> Array:
-        """Of a step of the kind, from the first stage to the last."""
+        """Least seconds of a step of the kind, from the first stage to the last."""
         decodes = self.carried(layout.plan)[0]
         return (1 - self.dip) * layout.plan.pp * self.with_host_s(self.device_s(done, decodes, layout), decodes)
 
@@ -197,7 +197,7 @@ class AnySchedule(AbstractContinuousServing):
         return {PHASE: jnp.asarray(0.0)}
 
     def held_tokens(self, layout: Layout) -> Array:
-        """Of the decodes of one step, with mean contexts."""
+        """Tokens in the cache of the decodes of one step, with mean contexts."""
         return self.carried(layout.plan)[0] * self.context()
 
     def violations(self, layout: Layout) -> dict[str, Array]:

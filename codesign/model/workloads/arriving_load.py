@@ -1,4 +1,4 @@
-"""Who asks an engine whose requests come when they come, and how long its steps take, traced."""
+"""Demand on an engine in an open loop, and the step times of that engine, traced."""
 
 from typing import Protocol, runtime_checkable
 
@@ -79,7 +79,7 @@ class LongerContexts(eqx.Module):
 
 
 class Demand(eqx.Module):
-    """Who asks: requests a second of one engine, the variation of their gaps, lengths, tokens a step takes at most.
+    """Requests of one engine: their rate (1/s), variation of gaps, lengths, and the tokens that a step takes at most.
 
     prompts, answers: lengths over their mean and shares, as `kinds` has them; without, lengths are lognormal.
     """
@@ -97,7 +97,7 @@ class Demand(eqx.Module):
     answers: Float[Array, "*b kinds 3"] | None = eqx.field(default=None)
 
     def at(self, rate: Array) -> "Demand":
-        """The same at another rate."""
+        """Copy at another rate."""
         return eqx.tree_at(lambda one: one.rate, self, rate)
 
     @property

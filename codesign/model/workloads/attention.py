@@ -46,7 +46,7 @@ class AbstractAttention(eqx.Module):
 
     @abc.abstractmethod
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
-        """What is kept of a sequence of `tokens` while it is decoded: one layer, one tensor rank."""
+        """Cache bytes of a sequence of `tokens` while it is decoded: one layer, one tensor rank."""
 
     @abc.abstractmethod
     def flops_per_token(self, keys: Array) -> Array:

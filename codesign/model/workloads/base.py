@@ -1,4 +1,4 @@
-"""What a workload must answer."""
+"""Interface of workloads."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ class AbstractWorkload(eqx.Module):
         """Compose the priced operations into the time, breakdown and energy of one step or batch."""
 
     def under(self, first_token: Array) -> "AbstractWorkload":
-        """The same where first tokens come later by a factor than the model has them, which promises must allow for."""
+        """Copy whose first tokens come later than modelled by a factor, which promises must allow for."""
         del first_token
         return self
 
@@ -83,7 +83,7 @@ class AbstractWorkload(eqx.Module):
         return {}
 
     def saved_bytes(self, layout: Layout) -> Array | None:
-        """What a checkpoint of the whole job holds; None where a job that fails begins anew with what is under way."""
+        """Bytes of a checkpoint of the whole job; None where a job that fails begins anew with what is under way."""
         return None
 
     def run_tokens(self, layout: Layout) -> Array | None:
@@ -91,7 +91,7 @@ class AbstractWorkload(eqx.Module):
         return None
 
     def limits(self, layout: Layout) -> dict[str, Array]:
-        """What bounds the job beside memory -> used share, feasible up to 1."""
+        """Limits of the job beside memory -> used share, feasible up to 1."""
         return {}
 
     @abc.abstractmethod

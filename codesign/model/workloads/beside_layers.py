@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside the layers of its language model: a vision encoder, further embeddings."""
+"""Parts of a checkpoint beside the layers of its language model: a vision encoder, further embeddings."""
 
 import equinox as eqx
 import jax.numpy as jnp

@@ -112,7 +112,7 @@ class AbstractContinuousServing(AbstractServing):
         return self.decode_step(layout).module_ops(layout) if self.own_drafts else []
 
     def computed_tokens(self) -> Array:
-        """Of a prompt, those that no cache holds."""
+        """Tokens of a prompt that no cache holds."""
         return self.prompt_tokens() * (1 - self.retained_share * self.cached_ratio)
 
     def computed_cv(self) -> Array:
@@ -134,7 +134,7 @@ class AbstractContinuousServing(AbstractServing):
         return Layout(layout.plan, layout.devices, self.rhythm(layout))
 
     def rhythm(self, layout: Layout) -> Rhythm:
-        """What a step carries, by the plan alone."""
+        """Rhythm of steps: what they carry, by the plan alone."""
         if layout.rhythm is not None:
             return layout.rhythm
         plan = layout.plan
@@ -194,7 +194,7 @@ class AbstractContinuousServing(AbstractServing):
         return (*ops, self.cache_in(layout, plain, "decode"), self.cache_in(layout, mixed, "mixed", prompts=True))
 
     def cache_in(self, layout: Layout, step: MixedStep, phase: str, *, prompts: bool = False) -> Op:
-        """What a step brings of the cache from the second tier; what it writes goes the other way at once."""
+        """Transfer of a step's cache from the second tier; what it writes goes the other way at once."""
         nbytes = step.decodes * self.kv_bytes(layout, step.context * layout.plan.cp)
         if prompts:
             nbytes = nbytes + step.prompts * self.kv_bytes(layout, step.keys)
@@ -224,7 +224,7 @@ class AbstractContinuousServing(AbstractServing):
         return maximum(device_s, host) if self.async_scheduling else device_s + host
 
     def overhead_s(self, done: Pass, layout: Layout) -> Array:
-        """Of a step: drafting and the engine's own time, as far as it is seen."""
+        """Overhead of a step: drafting and the engine's own time, as far as it is exposed."""
         if self.async_scheduling:
             return self.step_s(done, layout) - done.busy_s - done.edge_s
         decodes = self.rhythm(layout).decodes
@@ -233,7 +233,7 @@ class AbstractContinuousServing(AbstractServing):
         )
 
     def unlisted_s(self, decodes: Array, layout: Layout) -> Array:
-        """What kernels take in a step of so many sequences that no operation stands for."""
+        """Kernel seconds of a step of so many sequences that no operation stands for."""
         choosing = self.sampling_s * self.model.vocab * decodes * self.verified_tokens
         has_experts = hasattr(self.model.feed_forward, "experts")
         return choosing + self.expert_layer_s * self.layers_per_stage(layout) if has_experts else choosing
@@ -279,7 +279,7 @@ class AbstractContinuousServing(AbstractServing):
         return state.waiting_steps
 
     def _later_s(self, layout: Layout, worked: Array, tpot: Array) -> Array:
-        """What other clients add to the first token, of a request that is `worked` on until then."""
+        """Delay of the first token by other clients, for a request that is `worked` on until then, seconds."""
         del layout, tpot
         return 0.0 * worked
 
@@ -295,7 +295,7 @@ class AbstractContinuousServing(AbstractServing):
         return found
 
     def _flops(self) -> Array:
-        """Of one request, what the model itself needs."""
+        """FLOPs of one request that the model itself needs."""
         prompt = self.computed_tokens() * self.model.forward_flops_per_token(self.attended())
         prompt = prompt + self.encoder_flops() * (1 - self.retained_share * self.cached_ratio)
         return prompt + (self.output_tokens - 1) * self.model.forward_flops_per_token(self.context())
@@ -342,7 +342,7 @@ class AbstractContinuousServing(AbstractServing):
         return self.decoding_tokens(layout) + prompts
 
     def decoding_tokens(self, layout: Layout) -> Array:
-        """The same without prompts: decoding sequences, and sessions that wait for their next turn."""
+        """Tokens in an attention group's cache without prompts: decoding sequences, and sessions between turns."""
         idle = (
             self.retained_share
             * self.idle_sessions
@@ -383,7 +383,7 @@ class AbstractContinuousServing(AbstractServing):
         }
 
     def memory_moments(self, layout: Layout) -> Moments:
-        """Of an engine that prefills beside decodes."""
+        """Memory moments of an engine that prefills beside decodes."""
         rows = at_least(layout.plan.micro_batch / (layout.plan.pp * layout.plan.attention_dp), 1.0)
         rows = rows * self.verified_tokens
         return self.moments_of(self.footprint(layout), self.full_step(layout, rows).layer_ops(layout), rows)

@@ -46,7 +46,7 @@ class DiffusionTransformer(eqx.Module):
     name: str = static(default="diffusion_transformer")
 
     def tokens(self) -> Array:
-        """Of one image and one branch."""
+        """Tokens of one image and one branch."""
         return self.image_tokens + self.text_tokens
 
     def parameters(self) -> Array:
@@ -116,7 +116,7 @@ class ImageSampling(AbstractWorkload):
         return cls(DiffusionTransformer(1152.0, 28.0, 16.0, 256.0), 4.0)
 
     def number_format(self) -> str:
-        """Of the matrix products."""
+        """Format of the matrix products."""
         return self.precision.compute
 
     def rows(self, plan: ImagePlan) -> Array:

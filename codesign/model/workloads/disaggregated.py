@@ -89,7 +89,7 @@ class DisaggregatedServing(AbstractPromptPool):
         )  # fmt: skip
 
     def waits(self, cut: CutPrompt, load: Array, engines: Array) -> tuple[Array, Array]:
-        """Of the mean wait: how many times the seconds of a prompt alone, and of one in steps that are full."""
+        """Mean wait, as multiples of the seconds of a prompt alone and of one in full steps."""
 
         def found(filled: Array) -> Array:
             steps = Filling(jnp.ones_like(filled), filled, filled * cut.room / cut.filled, cut.room, cut.rest)

@@ -61,7 +61,7 @@ class CacheBudget(NamedTuple):
 
 
 class EngineMemory(eqx.Module):
-    """What an engine keeps of a device's memory beside weights and cache, and the share that it takes.
+    """Memory of an engine beside weights and cache, and the share of the device's memory that it takes.
 
     `utilisation` is the share of the visible memory that the engine takes (0: as much as the design stores); by
     `share_of` it is of everything that the engine allocates (`total`: `--gpu-memory-utilization`), of weights and cache
@@ -107,17 +107,17 @@ class EngineMemory(eqx.Module):
         return peak * (1 + self.fragmentation) + self.workspace_bytes
 
     def graphs_bytes(self, rows: Array) -> Array:
-        """Of all captured graphs."""
+        """Bytes of all captured graphs."""
         largest = at_most(2 * jnp.where(self.sequences > 0, self.sequences, rows), self.max_captured)
         return (at_most(largest, SMALL_GRAPHS) + floor(largest / CAPTURE_STEP)) * self.graph_bytes
 
     def outside_bytes(self, plan: Plan) -> tuple[Array, Array]:
-        """Of the context, and of buffers for communication: both lie in what an accelerator's file reserves."""
+        """Bytes of the context, and of communication buffers: both lie in what an accelerator's file reserves."""
         ranks = plan.tp * plan.pp * plan.cp * plan.ep
         return self.context_bytes, jnp.where(ranks > 1, self.communicators * self.communicator_bytes, 0.0)
 
     def budget(self, capacity: Array, plan: Plan, stored: dict[str, Array]) -> CacheBudget:
-        """What the engine's share leaves to the cache; of the whole visible memory where none is said.
+        """Cache budget of the engine's share; of the whole visible memory where no share is given.
 
             total   u v C - communication - weights - working (- graphs)
             static  u (v C - context - communication) - weights
@@ -159,7 +159,7 @@ class EngineMemory(eqx.Module):
 
     @classmethod
     def example(cls) -> "EngineMemory":
-        """Of vLLM."""
+        """An example: vLLM."""
         return cls()
 
 

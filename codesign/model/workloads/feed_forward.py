@@ -135,7 +135,7 @@ class MixtureOfExperts(AbstractFeedForward):
     latent: Float[Array, "*b"] | None = integer(low=1.0, default=None, doc="elements; none: the hidden size")
 
     def _dense_share(self, layers: Array) -> Array:
-        """Of all layers; no more are dense than there are."""
+        """Share of dense layers in all layers; no more are dense than there are."""
         return at_most(ratio(self.dense_layers, layers), 1.0)
 
     def _parameters(self, hidden: Array, layers: Array, experts: Array) -> Array:

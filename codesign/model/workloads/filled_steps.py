@@ -63,12 +63,12 @@ class Waits(NamedTuple):
 
     @property
     def mean(self) -> Array:
-        """Of all requests."""
+        """Mean wait of all requests, seconds."""
         return self.gate_s + self.late * self.queue_s
 
 
 def waits_of(steps: Filling, rate: Array, engines: Array, arrival_cv: Array, own_cv2: Array) -> Waits:
-    """What a prompt waits beyond the steps it takes alone.
+    """Waits of a prompt beyond the steps it takes alone.
 
     Args:
         steps: of one engine.

@@ -38,7 +38,7 @@ class Crowds(NamedTuple):
 
 
 def crowds_at(times: Times, demand: Demand, at: EngineStep, decodes: Array) -> Crowds:
-    """What steps with prompts take, of which few carry the mean.
+    """Seconds of steps with prompts, of which few carry the mean.
 
     In a step of T seconds come compound Poisson tokens, which lengthen the next one by g each: their variance is
     lambda T I^2 (1 + 2 e + v^2) / (1 - (g lambda I)^2), that of a first-order recursion. Their quantiles are those of
@@ -70,7 +70,7 @@ class Met(NamedTuple):
 
 
 def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
-    """Who comes in a clump finds somebody more often, and his prompt."""
+    """Steps that a request finds running: one that comes in a clump finds another, and its prompt, more often."""
     idle = alone(decodes, others(demand.arrival_cv, decodes))
     before = 0.5 * at.plain * (1 - idle)
     later, sooner = others(demand.arrival_cv, demand.rate * jnp.stack([before + at.mixed, before]))

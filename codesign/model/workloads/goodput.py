@@ -63,7 +63,7 @@ class Goodput(NamedTuple):
 
 @runtime_checkable
 class Answering(Protocol):
-    """Who answers requests, and by which times, at any rate; a tree of numbers."""
+    """Interface of engines that answer requests at any rate, by their step times; a tree of numbers."""
 
     def seen(self, rate: Array) -> OpenLoop:
         """At so many requests a second."""
@@ -82,7 +82,7 @@ class OneEngine(NamedTuple):
 
 
 def used_shares(times: Times, demand: Demand, agreed: SLO, rate: Array) -> dict[str, Array]:
-    """Of the limits and of the engine, at a rate."""
+    """Used shares of the SLO's limits and of the engine, at a rate."""
     return _used(OneEngine(times, demand).seen(rate), agreed)
 
 

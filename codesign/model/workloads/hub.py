@@ -111,7 +111,7 @@ def _count(name: str, key: str, value: Any) -> int:
 
 
 def _optional(config: Values, key: str, kinds: tuple[type, ...], allowed: str) -> Any:
-    """What a file says under a key that it may leave out; None where it says nothing.
+    """Value of a key that a file may leave out; None where it is missing.
 
     Raises:
         ConfigError: something of another kind.

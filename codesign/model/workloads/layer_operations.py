@@ -1,4 +1,4 @@
-"""What one layer does on one device, forward and backward, as a short list of operations.
+"""Operations of one layer on one device, forward and backward, as a short list.
 
 A `Shard` says which part of the tensor a device holds; constructors below give the arithmetic, traffic, weights and
 stored activations of the common operations. Symbols in comments: N tokens, h hidden, t tensor-parallel degree.
@@ -259,7 +259,7 @@ def residual(name: str, shard: Shard, hidden: Array, *, dropout: bool) -> list[B
 
 
 def tensor_parallel_comms(name: str, shard: Shard, hidden: Array, *, again: Array) -> list[BlockComm]:
-    """What joins the tensor-parallel region of one sub-layer to the rest.
+    """Communication that joins the tensor-parallel region of one sub-layer to the rest.
 
     Without sequence parallelism one all-reduce in each direction; with it an all-gather and a reduce-scatter in each
     direction, and the gather once more (`again`) where its result was not kept for the backward pass.

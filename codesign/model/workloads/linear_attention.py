@@ -82,7 +82,7 @@ class LinearAttention(AbstractAttention):
         ]
 
     def _state_bytes(self, tp: Array) -> Array:
-        """Of one sequence, one layer, one rank."""
+        """State of one sequence, one layer, one rank, bytes."""
         return self.heads / tp * self.key_dim * self.value_dim * BYTES[self.state]
 
     def parameters(self, hidden: Array) -> Array:
@@ -102,7 +102,7 @@ class LinearAttention(AbstractAttention):
         return self._state_bytes(tp) + inputs + 0.0 * tokens
 
     def flops_per_token(self, keys: Array) -> Array:
-        """Of the recurrence, which no context lengthens."""
+        """FLOPs of the recurrence for one token, which no context lengthens."""
         return (6.0 if self.delta else 4.0) * self.heads * self.key_dim * self.value_dim + 0.0 * keys
 
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
@@ -187,7 +187,7 @@ class AlternatingAttention(AbstractAttention):
 
     @property
     def causal(self) -> Array:
-        """Whether tokens see earlier ones alone."""
+        """True where tokens see earlier ones alone."""
         return getattr(self.attention, "causal", jnp.asarray(1.0))
 
     def _mean(self, one: Array, other: Array) -> Array:

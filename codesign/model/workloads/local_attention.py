@@ -43,7 +43,7 @@ class LocalAttention(AbstractAttention):
 
     @property
     def causal(self) -> Array:
-        """Whether tokens see earlier ones alone."""
+        """True where tokens see earlier ones alone."""
         return getattr(self.attention, "causal", jnp.asarray(1.0))
 
     def seen(self, mean: Array) -> Array:
@@ -87,7 +87,7 @@ class LocalAttention(AbstractAttention):
         return (1 - self.share) * whole + self.share * kept
 
     def flops_per_token(self, keys: Array) -> Array:
-        """Of an average layer; `keys` is a mean position."""
+        """FLOPs per token of an average layer; `keys` is a mean position."""
         near = self.attention.flops_per_token(self.seen(keys))
         return (1 - self.share) * self.attention.flops_per_token(keys) + self.share * near
 

@@ -44,7 +44,7 @@ class EngineStep(NamedTuple):
 
 @traced_for_all
 def engine_step(times: Times, demand: Demand, step: Array, share: Array, decodes: Array) -> EngineStep:
-    """What steps are where they take `step` seconds on average, and so many of them carry prompts."""
+    """Steps that take `step` seconds on average, and of which a `share` carries prompts."""
     tokens = jnp.minimum(demand.rate * step * demand.computed / share, demand.chunk)
     carried = jnp.stack([jnp.zeros_like(tokens), tokens, demand.chunk])
     plain, mixed, full = jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)

@@ -17,7 +17,7 @@ from .vision_work import encoder_ops
 
 
 class MixedStep(eqx.Module):
-    """What one pass of a stage computes, as one attention group of a replica sees it.
+    """Contents of one pass of a stage, as one attention group of a replica sees it.
 
     `decodes` sequences with `context` tokens each, of which a step verifies `queries` (one without speculation), and
     `prompt_tokens` of prompts, `prompts` of them together, each attending `keys` tokens at its end. Products, norms and
@@ -140,7 +140,7 @@ class MixedStep(eqx.Module):
         return encoder_ops(self.model.vision, ranks, self.precision, self.images, phase=phase, axis="attention_tp")
 
     def around(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:
-        """The same without attention cores."""
+        """Operations of the step without attention cores."""
         own = forward_ops(self.layer_ops(layout), layers, phase=phase) + self.encoded(layout, phase)
         return own + self.after_layers(layout, layers, scored, phase=phase)
 

@@ -28,7 +28,7 @@ __all__ = [
 
 
 class OpenLoop(NamedTuple):
-    """What requests of an open loop see; `decodes` together; `load` of prompts, `fill` of places: too much at 1."""
+    """Latencies of requests of an open loop; `decodes` together; `load` of prompts, `fill` of places: too much at 1."""
 
     ttft_s: Percentiles
     tpot_s: Percentiles
@@ -42,16 +42,16 @@ class OpenLoop(NamedTuple):
     places: PlaceWait
 
     def later(self, seconds: Array | float) -> "OpenLoop":
-        """The same where every request takes so much longer to its first token."""
+        """Copy in which every request takes so much longer to its first token."""
         ttft, e2e = (Percentiles(*(value + seconds for value in values)) for values in (self.ttft_s, self.e2e_s))
         return self._replace(ttft_s=ttft, e2e_s=e2e)
 
     def accepting(self, tokens: Array | float) -> "OpenLoop":
-        """The same where each step brings so many tokens: answers were counted in steps."""
+        """Copy in which each step brings so many tokens: answers were counted in steps."""
         return self._replace(tpot_s=Percentiles(*(value / tokens for value in self.tpot_s)))
 
     def noticing(self, steps: Array | float) -> "OpenLoop":
-        """The same where an engine that is busy sees who comes so many steps later."""
+        """Copy in which a busy engine sees new requests so many steps later."""
         return self.later(steps * self.step_s * (1 - jnp.exp(-self.decodes)))
 
 

@@ -69,7 +69,7 @@ Op = ComputeOp | CommOp | TransferOp
 
 
 def kind_of(op: Op) -> tuple[Any, ...]:
-    """What must be equal for operations to be priced in one batch."""
+    """Key of operations that are priced in one batch."""
     if isinstance(op, ComputeOp):
         return ("compute", op.kernel, op.number_format)
     if isinstance(op, CommOp):

@@ -1,4 +1,4 @@
-"""What a training step does once there are gradients: exchange them among the data-parallel ranks, update weights."""
+"""Optimizer part of a training step: gradient exchange among the data-parallel ranks, weight update."""
 
 import equinox as eqx
 import jax.numpy as jnp

@@ -39,7 +39,7 @@ def _zb_h1(p: Array) -> list[Chain]:
 
 
 def _zb_v(p: Array) -> list[Chain]:
-    """Of chunks, which take half as long as a stage."""
+    """Chains of two chunks a stage, which take half as long as a stage."""
     chunks: list[Chain] = [
         (0.0, p - 1, 0.0), (1.0, 0.0, p - 2), (0.0, 1.0, p - 2), (2 * p - 3, 2 - p, 0.0),
         (2 * p - 2, 1 - p, -1.0), (0.0, 2 * p - 2, 2 - 2 * p), (2 * p - 2, 0.0, 1 - 2 * p), (2 * p - 3, 1.0, 2 - 2 * p),

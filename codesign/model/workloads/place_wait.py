@@ -48,17 +48,17 @@ class PlaceWait(NamedTuple):
 
     @property
     def mean(self) -> Array:
-        """Of all requests."""
+        """Mean wait of all requests, seconds."""
         return self.late * self.seconds
 
     @property
     def variance(self) -> Array:
-        """Of all requests: exponential or none."""
+        """Variance of the wait of all requests, which is exponential or none."""
         return self.late * (2 - self.late) * self.seconds**2
 
 
 def place_wait(times: Times, demand: Demand, at: EngineStep) -> PlaceWait:
-    """Of one engine, whose mean step is `at`."""
+    """Wait for a place of one engine, whose mean step is `at`."""
     most, steps = demand.most, demand.steps + prompt_steps(demand)
     tokens = jnp.minimum(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
     prompts = demand.computed / tokens  # steps that a request fills with prompt tokens

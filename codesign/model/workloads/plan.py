@@ -280,7 +280,7 @@ class Layout(eqx.Module):
         return 1 + on * (self.dp * self.plan.cp - 1)
 
     def expert_shards(self, stage: int) -> Array:
-        """The same for expert weights, whose replicas are fewer."""
+        """Members that share the expert weights that ZeRO `stage` shards; expert replicas are fewer."""
         on = at_most(at_least(self.plan.zero - (stage - 1), 0.0), 1.0)
         return 1 + on * (self.expert_replicas - 1)
 

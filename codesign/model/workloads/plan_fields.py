@@ -1,4 +1,4 @@
-"""What every plan answers, whichever family of workloads it lays out, and the fields that plans have altogether.
+"""Interface of plans, whichever family of workloads they lay out, and the fields that plans have altogether.
 
 A family brings a plan of its own with the numbers that it may choose, the mesh axes along which its parts talk, words
 for values that have names, and what may be changed where the plan does not fit. Plans known to a process are those of

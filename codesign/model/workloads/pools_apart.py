@@ -34,7 +34,7 @@ def prompt_s(times: Times, demand: Demand) -> Array:
 
 
 def _seconds(times: Times, demand: Demand, length: Array) -> Array:
-    """Of prompts of these lengths."""
+    """Seconds of prompts of these lengths."""
     none, chunk = jnp.asarray(0.0), demand.chunk
     whole = jnp.floor(length / chunk - 1e-9)
     rest = length - whole * chunk
@@ -52,7 +52,7 @@ def pools_apart(
     transfer_s: Array,
     seen: float | Array = 0.5,
 ) -> OpenLoop:
-    """What requests see where `demand.rate` is that of both pools together; `load` of the engines or of their links.
+    """Latencies where `demand.rate` is that of both pools together; `load` of the engines or of their links.
 
     Args:
         prefill, decode: steps of an engine of each pool.
@@ -123,7 +123,7 @@ def _filled(seconds: Array) -> tuple[Array, Array]:
 
 
 def decodes_of(demand: Demand, engines: Array) -> Demand:
-    """Of one decode engine: contexts as they are, prompts of next to nothing."""
+    """Demand on one decode engine: contexts as they are, prompts of next to nothing."""
     return Demand(
         rate=demand.rate / engines, input_tokens=demand.input_tokens, output_tokens=demand.output_tokens,
         chunk=demand.chunk, input_cv=demand.input_cv, output_cv=demand.output_cv,

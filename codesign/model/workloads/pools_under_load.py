@@ -35,7 +35,7 @@ class PromptTimes(NamedTuple):
     pair_s: Array
 
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
-        """Of prompts alone: nothing is decoded beside them."""
+        """Seconds of a step of prompts alone: nothing is decoded beside them."""
         del decodes, context
         straight = (between(self.tokens, prompt_tokens) * self.seconds).sum(-1)
         slopes = jnp.diff(self.seconds)[::2] / jnp.maximum(jnp.diff(self.tokens)[::2], 1e-9)

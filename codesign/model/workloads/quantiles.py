@@ -40,7 +40,7 @@ RARE = ([0.965, 0.985, 0.9965], [0.03, 0.013, 0.007])
 
 
 def normal_quantiles(shares: Iterable[float]) -> np.ndarray:
-    """What so much of a standard normal distribution stays below: numbers that no program has to compute again."""
+    """Quantiles of a standard normal distribution at these shares: numbers that no program has to compute again."""
     return np.array([NormalDist().inv_cdf(share) for share in shares])
 
 
@@ -98,7 +98,7 @@ def tailed(cv: Array) -> tuple[Array, Array]:
 
 
 class Summed(NamedTuple):
-    """Of what is drawn from: a sum of three.
+    """Component of a mixture distribution: a sum of three terms.
 
     base: numbers, one of which is drawn with probability `weight`, which sum to 1 over all parts.
     spread: of a time that is equally likely anywhere from 0 to this, one for each base.
@@ -113,7 +113,7 @@ class Summed(NamedTuple):
     seconds: Array
 
     def likely(self, share: Array) -> "Summed":
-        """Of so many draws."""
+        """Copy with so large a share of the probability."""
         return self._replace(weight=share * self.weight)
 
     def range(self) -> Array:
@@ -189,7 +189,7 @@ class _Often(NamedTuple):
 
 
 def _beyond(often: tuple[_Often, ...], value: Array) -> tuple[Array, Array]:
-    """Of all parts."""
+    """Tail of all parts beyond a value, and its slope."""
     tails, slopes = zip(*(one.beyond(value) for one in often), strict=True)
     return sum(tails, jnp.asarray(0.0)), sum(slopes, jnp.asarray(0.0))
 
@@ -220,7 +220,7 @@ class _Sought(NamedTuple):
 
 
 def _quantiles(parts: tuple[Summed, ...]) -> Array:
-    """Of few numbers that stand for many first, then of all, within ends that close in."""
+    """Quantiles, first of few numbers that stand for many, then of all, within ends that close in."""
     farthest, longest, least = (
         functools.reduce(pick, [told(part) for part in parts])
         for pick, told in (

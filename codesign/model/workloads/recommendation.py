@@ -24,7 +24,7 @@ EMBEDDING = ("indices", "lookup", "far", "sums")
 
 
 class AbstractRecommendation(AbstractWorkload):
-    """What inference and training share: the forward pass, tables in memory, the rules of a plan.
+    """Common base of inference and training: the forward pass, tables in memory, the rules of a plan.
 
     A replica is tp devices with one copy of the tables between them, cut as `Sharding` says; each computes the
     perceptrons of its own share of the replica's `plan.micro_batch` samples. What a report calls a token is a sample.
@@ -157,7 +157,7 @@ def energy_of(priced: Priced) -> Array:
 
 
 def behind(work: Cost, other: Cost, hidden: Array) -> Array:
-    """What of `other` is left when the share `hidden` of the work covers it."""
+    """Seconds of `other` that stay exposed when the share `hidden` of the work covers it."""
     return partly_hidden_s(work.time_s, other, hidden) - work.time_s
 
 
@@ -205,5 +205,5 @@ class Recommendation(AbstractRecommendation):
 
     @classmethod
     def example(cls) -> "Recommendation":
-        """Of eight tables."""
+        """An example: eight tables."""
         return cls(RecommendationModel.example())

@@ -86,7 +86,7 @@ class RecommendationModel(eqx.Module):
 
     @property
     def vectors(self) -> Array:
-        """What meets in the dot products: a vector a table, and the bottom result."""
+        """Vectors that meet in the dot products: one a table, and the bottom result."""
         return self.tables.count + (1.0 if self.bottom else 0.0)
 
     def bottom_layers(self) -> list[Linear]:

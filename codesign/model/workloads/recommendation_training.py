@@ -132,7 +132,7 @@ class RecommendationTraining(AbstractRecommendation):
 
     @classmethod
     def example(cls) -> "RecommendationTraining":
-        """Of eight tables."""
+        """An example: eight tables."""
         return cls(RecommendationModel.example())
 
 

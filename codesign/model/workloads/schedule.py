@@ -15,7 +15,7 @@ from .plan import AbstractModelPlan
 
 
 class Timeline(eqx.Module):
-    """What a job takes: per step in training, per batch of requests in serving.
+    """Outcome of a job: per step in training, per batch of requests in serving.
 
     `breakdown_s` sums to `time_s`; `energy_j` is one device's operations (idle power not included); `tokens` and
     `model_flops` are those of all devices together; `extra` holds what only this kind of job has. `billed` says for

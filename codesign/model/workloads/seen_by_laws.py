@@ -1,4 +1,4 @@
-"""What laws of quality see of a transformer."""
+"""Transformer as laws of quality see it."""
 
 import jax.numpy as jnp
 from jaxtyping import Array

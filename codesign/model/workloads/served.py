@@ -1,4 +1,4 @@
-"""What every way to serve a transformer has in common."""
+"""Common base of all ways to serve a transformer."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -114,7 +114,7 @@ class AbstractServing(AbstractWorkload):
         }
 
     def moments_of(self, parts: Mapping[str, tuple[Array, Array]], decode_block: list[BlockOp], rows: Array) -> Moments:
-        """What lies in memory when an engine has loaded, sizes its activations, prefills and decodes.
+        """Memory contents when an engine has loaded, sizes its activations, prefills and decodes.
 
         Args:
             parts: see `footprint`.

@@ -72,7 +72,7 @@ class ServedRun(AbstractContinuousServing):
         return ContinuousServing(**own)
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
-        """Of the model in the plan's shape."""
+        """Operations of the model in the plan's shape."""
         return self.at(layout).lower(layout)
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
@@ -94,35 +94,35 @@ class ServedRun(AbstractContinuousServing):
         return self.scaling_law.limits(self._seen(self.at(layout).model, self._tokens(layout)))
 
     def rhythm(self, layout: Layout) -> Rhythm:
-        """Of the model in the plan's shape."""
+        """Rhythm of the model in the plan's shape."""
         return self.at(layout).rhythm(layout)
 
     def mixed_step(self, layout: Layout) -> MixedStep:
-        """Of the model in the plan's shape."""
+        """Step with prompts of the model in the plan's shape."""
         return self.at(layout).mixed_step(layout)
 
     def decode_step(self, layout: Layout) -> MixedStep:
-        """Of the model in the plan's shape."""
+        """Step without prompts of the model in the plan's shape."""
         return self.at(layout).decode_step(layout)
 
     def kv_bytes(self, layout: Layout, tokens: Array) -> Array:
-        """Of the model in the plan's shape."""
+        """Cache bytes of the model in the plan's shape."""
         return self.at(layout).kv_bytes(layout, tokens)
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
-        """Of the model in the plan's shape."""
+        """Footprint of the model in the plan's shape."""
         return self.at(layout).footprint(layout)
 
     def held_weights(self, layout: Layout) -> dict[str, Array]:
-        """Of the model in the plan's shape."""
+        """Weights of the model in the plan's shape."""
         return self.at(layout).held_weights(layout)
 
     def memory_moments(self, layout: Layout) -> Moments:
-        """Of the model in the plan's shape."""
+        """Memory moments of the model in the plan's shape."""
         return self.at(layout).memory_moments(layout)
 
     def violations(self, layout: Layout) -> dict[str, Array]:
-        """Of serving it, and of the shape."""
+        """Violations of serving the model, and of its shape."""
         served = self.at(layout)
         return served.violations(layout) | broken_shapes(served.model, layout)
 

@@ -15,7 +15,7 @@ LENGTH_BYTES = 4.0  # of how many rows a sample wants of a table: a 32-bit numbe
 
 
 class Sharding(eqx.Module):
-    """What the fullest of the n = tp devices of a replica holds, looks up and sends, for `samples` = B together.
+    """Cut of tables: what the fullest of a replica's n = tp devices holds, looks up and sends, for `samples` = B.
 
     A table is cut into R row_shards x C column_shards; W = n / (R C) groups of devices hold ceil(T / W) tables each:
 
@@ -79,7 +79,7 @@ class Sharding(eqx.Module):
         return self._mixed(apart, self.own_samples * self.tables.count * self.tables.pooling)
 
     def row_bytes(self) -> Array:
-        """What one look-up moves: whole accesses."""
+        """Bytes that one look-up moves: whole accesses."""
         apart, together = (ceil(self._row(width) / self.access_bytes) for width in (self.width, self.tables.dimension))
         return self._mixed(apart, together) * self.access_bytes
 

@@ -42,7 +42,7 @@ class SparseAttention(AbstractAttention):
 
     @property
     def causal(self) -> Array:
-        """Whether tokens see earlier ones alone."""
+        """True where tokens see earlier ones alone."""
         return self.attention.causal
 
     def _attended(self, shard: Shard) -> Array:

@@ -165,7 +165,7 @@ class StaticBatch(AbstractServing):
         }
 
     def memory_moments(self, layout: Layout) -> Moments:
-        """Of an engine that prefills a batch, then decodes it."""
+        """Memory moments of an engine that prefills a batch, then decodes it."""
         rows = self.part(layout)
         shard = Shard(layout, self.precision, rows, jnp.asarray(1.0), self.prompt_tokens(), decode=True)
         return self.moments_of(self.footprint(layout), self.model.layer_ops(shard), rows)

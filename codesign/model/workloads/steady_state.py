@@ -72,7 +72,7 @@ class SteadyState(NamedTuple):
 
 
 class Rhythm(NamedTuple):
-    """What repeats: the steady state of one attention group, and the share of steps in which any group has prompts."""
+    """Rhythm of steps: the steady state of one attention group, and the share of steps in which any has prompts."""
 
     state: SteadyState
     decodes: Array  # of one attention group in one step
@@ -153,7 +153,7 @@ def mixed_share(
 def steady_state(
     decodes: Array, steps: Array, tokens: Array, cv: Array, chunk: Array, kinds: Kinds = ()
 ) -> SteadyState:
-    """What steps carry.
+    """Steady state of steps: how many carry prompts, how many tokens, how long a prompt waits.
 
     Args:
         decodes: sequences that one step decodes.

@@ -49,7 +49,7 @@ class TokenTimes(NamedTuple):
     most_s: Array
 
     def percentiles(self) -> Percentiles:
-        """Of a gamma distribution above the plain step, and no more than steps of full chunks give."""
+        """Percentiles of a gamma distribution above the plain step, at most those of steps with full chunks."""
         free = gamma_quantiles(self.plain_s, self.mean_s, self.variance)
         beside = gamma_quantiles(self.plain_s, self.mean_s, self.crowd)
         most = jnp.maximum(self.most_s - self.mean_s, 0.0)
@@ -106,7 +106,7 @@ def token_times(
 def _work(
     times: Times, demand: Demand, at: EngineStep, crowds: Crowds, share: Array, mean: Array, clumps: Array
 ) -> Delays:
-    """Of prompts: the more of each prompt and of crowded steps varies."""
+    """Delays by prompts: the variance is the larger of that of prompts and that of crowded steps."""
     share = jnp.minimum(share, BUSIEST)
     each = jnp.vectorize(times.step_s)
     drawn, likely = demand.prompt_lengths()

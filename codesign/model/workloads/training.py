@@ -313,7 +313,7 @@ class AbstractTraining(AbstractWorkload):
         )
 
     def memory_moments(self, layout: Layout) -> Moments:
-        """Of the first, a middle and the last stage."""
+        """Memory moments of the first, a middle and the last stage."""
         return {f"{stage} stage, {moment}": parts for (stage, moment), parts in self.moments(layout).items()}
 
     def _parts(self, layout: Layout, block: list[BlockOp]) -> Parts:
@@ -346,7 +346,7 @@ class AbstractTraining(AbstractWorkload):
         return peak(self.moments(layout), layout)
 
     def afar_bytes(self, layout: Layout) -> dict[str, Array]:
-        """Of the stage that holds most of a class, which need not be that of the peak."""
+        """Bytes of the stage that holds most of a class, which need not be that of the peak."""
         if self.forward_only:
             return {"weights": self._scored_alone(layout)["weights"][0]}
         found = self.moments(layout)
@@ -364,7 +364,7 @@ class AbstractTraining(AbstractWorkload):
         return {"weights": (weights, weights * near), "working": (working, working)}
 
     def _working_set(self, layout: Layout, block: list[BlockOp]) -> Array:
-        """What the layer at work holds beyond what is stored of it: dropped activations, gradients of activations."""
+        """Bytes of the layer at work beyond what is stored of it: dropped activations, gradients of activations."""
         redone = layer_bytes(block, "working_bytes") - layer_bytes(block, "stored_bytes") * (1 - layout.full)
         if not self.release_gradients:
             return redone + layer_bytes(block, "gradient_bytes")

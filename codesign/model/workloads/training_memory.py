@@ -24,7 +24,7 @@ from ...core.smooth import at_least, at_most
 from .plan import Layout
 
 UNITS = ("layer", "tensor")
-"""What is gathered and scattered at once: whole layers (FSDP2, DeepSpeed, Megatron-FSDP) or single tensors (XLA)."""
+"""Units of gathers and scatters: whole layers (FSDP2, DeepSpeed, Megatron-FSDP) or single tensors (XLA)."""
 Bytes = tuple[Array, Array]
 """(bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
 Classes = dict[str, Bytes]
@@ -34,7 +34,7 @@ WORKING = ("layer", "gathered", "logits", "allocator")
 
 
 class TrainerBuffers(eqx.Module):
-    """What a training framework holds in memory beside the tensors that a plan and a model name.
+    """Memory of a training framework beside the tensors that a plan and a model name.
 
     `logits_bytes`: bytes of one logit while the loss is computed. 6: the bf16 product and its fp32 copy, turned in
     place into softmax and gradient (Megatron's vocabulary-parallel cross entropy). 4: one fp32 copy, fused (XLA).

@@ -74,15 +74,15 @@ class TrainingRun(AbstractTraining):
         return self.tokens if chosen is None else chosen
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
-        """Of one step."""
+        """Operations of one step."""
         return self.at(layout).lower(layout)
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
-        """Of one step."""
+        """Repeats of one step."""
         return self.at(layout).repeats(layout)
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
-        """Of one step, with size and loss of the model."""
+        """Timeline of one step, with size and loss of the model."""
         step = self.at(layout)
         found, model = step.timeline(priced, layout), step.model
         told = {"parameters": model.parameters(), "active_parameters": model.active_parameters()}
@@ -96,19 +96,19 @@ class TrainingRun(AbstractTraining):
         return self.run_tokens(layout) / self.at(layout).tokens_per_step()
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
-        """Of one step."""
+        """Footprint of one step."""
         return self.at(layout).footprint(layout)
 
     def afar_bytes(self, layout: Layout) -> dict[str, Array]:
-        """Of one step."""
+        """Bytes of offloaded classes in one step."""
         return self.at(layout).afar_bytes(layout)
 
     def saved_bytes(self, layout: Layout) -> Array | None:
-        """Of one step."""
+        """Checkpoint bytes of the job."""
         return self.at(layout).saved_bytes(layout)
 
     def violations(self, layout: Layout) -> dict[str, Array]:
-        """Of the step, and of the shape."""
+        """Violations of the step, and of the shape."""
         step = self.at(layout)
         return step.violations(layout) | broken_shapes(step.model, layout)
 
@@ -123,7 +123,7 @@ class TrainingRun(AbstractTraining):
         return self.at(layout).broken_rule(rule, layout)
 
     def trained(self, model: Transformer, layout: Layout) -> Trained:
-        """What laws of quality see."""
+        """Trained model as laws of quality see it."""
         bits = Bits(*(8 * self.precision.bytes_of(name) for name in ("compute", "compute", "kv_cache")))
         return seen_by_laws(model, self.run_tokens(layout), bits)
 

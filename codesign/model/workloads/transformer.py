@@ -49,7 +49,7 @@ class Transformer(eqx.Module):
 
     @property
     def has_experts(self) -> bool:
-        """Whether expert parallelism makes a difference."""
+        """True if expert parallelism makes a difference."""
         return hasattr(self.feed_forward, "experts")
 
     def layer_ops(self, shard: Shard) -> list[BlockOp]:

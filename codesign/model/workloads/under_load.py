@@ -78,7 +78,7 @@ class NodeTimes(NamedTuple):
     seconds: Array  # [decodes, no prompts or short or whole chunks]
 
     def weights(self, decodes: Array, prompt_tokens: Array) -> Array:
-        """Of the priced steps, together 1; [decodes, prompt tokens]."""
+        """Weights of the priced steps, together 1; [decodes, prompt tokens]."""
         return between(self.decodes, decodes)[..., :, None] * between(self.tokens, prompt_tokens)[..., None, :]
 
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
@@ -212,7 +212,7 @@ class AbstractOpenServing(AbstractContinuousServing):
         return self.told(passes, weight, answered._replace(rate=rate), layout)
 
     def told(self, passes: Pass, weight: Array, answered: Answered, layout: Layout) -> Timeline:
-        """Of `weight` of each priced step, as many rounds as an answer takes."""
+        """Timeline of `weight` of each priced step, over as many rounds as an answer takes."""
         rate, seen, more, usage = answered
         rounds = self.rhythm(layout).steps * layout.plan.pp
         sequences = seen.decodes * self.engines(layout)

@@ -1,4 +1,4 @@
-"""What a report calls things: a family of workloads brings its own words."""
+"""Vocabulary of reports: a family of workloads brings its own words."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Words:
-    """Of one family.
+    """Vocabulary of one family.
 
     job: what is done with the model (`gpt3_175b training on 1,024 x h100_sxm`). step: what takes `time_s`. item: what
     throughput counts, where metrics say token. headline: metrics by which a design is told. metrics: name of a metric
@@ -28,7 +28,7 @@ class Words:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "Words":
-        """What `dataclasses.asdict` wrote; keys of other versions are left out."""
+        """Words from what `dataclasses.asdict` wrote; keys of other versions are left out."""
         found = asdict(cls()) | {key: value for key, value in told.items() if key in cls.__dataclass_fields__}
         found["metrics"] = {str(name): (str(label), str(unit)) for name, (label, unit) in found["metrics"].items()}
         found["headline"] = tuple(found["headline"])
