@@ -35,7 +35,7 @@ class Doubts(eqx.Module):
         return self.source * self.collectives.get(operation, asarray(1.0))
 
     def of_first_token(self, extra: dict[str, Array]) -> dict[str, Array]:
-        """Family metrics with first tokens as in this draw: percentiles err as means do (assumed)."""
+        """Metrics of this kind of job, first tokens as in this draw: percentiles err as means do (assumed)."""
         if "ttft_s" not in extra:
             return extra
         later = (self.first_token - 1) * extra["ttft_s"]
