@@ -136,7 +136,7 @@ def intervals(scenario: Scenario, count: int = COUNT) -> dict[str, Interval]:
 
 
 class Wins(NamedTuple):
-    """Of two designs: share of the joint draws in which the first has less of a metric, and their ratio's interval."""
+    """Two designs compared: share of joint draws where the first has less of a metric, and their ratio's interval."""
 
     share: float
     ratio: Interval

@@ -35,7 +35,7 @@ Pool = tuple[np.ndarray, np.ndarray, np.ndarray]  # ranks, plan places and coord
 
 @dataclass(frozen=True)
 class Aim:
-    """Target of an attack: a row whose least some of the best designs are kept and polished for.
+    """Target of an attack: a row to minimise, for which some of the best designs are kept and polished.
 
     upper: what each row but the goal's may be at most, in the order of the model's rows.
     """

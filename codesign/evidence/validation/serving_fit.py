@@ -1,4 +1,4 @@
-"""Overhead of serving engines over kernels and all-reduce: seven constants each, fitted at a concurrency.
+"""Overhead of serving engines over kernels and all-reduce: seven constants each, of served models at a concurrency.
 
 Least squares in logarithms over the model itself (`served_rows.timed`): every trial prices all rows of an engine anew.
 kernel_slowdown and step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and

@@ -68,7 +68,7 @@ def hard_model(oracle: Oracle) -> Callable[..., Any]:
 
 
 def cut_model(oracle: Oracle) -> Callable[..., Any]:
-    """Compiled model with cuts: `hard_model` of a sharpness each -> exact rows, smooth rows, slopes, broken rules."""
+    """Compiled model of cuts: (as `hard_model`, sharpness of each) -> exact rows, lower rows, slopes, broken rules."""
     _, tree = ravel_pytree(numbers(oracle.problem.scenario))
 
     def one(leaves: Any, plan: Any, u: Any, sharpness: Any) -> Any:

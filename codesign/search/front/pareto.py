@@ -94,7 +94,7 @@ class Pareto(AbstractSearch):
 
     @property
     def wanted(self) -> list[Wanted]:
-        """Quantity whose log each row is."""
+        """Quantities whose logs are the rows."""
         return [Wanted(n, 1.0) for n in self.minimise] + [Wanted(n, -1.0) for n in self.maximise]
 
     def logged(self, problem: Problem) -> list[tuple[str, str]]:

@@ -39,8 +39,8 @@ class Lean:
 class MasterSolution:
     """Solution of the programme.
 
-    shares, places, goals: share, hardware and log of the goal of each plan, one array per
-    workload; u: the common hardware as each workload has it, [members, variables]; logs: their goals.
+    shares, places, goals: share, hardware and log of the goal of each plan, one array per workload; u: the common
+    hardware as each workload has it, [members, variables]; logs: their goals.
     """
 
     value: float
