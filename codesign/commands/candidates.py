@@ -1,4 +1,4 @@
-"""What is compared: a study for each combination of listed values, with its best design or why there is none."""
+"""Candidates of a comparison: a study for each combination of listed values, its best design or why there is none."""
 
 import dataclasses
 import functools
@@ -51,7 +51,7 @@ class Candidate:
 
     @functools.cached_property
     def scenario(self) -> Scenario:
-        """That of its best design."""
+        """Scenario of its best design."""
         assert self.study is not None
         assert self.best is not None
         return jax.tree.map(jnp.asarray, placed(self.study.problem, self.best))

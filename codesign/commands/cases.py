@@ -1,4 +1,4 @@
-"""Of a run with uncertain constants: its cases rebuilt from the configuration, and what the run says of them."""
+"""Uncertain constants of a run: its cases rebuilt from the configuration, and what the run says of them."""
 
 import math
 from typing import Any
@@ -30,7 +30,7 @@ def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int)
 
 
 def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certificate, claim: StatedClaim) -> None:
-    """What `summary.json` says of the cases, which reports are made of, against the study and the best design.
+    """Check the cases in `summary.json`, which reports are made of, against the study and the best design.
 
     Raises:
         Refuted: naming the first case that differs.

@@ -34,7 +34,7 @@ def gap_asked(search: AbstractSearch) -> float | None:
 
 
 def claim_anew(study: Study, own: Certificate, counts: dict[str, Any]) -> str:
-    """What a certificate says, in the words of the search that left it.
+    """State the claim of a certificate in the words of the search that left it.
 
     Raises:
         Refuted: it says what no such certificate can.
@@ -132,7 +132,7 @@ def _check_methods(study: Study, folder: RunFolder) -> None:
 
 
 def _check_words(study: Study, own: Certificate) -> None:
-    """What is called certified, convex, assumed, and why not.
+    """Check the words of a certificate: certified, convex, assumed, and why not.
 
     Raises:
         Refuted: naming the word.
@@ -224,7 +224,7 @@ def _shares(asked: Asked, point: dict[str, float]) -> dict[str, float]:
 
 
 def check_workloads(study: Study, asked: AskedMix, own: Certificate) -> None:
-    """What is told of each workload of a mix: its goal and weight, used shares, what sharing costs.
+    """Check what is told of each workload of a mix: its goal and weight, used shares, what sharing costs.
 
     Raises:
         Refuted: naming workload and value.

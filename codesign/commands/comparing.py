@@ -184,7 +184,7 @@ def beside_each_other(
 
 
 def _job(studies: Sequence[Study]) -> str:
-    """What is compared for: `llama31_405b serving`, `training of 4 models`."""
+    """Name of the job that is compared for: `llama31_405b serving`, `training of 4 models`."""
     models = {str(study.scenario.workload.model.name) for study in studies}
     jobs = " and ".join(sorted({str(study.scenario.workload.words.job) for study in studies}))
     if len(models) > 1:

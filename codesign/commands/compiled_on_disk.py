@@ -1,4 +1,4 @@
-"""What XLA compiled, kept on disk with a checksum: JAX reads a damaged entry as machine code, and never replaces one.
+"""Cache on disk of XLA's output with checksums: JAX reads a damaged entry as machine code, and never replaces one.
 
 An entry is the checksum of what JAX gave, and that. One that is damaged, cut short or unreadable counts as none and is
 taken away, so that JAX compiles again and puts a whole one there.
@@ -28,7 +28,7 @@ class CheckedEntries:
         self.path = self._path = folder  # JAX tells the one where the other is asked for
 
     def get(self, key: str) -> bytes | None:
-        """What was put under a key, if it is whole."""
+        """Entry under a key, if it is whole."""
         path = self._of(key)
         with contextlib.suppress(OSError):
             entry = path.read_bytes()

@@ -132,7 +132,7 @@ def _sizes_in(scenario: Scenario, table: pd.DataFrame) -> list[Size]:
 
 
 def _held_usd_per_s(scenario: Scenario, size: Size) -> float:
-    """What so many accelerators cost a second without electricity."""
+    """Cost of so many accelerators without electricity, $/s."""
     capex, nothing = jnp.asarray(numbers_of(sized(scenario, size))["capex_usd"]), jnp.asarray(0.0)
     return float(scenario.cluster.facility.usd(capex, jnp.asarray(size.accelerators), jnp.asarray(1.0), nothing))
 

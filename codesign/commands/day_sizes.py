@@ -35,7 +35,7 @@ class Size(NamedTuple):
 
     @property
     def accelerators(self) -> float:
-        """Of both pools."""
+        """Accelerators of both pools together."""
         return self.decode + self.prefill
 
 
@@ -47,7 +47,7 @@ def replica_devices(scenario: Scenario) -> Size:
 
 
 def sized(scenario: Scenario, size: Size) -> Scenario:
-    """The same design on so many accelerators."""
+    """Copy of the design on so many accelerators."""
     path = "cluster.device_count" if scenario.plan.device_count is None else "plan.device_count"
     return replace(
         scenario, {path: jnp.asarray(float(size.decode)), "plan.prefill_devices": jnp.asarray(float(size.prefill))}

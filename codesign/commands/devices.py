@@ -1,4 +1,4 @@
-"""What the devices of found designs are called: by the catalogue's name, or as modified where numbers differ."""
+"""Names of the devices of found designs: the catalogue's, or marked as modified where numbers differ."""
 
 from ..config import Study
 from ..config.as_sold import device_name, differences_of_rows
@@ -20,7 +20,7 @@ def prepare_devices(study: Study) -> None:
 
 
 def add_devices(study: Study, results: Results) -> None:
-    """What the device of each design is called, and what of the best one's hardware is not the catalogue's."""
+    """Add the name of each design's device, and what of the best one's hardware is not the catalogue's."""
     if isinstance(study.search, Mix):
         return
     rows = results.designs if study.space.hardware else results.designs.head(1)  # else the same hardware for all

@@ -119,7 +119,7 @@ def reproduce(options: argparse.Namespace) -> int:
     started = time.perf_counter()
 
     def told(name: str, found: list[dict[str, Any]]) -> None:
-        """Of an experiment before it runs, and its rows as soon as they are there."""
+        """Announce an experiment before it runs, and print its rows as soon as they are there."""
         if not found:
             print(f"{name} ...", file=sys.stderr, flush=True)
             return

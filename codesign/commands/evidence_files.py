@@ -1,4 +1,4 @@
-"""What a proof rests on, in the run folder: `certificate/` with numbers only, written by a search, read to verify."""
+"""Evidence of a proof in the run folder: `certificate/` with numbers only, written by a search, read to verify."""
 
 from pathlib import Path
 from typing import Any
@@ -58,5 +58,5 @@ def read_evidence(folder: Path, schema: int = SCHEMA) -> tuple[dict[str, Any], d
 
 
 def _is_noted(table: dict[str, np.ndarray], noted: Any) -> bool:
-    """Whether a table is the one of which this checksum was kept."""
+    """True if a table is the one of which this checksum was kept."""
     return all(column.dtype != object for column in table.values()) and checksum(table) == noted

@@ -107,7 +107,7 @@ def checked_text(target: str) -> str:
 
 
 def closing(found: Deployment, commands: Iterable[Command]) -> list[str]:
-    """What no command said."""
+    """Notes on what no command said."""
     return unsaid(found, {name for command in commands for name in command.taken})
 
 

@@ -31,7 +31,7 @@ class EngineGroup:
 
     @property
     def devices(self) -> int:
-        """Of one engine."""
+        """Devices of one engine."""
         return self.tp * self.pp * self.cp * self.sharing
 
     @property
@@ -107,7 +107,7 @@ def about(found: Deployment, group: EngineGroup, command: Command) -> None:
 
 
 def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
-    """What the model takes for granted of requests and of what stands in front of the engines."""
+    """Notes on what the model takes for granted of requests and of what stands in front of the engines."""
     seen = f" and {found.number('images'):g} images" if found.number("images") else ""
     mean = f"{found.number('input_tokens'):g} tokens{seen} in, {found.number('output_tokens'):g} out"
     notes = [f"sized for requests of {mean}, of which a replica decodes {groups[-1].sequences} together"]
@@ -136,7 +136,7 @@ def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
 
 
 def format_notes(found: Deployment, command: Command, switched: bool) -> None:
-    """What switches do not say about number formats."""
+    """Note what switches do not say about number formats."""
     compute, weights = found.format("compute"), found.format("weights")
     if switched:
         command.note(f"{weights} weights: made of the checkpoint when it is loaded; leave out the switch if it is one")

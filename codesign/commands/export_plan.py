@@ -1,4 +1,4 @@
-"""What `codesign export` knows of a design: its plan, model and load, whatever the target calls them."""
+"""Deployment of a design for `codesign export`: its plan, model and load, whatever the target calls them."""
 
 import dataclasses
 import functools
@@ -71,12 +71,12 @@ class Deployment:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the run knows the model's shape, and no experts in it."""
+        """True if the run knows the model's shape, and no experts in it."""
         return bool(self.number("model", "layers")) and not self.has_experts
 
     @property
     def has_experts(self) -> bool:
-        """Whether the model is a mixture."""
+        """True if the model is a mixture of experts."""
         return bool(self.number("model", "feed_forward", "experts"))
 
     def of(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""What trainers have in common: the launcher, the steps of a run, what is taken to hide behind what."""
+"""Common parts of trainers' commands: the launcher, the steps of a run, what is taken to hide behind what."""
 
 import math
 

@@ -69,7 +69,7 @@ def _command(found: Deployment, group: EngineGroup, options: str) -> Command:
 
 
 def _options(found: Deployment, group: EngineGroup) -> str:
-    """Of `--config`."""
+    """Content of the file for `--config`."""
     cache = found.format("kv_cache")
     lines = [f"enable_attention_dp: {str(group.ranks > 1).lower()}"]
     if cache in CACHE:

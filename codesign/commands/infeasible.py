@@ -57,7 +57,7 @@ def _served(study: Study, best: pd.Series, over: dict[str, float]) -> None:
 
 
 def _conflict(study: Study, proof: Sequence[MustGive]) -> str:
-    """Of a certificate: which constraints conflict, and how much each would have to give alone."""
+    """Sentence on a certificate's conflict: which constraints, and how much each would have to give alone."""
     ways = [_given(study, row.constraint, row.factor) for row in proof if row.alone]
     if ways:
         return f"no design keeps all limits; enough, with all else as it is, would be {', or '.join(ways)}"
@@ -81,7 +81,7 @@ def _place(study: Study, name: str) -> str:
 
 
 def _given(study: Study, name: str, factor: float) -> str:
-    """What a constraint would have to be: `objective.limits.capex_usd = $61.7 M instead of $55 M`."""
+    """Value that a constraint would have to have: `objective.limits.capex_usd = $61.7 M instead of $55 M`."""
     text, objective = texts(study, 3), study.objective
     for group, scale in (("limits", factor), ("floors", 1 / factor)):
         bounds = getattr(objective, group)

@@ -113,7 +113,7 @@ def summary_of(study: Study, results: Results, trace: Trace) -> dict[str, Any]:
 
 
 def versions() -> dict[str, Any]:
-    """What made the numbers: packages, Python, commit, date."""
+    """Versions that made the numbers: packages, Python, commit, date."""
     found: dict[str, Any] = {"schema": SCHEMA}
     found |= {"date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "python": platform.python_version()}
     for name in PACKAGES:

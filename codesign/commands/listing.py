@@ -26,7 +26,7 @@ from .terminal import console, goal_text
 from .unusual import say_default
 
 ASKED = ("metrics", "variables", "limits")
-"""What can be listed beside the groups of `conf/`."""
+"""Names that can be listed beside the groups of `conf/`."""
 
 FITTED = (".kernels.", ".collectives.")
 """Constants that are shown where somebody asks for them."""
@@ -159,7 +159,7 @@ def _listed(values: Sequence[Any]) -> str:
 
 
 def _range(metadata: Mapping[str, Any], unit: str) -> str:
-    """What products have, or else what is legal."""
+    """Range that products have, or else the legal one."""
     if metadata.get("usual"):
         low, high = metadata["usual"][:2]
         return f"usual: {readable(low, unit)} to {readable(high, unit)}"

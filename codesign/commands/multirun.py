@@ -42,7 +42,7 @@ PLACE = "hydra.sweep.dir"
 
 
 def _by_hydra() -> None:
-    """What `sys.argv` asks of Hydra.
+    """Let Hydra run what `sys.argv` asks for.
 
     One help text of Hydra 1.3 is an object without `in`; Python 3.14 tries every help when it is given, and refuses it.
     """
@@ -250,7 +250,7 @@ def done(number: int, overrides: list[str], folder: Path, config: DictConfig | N
 
 
 def finished(study: Study, overrides: list[str], folder: Path) -> bool:
-    """Whether a multirun that was cut off left this job whole, of the same study: it is not done again."""
+    """True if a multirun that was cut off left this job whole, of the same study: it is not done again."""
     try:
         if not (folder / MANIFEST).is_file() or (folder / "error.txt").is_file():
             return False

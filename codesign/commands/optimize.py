@@ -156,7 +156,7 @@ def run_name(study: Study) -> str:
 
 
 class Done(NamedTuple):
-    """What a run leaves behind, and whether Ctrl-C ended its search."""
+    """Results of a run, and whether Ctrl-C ended its search."""
 
     results: Results
     trace: Trace

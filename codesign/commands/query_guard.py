@@ -1,4 +1,4 @@
-"""What a query may name: the frames of the run, functions of their values, and nothing of the database or the machine.
+"""Guard of queries: the run's frames and functions of their values; nothing of the database or the machine.
 
 A SELECT is looked at as the tree that the database parses it into. Tables are those that were handed over and what the
 query itself defines; rows come from a few functions that make them of values; settings, catalogues, logs and other

@@ -134,7 +134,7 @@ def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> di
 
 
 def _host_s(scenario: Scenario, closed: dict[str, float]) -> float:
-    """What the host adds to first tokens: no simulation knows it, so as much as the closed form adds."""
+    """Host's share of first tokens, seconds: no simulation knows it, so as much as the closed form adds."""
     bare = replace(scenario, {f"workload.{name}": jnp.asarray(0.0) for name in HOST})
     if isinstance(bare.workload, ContinuousServing):  # what is simulated is beyond its start
         bare = dataclasses.replace(bare, workload=dataclasses.replace(bare.workload, clients=Lockstep()))

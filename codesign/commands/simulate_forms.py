@@ -28,7 +28,7 @@ def traced(engine: Engine) -> Times:
 
 
 def demand_of(engine: Engine, chunk: float, asked: Requests, cached: float = 0.0) -> Demand:
-    """Who asks an engine that decodes: rate and moments of these requests, answers counted in steps.
+    """Demand on an engine that decodes: rate and moments of these requests, answers counted in steps.
 
     Args:
         engine: one that decodes.
@@ -77,7 +77,7 @@ _open = interpreted(open_loop, always=True)
 
 
 def bounds(engine: Engine, asked: Requests, found: Served, group: float) -> dict[str, float]:
-    """What no order of serving these requests beats on this design: a token's mean time at this rate, requests/s."""
+    """Bounds on any order of serving these requests on this design: a token's mean time at this rate, requests/s."""
     times = engine.times
     assert isinstance(times, TabulatedSteps)
     cached = asked.prefix_tokens if len(asked.prefixes) else 0

@@ -39,7 +39,7 @@ class Pools:
         )  # fmt: skip
 
     def reseeded(self, seed: int) -> "Pools":
-        """The same whose accepted tokens are drawn otherwise."""
+        """Copy whose accepted tokens are drawn with another seed."""
         return dataclasses.replace(self, decode=dataclasses.replace(self.decode, seed=seed))
 
     def closed_form(self, asked: Requests) -> OpenLoop:

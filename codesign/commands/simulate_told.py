@@ -1,4 +1,4 @@
-"""What `codesign simulate` shows: a bar while requests are served, and the closed form beside the simulation."""
+"""Output of `codesign simulate`: a bar while requests are served, and the closed form beside the simulation."""
 
 import math
 from typing import Any
@@ -35,7 +35,7 @@ class ServedBar:
         self.bar.stop()
 
     def say(self, what: str) -> None:
-        """What is done before."""
+        """Show what is done before requests are served."""
         self.bar.update(self.task, description=what)
 
     def begin(self, total: int) -> None:
@@ -119,5 +119,5 @@ def _batch(scenario: Scenario) -> float:
 
 
 def _alone(scenario: Scenario) -> bool:
-    """Whether an engine's steps wait for no other's."""
+    """True if an engine's steps wait for no other's."""
     return float(scenario.plan.ep * scenario.plan.attention_dp) == 1

@@ -78,13 +78,13 @@ def new_file(kind: str, name: str, conf: Path | str) -> Path:
 
 
 def told_of_file(kind: str, name: str, path: Path, conf: str) -> str:
-    """What was written, and what to do next."""
+    """Message on what was written and what to do next, for a file."""
     then = "optimize" if kind == "experiment" else "evaluate"
     return f"wrote {path}\nnext: edit it, then codesign {then} --conf {shlex.quote(conf)} {kind}={name}"
 
 
 def told(kind: str, name: str, files: list[Path]) -> str:
-    """What was written, and what to do next."""
+    """Message on what was written and what to do next, for a package."""
     project = next(folder for folder in files[0].parents if (folder / "pyproject.toml").is_file())
     then = "optimize" if kind in ("search", "runner") else "evaluate"
     kind = (

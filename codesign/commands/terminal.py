@@ -1,4 +1,4 @@
-"""What the terminal shows: tables of designs, of one design's breakdown, what binds, where to look next."""
+"""Output on the terminal: tables of designs, of one design's breakdown, what binds, where to look next."""
 
 import math
 import re
@@ -49,7 +49,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def job_text(scenario: Scenario, device: str = "") -> str:
-    """What runs on what: `gpt3_175b, training on 1024 x h100_sxm`; `device` where it is called otherwise."""
+    """Job and devices: `gpt3_175b, training on 1024 x h100_sxm`; `device` where it is called otherwise."""
     cluster, job = scenario.cluster, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(scenario.workload).__name__).lower()
     name = device or cluster.accelerator.name
     pool = float(getattr(scenario.layout.plan, "prefill_devices", 0.0))
@@ -192,7 +192,7 @@ def next_steps(folder: str, *, proven: bool) -> str:
 
 
 def binding_text(rows: Sequence[Sequence[str]]) -> str:
-    """What holds the best design back, and what a tenth more of it would bring, in a sentence."""
+    """Sentence on what holds the best design back, and what a tenth more of it would bring."""
     moving = [row for row in rows if row[-1] != "nothing" or any(side != "0" for side in row[2:4])]
     if not moving:
         near = max(rows, key=lambda row: float(row[1].split()[0]))

@@ -1,4 +1,4 @@
-"""What a run tells beside its proof, derived anew from its configuration and its designs, and compared.
+"""Numbers that a run tells beside its proof, derived anew from its configuration and its designs, and compared.
 
 Pricing is not the search: the frames are made here by what made them for the run, of designs read from the folder.
 """
@@ -354,7 +354,7 @@ def _same_frame(file: str, told: pd.DataFrame, found: pd.DataFrame, close: float
 
 
 def _rounding(file: str, name: str, found: pd.DataFrame) -> float:
-    """What rounding may leave of a number of this column that is a difference."""
+    """Tolerance for rounding of a number of this column that is a difference."""
     if name == "excess" or (file == "elasticities.parquet" and name != "value"):
         return DIFFERENCE
     if name.startswith("breakdown_s."):  # what of a part is not hidden behind others

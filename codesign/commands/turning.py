@@ -1,4 +1,4 @@
-"""Who would be best if prices were others: the found designs priced anew, each with its plan as it is."""
+"""Best design under other prices: the found designs priced anew, each with its plan as it is."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,14 +21,14 @@ SHARED = (
     ("electricity", "cluster.facility.usd_per_j"), ("the time of write-off", "cluster.facility.amortisation_s"),
     ("PUE", "cluster.facility.pue"), ("the share of its life in use", "cluster.facility.utilisation"),
 )  # fmt: skip
-"""What all candidates have in common, in words, and its leaf."""
+"""Prices and rates that all candidates have in common: (name, its leaf)."""
 
 HIGHEST_PUE = 4.0
 FACTORS = (0.5, 2.0)  # prices of energy and years of use differ by about so much between sites
 
 
 def priced_anew(candidates: Sequence[Candidate], *, maximised: bool) -> pd.DataFrame:
-    """Who is best with each of the numbers that all share halved and doubled, and with what goal.
+    """Find the best design, and its goal, with each of the numbers that all share halved and doubled.
 
     Numbers that change no goal are left out, as electricity where everything is rented. The last row is the price, or
     the rent, of the best one's accelerators: `factor` is how many times it may be what it is until the next one

@@ -1,4 +1,4 @@
-"""What is told beside what a command prints: a study that nobody named, numbers that are unusual."""
+"""Remarks beside what a command prints: a study that nobody named, numbers that are unusual."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -71,7 +71,7 @@ def say_trace(provenance: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def unusual_answer(study: Study, results: Results) -> tuple[Unusual, ...]:
-    """What is unusual about the best design beyond the inputs: numbers that only several variables together bring."""
+    """Find what is unusual in the best design beyond the inputs: numbers that only several variables together bring."""
     told = study.unusual
     found = unusual(placed(study.problem, results.best), provenance=study.provenance)
     return tuple(

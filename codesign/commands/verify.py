@@ -201,7 +201,7 @@ def _took(stored: Stored | None) -> dict[str, float]:
 
 
 def asked_of(study: Study) -> Asked:
-    """What a study asks for, as a verification needs it."""
+    """Question that a study asks, as a verification needs it."""
     objective, search = study.objective, study.search
     if isinstance(search, Inverse):
         return Asked(study.scenario, study.space, objective, search.variable, -1.0 if search.maximise else 1.0)
@@ -297,7 +297,7 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
 
 
 def _show(answer: Answer, seconds: dict[str, float], took: dict[str, float], as_json: bool) -> None:
-    """What was checked and the answer; times beside those that the search took, compilation included."""
+    """Show what was checked and the answer; times beside those that the search took, compilation included."""
     if as_json:
         found: dict[str, Any] = {"verified": answer.verified, "answer": answer.line, "checks": answer.checks}
         found |= answer.numbers | seconds | {f"search_{name}": value for name, value in took.items()}

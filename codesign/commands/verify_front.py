@@ -15,7 +15,7 @@ WHOLE = 1e-3  # of a step: what float64 leaves of the last digits of a bound
 
 
 def is_bounded(claimed: Certificate) -> bool:
-    """Whether a bound is claimed of any design of a front."""
+    """True if a bound is claimed of any design of a front."""
     return claimed.front is not None and any(one.bound is not None for one in claimed.front.points)
 
 
@@ -58,7 +58,7 @@ def answer_of_front(
 
 
 def _same_designs(shown: pd.DataFrame, kept: dict[str, Any], told: dict[str, Any]) -> bool:
-    """Whether the frame, which reports show, has the designs of the certificate and the same metrics of them."""
+    """True if the frame, which reports show, has the designs of the certificate and the same metrics of them."""
     variables = [name for name in kept if name != "statement"]
     metrics = told["metrics"]
     if len(shown) != len(told["points"]):

@@ -1,4 +1,4 @@
-"""What `codesign verify` does with a run of `search=mix`: reads what it says of each workload, asks for the check."""
+"""Verification of a run of `search=mix`: reads what it says of each workload, asks for the check."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]
 
 
 def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
-    """What a mix asks for, as a verification needs it; `seed` draws the cases of uncertain constants."""
+    """Question that a mix asks, as a verification needs it; `seed` draws the cases of uncertain constants."""
     workloads = {}
     for name, problem in mix.problems.items():
         objective = problem.objective
@@ -99,7 +99,7 @@ def _impossible(
     told: Told,
     models: list[CheckedModel] | None,
 ) -> Answer:
-    """Of a mix in which one workload has no feasible design, on whatever hardware."""
+    """Verify a mix in which one workload has no feasible design, on whatever hardware."""
     name = stored[0].get("workload")
     if name not in asked.workloads or name not in claimed.alone_infeasible:
         return Answer(False, f"not verified: summary.json does not say that {name!r} has no feasible design")
@@ -128,7 +128,7 @@ def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:
 
 
 def _said(row: Shared) -> Said:
-    """What a run says of one workload."""
+    """Result of one workload in a run."""
     designs = [{str(n): float(v) for n, v in (design or {}).items()} for design in (row.design, row.own_design)]
     value = float("nan") if row.value is None else float(row.value)
     return Said(designs[0], value, designs[1], None if row.own_best is None else float(row.own_best))

@@ -18,7 +18,7 @@ from ..search import Progress
 
 
 class Told(NamedTuple):
-    """What a stage does, and what its count is of."""
+    """Stage of a search: what it does in words, and the unit of its count."""
 
     words: str
     unit: str

@@ -1,4 +1,4 @@
-"""What of a design's hardware is not the catalogue's: each number that differs, beside what its files say.
+"""Differences of a design's hardware from the catalogue: each number that differs, beside what its files say.
 
 The catalogue's design is what the same choices of groups compose to, with no value set by hand or by an experiment and
 nothing varied. Prices may differ without making another product.
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
 
     @property
     def is_price(self) -> bool:
-        """Whether it says what the same product costs."""
+        """True if it is what the same product costs."""
         return "usd" in self.path.rpartition(".")[2]
 
     @property
@@ -55,7 +55,7 @@ def differences(study: Study, scenario: Scenario) -> tuple[Difference, ...]:
 
 
 def differences_of_rows(study: Study, frame: pd.DataFrame) -> list[tuple[Difference, ...]]:
-    """The same of every design of a frame, which has a column `var.NAME` for each variable of the hardware.
+    """Differences of every design of a frame, which has a column `var.NAME` for each variable of the hardware.
 
     Only what a variable moves is read again for each of them.
     """
@@ -84,7 +84,7 @@ def moved_by_rows(study: Study, frame: pd.DataFrame) -> list[dict[str, float]]:
 
 
 def in_words(study: Study, frame: pd.DataFrame) -> dict[str, list[str]]:
-    """What the hardware variables come to in each design, in absolute numbers: name -> text of every row."""
+    """Values of the hardware variables in each design, in absolute numbers: name -> text of every row."""
     rows, told = moved_by_rows(study, frame), dict[str, list[str]]()
     for name, mover in study.space.hardware.items():
         if f"var.{name}" in frame:

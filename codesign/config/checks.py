@@ -1,4 +1,4 @@
-"""What the objects must agree on, said in the words of the configuration: formats, legal plans, memory that fits."""
+"""Checks that parts agree, said in the words of the configuration: formats, legal plans, memory that fits."""
 
 import dataclasses
 import functools
@@ -177,7 +177,7 @@ def _counted(scenario: Scenario) -> str:
 
 
 def check_memory(scenario: Scenario) -> None:
-    """What the plan keeps must fit.
+    """Refuse a plan that keeps more than fits into memory.
 
     Raises:
         ConfigError: tier, bytes missing, and the smallest change that would fit.

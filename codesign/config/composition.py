@@ -66,7 +66,7 @@ RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:")
 """`${oc.env:NAME}` and its like: what they find would be written into the run folder and its page."""
 
 OF_A_POOL = ("accelerator", "host", "network", "levels", "device_count", "_target_")
-"""What a pool beside takes of a configuration that it is like."""
+"""Keys of a configuration that a pool which is like it takes over."""
 
 
 def compose(overrides: list[str]) -> DictConfig:
@@ -103,7 +103,7 @@ def admit(overrides: list[str]) -> list[str]:
 
 @functools.lru_cache(maxsize=64)
 def _base(chosen: tuple[str, ...], _: Any) -> Any:
-    """What these groups of this edition of the files compose to, as plain mappings that nobody may change."""
+    """Compose these groups of this edition of the files, as plain mappings that nobody may change."""
     return OmegaConf.to_container(composed(list(chosen)), resolve=False)
 
 
@@ -298,7 +298,7 @@ def _arguments(node: Any) -> list[str]:
 
 
 def composed(overrides: list[str]) -> DictConfig:
-    """What Hydra makes of overrides that `admit` returned.
+    """Compose by Hydra the overrides that `admit` returned.
 
     Raises:
         ConfigError: what it complains of.
@@ -364,7 +364,7 @@ def _hydra() -> Generator[None, None, None]:
 
 
 def _chosen(overrides: tuple[str, ...], edition_of_files: Edition) -> bytes:
-    """What Hydra composes of this edition of the files, pickled: read back in a seventh of the time of a copy."""
+    """Composition by Hydra of this edition of the files, pickled: read back in a seventh of the time of a copy."""
     return _whole(overrides, edition_of_files)[0]
 
 

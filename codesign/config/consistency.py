@@ -1,4 +1,4 @@
-"""What parts of a design say of one another: levels and networks, experts, devices and the boxes they sit in."""
+"""Consistency of the parts of a design: levels and networks, experts, devices and the boxes they sit in."""
 
 import math
 from typing import Any

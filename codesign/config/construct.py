@@ -53,7 +53,7 @@ WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "
 
 
 class Built(NamedTuple):
-    """What the constructor made of a mapping: the objects by key, and path -> origin of each documented number."""
+    """Result of the constructor on a mapping: the objects by key, and path -> origin of each documented number."""
 
     objects: dict[str, Any]
     provenance: dict[str, dict[str, Any]]
@@ -159,7 +159,7 @@ def _made(target: Any, arguments: dict[str, Any]) -> Any:
 
 
 def _below(path: str, text: str) -> str:
-    """What a class says is wrong, under the key where it stands: `search.gap` of a part is `search.proof.gap`."""
+    """Message of a class under the key where it stands: `search.gap` of a part is `search.proof.gap`."""
     if text.startswith(path):
         return text
     first, _, rest = text.partition(".")
@@ -240,7 +240,7 @@ def _admits(value: Any, hint: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
 
 
 def _wanted(hint: Any) -> str:
-    """What a reader may write there."""
+    """Name of what a reader may write for a type."""
     if hint in WORDS:
         return WORDS[hint]
     if typing.get_origin(hint) is dict:

@@ -14,7 +14,7 @@ DEFAULT_STEP = {True: (1024, 8192), False: (256, 2048)}
 
 
 class EngineStart(NamedTuple):
-    """What an engine starts on: option of `engine_memory`, share (0: unsaid), device, ranks and tokens of a step.
+    """Start of an engine: option of `engine_memory`, share (0: unsaid), device, ranks and tokens of a step.
 
     sequences, tokens: whether it is said how many a step has.
     """

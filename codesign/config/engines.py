@@ -1,4 +1,4 @@
-"""What a serving engine changes of a machine: its own kernels and all-reduce, where these were measured.
+"""Serving engines on a machine: their own kernels and all-reduce, where these were measured.
 
 A file of `framework` names them under `workload.engine`: `kernels` and `all_reduce` are the first words of files in
 `calibration/frameworks` and `collective/custom`, whose last word is the accelerator. One that was not measured takes
@@ -93,7 +93,7 @@ def with_engine(config: DictConfig) -> DictConfig:
 
 
 def _file(folder: str, engine: str, accelerator: DictConfig) -> Any:
-    """What was measured of an engine on an accelerator, or on a relative of its generation; None where nothing was."""
+    """Read what was measured of an engine on an accelerator or a relative of its generation; None if nothing was."""
     own, generation = str(accelerator.get("name", "")), str(accelerator.get("generation", ""))
     relatives = [name for side in accelerator.get("relatives") or () for name in side]
     for name in (own, *(other for other in relatives if _generation(other) == generation)):
@@ -167,7 +167,7 @@ def _over(kernels: Any, mine: dict[str, Any]) -> Any:
 
 
 def _alike(old: Any, new: Any) -> bool:
-    """Whether a kernel may take another's place: who chose another model of kernels keeps it."""
+    """True if a kernel may take another's place: who chose another model of kernels keeps it."""
     return old is None or old.get("_target_") == new.get("_target_")
 
 

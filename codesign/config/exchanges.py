@@ -44,8 +44,8 @@ MOST_PROCESSORS = 1.5  # what more than the usual number brings at most
 COUNTED = ("ranks", "copies", "nodes")
 KEYS = ["library", "phase", "format", "across"]
 BYTES = {"bfloat16": 2.0, "fp8": 1.0 + 4 / 128, "nvfp4": 0.5 + 1 / 16, "fp4": 0.5 + 1 / 16, "default": 2.0}
-"""Of an element: 8 bits have a scale of 4 bytes to 128 elements, 4 bits one of a byte to 16; the last is not stated by
-its source."""
+"""Bytes of an element: 8 bits have a scale of 4 bytes to 128 elements, 4 bits one of a byte to 16; the last is not
+stated by its source."""
 MEMBERS = (2, 4, 8, 16, 64)  # where the curves of a library's collective have their knots
 MOST_RATIO = 4.0  # of a rate over the link, that such a collective may have
 
@@ -74,8 +74,9 @@ class Exchange(NamedTuple):
         return np.asarray(self.rate_bytes_per_s * wider**self.link_power * np.asarray(link) / (LINK * wider))
 
     def seconds(self, rows: Any) -> np.ndarray:
-        """Of columns `link` (bytes/s), `node` (devices of one), `processors`, `experts`, `arrivals` (copies that a
-        rank sends to one expert) and the bytes of a rank: `ranks_bytes`, `copies_bytes` or `nodes_bytes`."""
+        """Seconds of an exchange, from columns `link` (bytes/s), `node` (devices of one), `processors`, `experts`,
+        `arrivals` (copies that a rank sends to one expert) and the bytes of a rank: `ranks_bytes`, `copies_bytes` or
+        `nodes_bytes`."""
         link, start = rows["link"], self.start_s(rows["link"], rows["node"])
         more = np.minimum((rows["processors"] / USUAL_PROCESSORS) ** self.processors_power, MOST_PROCESSORS)
         sent = rows[f"{self.counted}_bytes"] / (self.rate(link) * more) + self.token_s * rows["arrivals"]
@@ -108,7 +109,7 @@ def known() -> dict[tuple[str, str, str, bool], Exchange]:
 
 
 class Tokens(NamedTuple):
-    """What a model sends to its experts; DeepSeek-V3, of which most rows are, where none is known."""
+    """Tokens that a model sends to its experts; DeepSeek-V3, of which most rows are, where none is known."""
 
     experts: float = 256.0
     top_k: float = 8.0

@@ -1,4 +1,4 @@
-"""What there is to choose from: the folders of `conf/` and the files in them, of plug-ins and a user's own too."""
+"""Config groups: the folders of `conf/` and the files in them, of plug-ins and a user's own too."""
 
 import functools
 import os
@@ -20,7 +20,7 @@ def folders() -> list[Path]:
 
 
 def search_path() -> list[str]:
-    """What Hydra is told so that it finds the files beside ours; nothing where there is none."""
+    """Override that lets Hydra find the files beside ours; nothing where there are none."""
     quoted = (str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders())
     listed = ",".join(f"'file://{folder}'" for folder in quoted)
     return [f"hydra.searchpath=[{listed}]"] if listed else []
@@ -77,7 +77,7 @@ def available(group: str | None = None) -> dict[str, str]:
 
 
 def _with_origin(path: Path) -> str:
-    """What a file is, and whose, where it is not one of ours."""
+    """Description of a file, and whose it is, where it is not one of ours."""
     told, whose = describe(path), origin(path)
     return f"{told} ({whose})".strip() if whose else told
 
@@ -97,7 +97,7 @@ def files(group: str) -> list[Path]:
 
 
 def check_part(group: str, choices: Iterable[str]) -> None:
-    """Of a folder below a group (`+calibration/power=b200`): its files are options that no menu lists.
+    """Check a folder below a group (`+calibration/power=b200`): its files are options that no menu lists.
 
     Raises:
         ConfigError: no such folder, or no such file in it.
@@ -171,7 +171,7 @@ def words(part: dict[str, Any], key: str, path: Path) -> list[str]:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file holds.
+    """Read a YAML file.
 
     Raises:
         ConfigError: it cannot be read, with the place.

@@ -13,7 +13,7 @@ SECONDS = ("seconds",)
 
 
 def in_si(node: Any, path: str = "", units: dict[str, str] | None = None) -> Any:
-    """The same configuration, every number that was written with a unit as the plain one in its leaf's.
+    """Convert a configuration to plain numbers: each that was written with a unit, in its leaf's.
 
     Args:
         node: of the configuration.

@@ -1,4 +1,4 @@
-"""What Hydra composes, kept on disk for the next process: as JSON, under a hash of all files that may be read."""
+"""Cache on disk of what Hydra composes, for the next process: JSON, under a hash of all files that may be read."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ class Composition(NamedTuple):
 
 
 def kept(overrides: Sequence[str], files: Iterable[str], make: Callable[[], Composition]) -> Composition:
-    """What `make` returns for these overrides, read from disk where it was made of the same files before.
+    """Return what `make` gives for these overrides, read from disk where it was made of the same files before.
 
     Args:
         overrides: choices of groups.

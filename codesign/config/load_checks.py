@@ -79,13 +79,13 @@ def _too_tight(scenario: Scenario, work: AbstractGoodputServing) -> str:
 
 
 def keeping(work: AbstractOpenServing, slo: SLO) -> AbstractOpenServing:
-    """The same requests and engines as a goodput workload: the largest rate that meets an SLO."""
+    """Goodput workload of the same requests and engines: the largest rate that meets an SLO."""
     two = isinstance(work, AbstractPoolsUnderLoad)
     return (DisaggregatedGoodput if two else GoodputServing)(**_common(work), slo=slo)
 
 
 def at_rate(work: AbstractOpenServing, rate: float) -> AbstractOpenServing:
-    """The same requests and engines, at a rate."""
+    """Workload of the same requests and engines at a given arrival rate."""
     two = isinstance(work, AbstractPoolsUnderLoad)
     return (DisaggregatedAtRate if two else ServingAtRate)(**_common(work), arrivals_per_s=as_leaf(rate))
 

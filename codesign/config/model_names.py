@@ -26,7 +26,7 @@ ENDING = re.compile(
     r"[-_ .](instruct|chat|hf|it|base|thinking|fp8|fp4|nvfp4|mxfp4|int4|int8|bf16|w\d+a\d+|awq|gptq|quantized|dynamic"
     r"|block|v0\.\d|\d{4}|99(\.9)?)$"
 )
-"""What a name may end with without another shape: how it was tuned and stored, its date, the accuracy it is held to."""
+"""Endings of names without another shape: how it was tuned and stored, its date, the accuracy it is held to."""
 
 
 def model_option(name: str) -> str | None:

@@ -120,7 +120,7 @@ def _beyond(scenario: Scenario, name: str, share: float) -> str:
 
 
 def _crowded(scenario: Scenario, level: str, share: float) -> str:
-    """Of a link that others fill."""
+    """Message on a link that others fill."""
     key = f"cluster.network.{level}.fabric.background_bytes_per_s"
     value = float(get_path(scenario, key))
     return (

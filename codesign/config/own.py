@@ -99,7 +99,7 @@ def groups_of_ours() -> list[str]:
 
 @functools.lru_cache(maxsize=4)
 def _groups_in(folder: Path, _: int) -> tuple[str, ...]:
-    """The same, for as long as nothing comes to the folder or goes."""
+    """List the groups in a folder, cached for as long as nothing comes to it or goes."""
     return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in HIDDEN))
 
 
@@ -191,7 +191,7 @@ def read(path: Path) -> tuple[str, Any]:
 
 
 def entries_of(node: Mapping[str, Any], path: Path) -> list[Any]:
-    """What a file inherits from.
+    """List what a file inherits from.
 
     Raises:
         ConfigError: it is no list.
@@ -220,7 +220,7 @@ def _check_values(node: Any, path: Path, key: str) -> None:
 
 
 def _check_named(node: dict[str, Any], path: Path, group: str) -> None:
-    """What is made from another file would otherwise go by its name, in tables and in launch commands."""
+    """Refuse a file without a name of its own: tables and launch commands would show that of what it is made from."""
     place = "cluster.accelerator" if group == "accelerator" else ""
     part: Any = node
     for key in place.split(".") if place else ():

@@ -1,4 +1,4 @@
-"""What own files of a user set: whose numbers these are, and which file a complaint is about."""
+"""Settings in a user's own files: whose numbers these are, and which file a complaint is about."""
 
 import contextlib
 import sys
@@ -25,7 +25,7 @@ class Setting(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        """Whether it is one, perhaps with a unit."""
+        """True if it is a number, perhaps with a unit."""
         return isinstance(self.value, int | float) or (isinstance(self.value, str) and self.value[:1] in "$0123456789")
 
 
@@ -52,7 +52,7 @@ def naming_files(overrides: Sequence[str]) -> Generator[None, None, None]:
 
 
 def _chosen(overrides: Sequence[str]) -> dict[str, Setting]:
-    """What the own files among the options that these overrides choose set."""
+    """Settings of the own files among the options that these overrides choose."""
     if not own_folders():
         return {}
     try:

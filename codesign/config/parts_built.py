@@ -1,4 +1,4 @@
-"""What a composed configuration says: plain mappings in SI units, a scenario and a problem built of them."""
+"""Objects of a composed configuration: plain mappings in SI units, a scenario and a problem built of them."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def plain(config: DictConfig, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def scenario_of(built: Built) -> Scenario:
-    """What runs, on what, laid out how; parts of the right kinds.
+    """Build the scenario: what runs, on what, laid out how; parts of the right kinds.
 
     Raises:
         ConfigError: a part of another kind, a format or a reach that the hardware does not have.
@@ -89,12 +89,12 @@ def scenario_of(built: Built) -> Scenario:
 
 
 def choice(key: str) -> str:
-    """What to type for a part, where a group of its name has files of it."""
+    """Hint at what to type for a part, where a group of its name has files of it."""
     return f"; choose one with {key}=NAME{suggestion('', available(key))}" if key in groups() else ""
 
 
 def problem_of(built: Built) -> Problem:
-    """What is searched, its variables checked."""
+    """Build the problem that is searched, its variables checked."""
     scenario = _shared(scenario_of(built))
     check_variables(built.objects["space"], scenario)
     check_asked(built.objects["objective"], scenario)
@@ -102,7 +102,7 @@ def problem_of(built: Built) -> Problem:
 
 
 def _shared(scenario: Scenario) -> Scenario:
-    """The same object for equal scenarios, such as those of jobs that differ in a limit: tables are kept of objects."""
+    """Return one object for equal scenarios, such as jobs that differ in a limit: tables are kept of objects."""
     leaves, structure = flattened(scenario)
     arrays = [np.asarray(leaf) for leaf in leaves]
     numbers = tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)

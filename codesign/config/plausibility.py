@@ -22,7 +22,7 @@ SLACK = 10.0
 ORIGIN = "parts in conf/"
 PJ = 8e-12  # joules per byte of a picojoule per bit
 PREFIXED = (1e3, 1e6, 1e9, 1e12, 1e15, 1e-3, 1e-6, 1e-9, 1e-12)
-"""What a number is off by that was given in a prefixed unit, or per one."""
+"""Factors that a number is off by that was given in a prefixed unit, or per one."""
 
 ALSO = {"$/J": (1 / KWH,), "J/B": (PJ,), "W/(B/s)": (PJ,), "$/(B/s)": (8e-9,), "s": (YEAR_S,)}
 """Unit -> what else a number is off by: given per kWh, in pJ/bit, per Gb/s, in years."""
@@ -46,7 +46,7 @@ class Unusual(NamedTuple):
 def unusual(
     scenario: Scenario, space: DesignSpace | None = None, provenance: Mapping[str, Mapping[str, Any]] | None = None
 ) -> tuple[Unusual, ...]:
-    """What is unusual about the numbers of a scenario, about what follows from them, and about the ranges of a space.
+    """Find what is unusual: numbers of a scenario, what follows from them, and the ranges of a space.
 
     A range is told where no number that it moves is told already.
     """
@@ -63,7 +63,7 @@ def unusual(
 
 
 def _meant_so(path: str, provenance: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether the origin of a number, or of what it is a part of, says that it is meant."""
+    """True if the origin of a number, or of what it is a part of, says that it is meant."""
     while path and path not in provenance:
         path = path.rpartition(".")[0]
     return bool(path and provenance[path].get("outlier", provenance[path].get("unusual")))
@@ -131,7 +131,7 @@ def _judged(key: str, value: float, usual: Usual | None, path: str, *, leaf: boo
 
 
 def _meant(value: float, low: float, high: float, unit: str) -> str:
-    """What was probably meant, where another unit brings the value to what is usual."""
+    """Guess what was meant, where another unit brings the value to what is usual."""
     others = [1 / value, 1e-9 / value] if unit == "s/B" else [value * factor for factor in ALSO.get(unit, ())]
     others += [value * factor for factor in PREFIXED]
     for slack in (1 + 1e-9, 3.0):

@@ -24,7 +24,7 @@ from ..core.errors import ConfigError
 
 GROUPS = ("codesign.plugins", "codesign")  # of entry points, as they are called and as they were
 REFUSED = "only classes of codesign and of packages that declare an entry point 'codesign.plugins' may be named"
-"""Of a `_target_` that belongs to neither."""
+"""Complaint about a `_target_` that belongs to neither codesign nor a plug-in."""
 
 
 @dataclass(frozen=True)

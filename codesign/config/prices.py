@@ -1,4 +1,4 @@
-"""What accelerators cost to buy, all of them in one file: `prices=NAME` in place of what each one's own file says.
+"""Purchase prices of accelerators in one file: `prices=NAME` in place of what each one's own file says.
 
 A file of the group `prices` lists whole products, memory included, before host and network, as sellers quote them:
 
@@ -83,7 +83,7 @@ def _usd(name: str, written: Any) -> float:
 
 
 def _memory_usd(accelerator: DictConfig) -> float:
-    """What the memory of the product costs by the catalogue."""
+    """Price of the product's memory by the catalogue, $."""
     memory: Any = accelerator.get("hbm") or {}
     values: list[Any] = [memory.get(key) for key in BYTES]
     if not all(isinstance(value, int | float) for value in values):

@@ -1,4 +1,4 @@
-"""What does not fit: how much is missing where, and the smallest changes of plan, devices or formats that would fit."""
+"""Memory shortage: how much is missing where, and the smallest changes of plan, devices or formats that would fit."""
 
 import dataclasses
 import functools
@@ -196,7 +196,7 @@ def _serves_from_afar(scenario: Scenario, move: Iterable[str]) -> bool:
 
 
 def _largest(scenario: Scenario, start: dict[str, float], move: dict[str, float]) -> dict[str, float]:
-    """The same change with the largest micro-batch that fits, which steps of two miss."""
+    """Change with the largest micro-batch that fits, which steps of two miss."""
     path = "plan.micro_batch"
     if path not in move or move[path] >= start[path]:
         return move

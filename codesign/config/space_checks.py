@@ -1,4 +1,4 @@
-"""What a space may name on this hardware: values of plan fields, algorithms that a network offers, leaves."""
+"""Checks of a space on this hardware: values of plan fields, algorithms that a network offers, leaves."""
 
 import math
 from collections import Counter
@@ -91,7 +91,7 @@ def not_held(space: DesignSpace, overrides: Sequence[str]) -> list[str]:
 
 
 def _has(scenario: Scenario, path: str) -> bool:
-    """Whether something stands at a path that may be empty."""
+    """True if something stands at a path that may be empty."""
     try:
         return get_path(scenario, path) is not None
     except ConfigError:

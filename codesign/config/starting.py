@@ -16,7 +16,7 @@ PUBLISHED = "precision=checkpoint"
 
 
 def names(overrides: Iterable[str], *groups: str) -> bool:
-    """Whether one of these groups is chosen, or taken away."""
+    """True if one of these groups is chosen, or taken away."""
     return any(text.lstrip("+~").partition("=")[0] in groups for text in overrides)
 
 

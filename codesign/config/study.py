@@ -58,7 +58,7 @@ OPTIONAL_KINDS = {"runner"}
 
 @dataclass(frozen=True)
 class Study:
-    """What `codesign optimize` runs.
+    """Study: all that `codesign optimize` runs.
 
     provenance: dotted path -> origin of the number there (source, at, kind, note); resolved: the configuration as
     plain mappings, as the run folder keeps it; conf: folders of own files that it was composed with.
@@ -131,11 +131,11 @@ class Study:
 
     @functools.cached_property
     def problem(self) -> Problem:
-        """What the search is given."""
+        """Problem that the search is given."""
         return Problem(self.scenario, self.space, self.objective)
 
     def asking(self, **changes: Any) -> "Study":
-        """The same study with another objective: arguments of `Objective`, among them `custom` functions of metrics.
+        """Copy of the study with another objective: arguments of `Objective`, among them `custom` functions of metrics.
 
         Raises:
             ConfigError: no such argument, no such metric, or a value that the argument cannot have.
@@ -178,7 +178,7 @@ class Study:
 
     @property
     def seed(self) -> int:
-        """Of every random number."""
+        """Seed of every random number."""
         return int(self.resolved.get("seed", 0))
 
 
@@ -200,7 +200,7 @@ def scenario_from_config(*overrides: str, conf: Folders = None) -> Scenario:
 
 
 def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario, dict[str, dict[str, Any]]]:
-    """The same, with the origin of its numbers.
+    """Scenario that these overrides name, with the origin of its numbers.
 
     Raises:
         ConfigError: anything wrong in the configuration.
@@ -265,7 +265,7 @@ def study_from_resolved(config: DictConfig, overrides: tuple[str, ...] | list[st
 def study_from_plain(
     resolved: dict[str, Any], overrides: tuple[str, ...] | list[str] = (), conf: Folders = None
 ) -> Study:
-    """The same of plain mappings in SI units, as a run folder keeps them.
+    """Study of plain mappings in SI units, as a run folder keeps them.
 
     Raises:
         ConfigError: anything wrong in it.
@@ -275,7 +275,7 @@ def study_from_plain(
 
 
 def _renewed(resolved: dict[str, Any]) -> dict[str, Any]:
-    """What earlier releases kept, as it is written now: no number of workers was 0."""
+    """Convert a configuration that an earlier release kept: no number of workers was 0."""
     runner: Any = resolved.get("runner")
     if not is_mapping(runner) or runner.get("workers") != 0:
         return resolved
@@ -291,7 +291,7 @@ def _settle_goal(objective: dict[str, Any], overrides: Sequence[str]) -> None:
 
 
 def _refuse_unread(resolved: dict[str, Any]) -> None:
-    """What stands at the top and is read by nobody would be forgotten."""
+    """Refuse keys at the top that nobody reads: they would be forgotten."""
     known = {*SCENARIO, *KINDS, *SETTINGS}
     for key in resolved:
         if key not in known:

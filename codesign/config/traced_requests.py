@@ -47,7 +47,7 @@ def kinds(asked: "Requests") -> dict[str, list[list[float]]]:
 
 
 def moments(asked: "Requests") -> dict[str, float]:
-    """What workloads that serve read of requests, by the names of their fields; rates where arrivals are known."""
+    """Moments of requests that serving workloads read, by the names of their fields; rates where arrivals are known."""
     prompts, outputs = asked.prompts * 1.0, asked.outputs * 1.0
     spread = prompts.std() * outputs.std()
     found = {
@@ -64,7 +64,7 @@ def moments(asked: "Requests") -> dict[str, float]:
 
 
 def with_trace(resolved: dict[str, Any], overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The same configuration with the numbers of its trace, if it names one.
+    """Copy of a configuration with the numbers of its trace, if it names one.
 
     Args:
         resolved: plain mappings.

@@ -25,7 +25,7 @@ SERVING = {
 }  # fmt: skip
 """Class of a workload -> engine: vLLM runs on every accelerator here; closed and open loops were fitted apart."""
 DEFAULTS = {"accelerator": "h100_sxm", "workload": "training"}
-"""Of `conf/config.yaml`."""
+"""Defaults of `conf/config.yaml`."""
 
 
 def usual_framework(overrides: Iterable[str]) -> str:
@@ -74,7 +74,7 @@ def _of(accelerator: str, workload: str) -> str:
 
 
 def _told(group: str, option: str) -> dict[str, Any]:
-    """What the file of an option says, or those that it is made from."""
+    """Read the file of an option, with those that it is made from."""
     paths: dict[str, Path] = {path.stem: path for path in files(group)}
     if option not in paths:
         return {}

@@ -11,7 +11,7 @@ from ..model.workloads import AbstractServing, Precision, Transformer
 __all__ = ["format_lines", "with_weight_formats"]
 
 UNTOUCHED = {"weights": "bf16", "compute": "bf16"}
-"""What a precision says where nobody chose one: a checkpoint's formats then take their place."""
+"""Precision where nobody chose one: a checkpoint's formats then take its place."""
 
 
 def with_weight_formats(scenario: Scenario) -> Scenario:

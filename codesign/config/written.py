@@ -29,7 +29,7 @@ SYMBOLS = {
 """Unit -> (SI units of it, what it is: letters over letters). A bit is an eighth of a byte."""
 
 AMOUNTS = {"k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6, "B": 1e9, "bn": 1e9, "G": 1e9, "T": 1e12, "P": 1e15}
-"""What may follow a number that has no unit, or a price."""
+"""Suffixes of a number that has no unit, or of a price, and their factors."""
 
 SHOWN = {
     "s": "50ms, 3us, 4 years", "B/s": "900GB/s, 400Gb/s", "s/B": "900GB/s", "B": "80GB, 80GiB", "$": "$55M, 30000",
@@ -51,7 +51,7 @@ class Meant(NamedTuple):
 
 
 def meant(text: str, unit: str = "") -> Meant | None:
-    """What a text says; None where it is no number with a unit. Prices may be short: `$55M`, `55M` if `unit` is $."""
+    """Parse a number with a unit; None where it is none. Prices may be short: `$55M`, `55M` if `unit` is $."""
     price = text.strip().startswith("$")
     match = _NUMBER.fullmatch(text.strip().lstrip("$"))
     if not match:
@@ -76,7 +76,7 @@ def plain_number(text: str, unit: str = "") -> float | None:
 
 
 def in_unit(text: str, unit: str, key: str) -> float | None:
-    """The same, None where it is no number with a unit; a rate where the leaf is a time per byte is turned over.
+    """Number in a leaf's unit, None if the text has none; a rate is inverted where the leaf is a time per byte.
 
     Raises:
         ConfigError: it is measured in something else.
@@ -115,7 +115,7 @@ def _unit(words: str) -> Meant | None:
 
 
 def _factor(word: str) -> Meant | None:
-    """What one unit with its prefix is in SI units."""
+    """Value in SI units of one unit with its prefix."""
     for symbol in (word, word.removesuffix("s")):
         if symbol.endswith("token") and symbol[:-5] in AMOUNTS:  # 2B tokens/day
             return _known(AMOUNTS[symbol[:-5]], "token")

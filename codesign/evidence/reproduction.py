@@ -44,7 +44,7 @@ KINDS = {
     "fitted": "met with constants, or an operating point, chosen on this number or on others of its set",
     "predicted": "follows without it",
 }
-"""What a claim is. Only the last two can fail: the others have no standing against a bar."""
+"""Kinds of claims. Only the last two can fail: the others have no standing against a bar."""
 
 COLUMNS = {"bar": "tolerance", "standing": "provenance", "kind": "evidence"}
 """Field of a claim -> column of tables of claims."""
@@ -100,7 +100,7 @@ class Claim:
 
 
 def kind_of(claim: Claim) -> str:
-    """What a standing says of the kind; what is told without a number of the document or a bar is a note."""
+    """Kind of a claim by its standing; what is told without a number of the document or a bar is a note."""
     standing = claim.standing
     for begun, kind in (("fitted", "fitted"), ("not determined", "note"), ("published: an input", "input")):
         if standing.startswith(begun):
@@ -220,7 +220,7 @@ def summary_rows(counts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def _counts(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of one set of rows."""
+    """Counts and median error of one set of rows."""
     found: dict[str, Any] = {}
     for kind in KINDS:
         own = [row for row in rows if row["evidence"] == kind]

@@ -49,7 +49,7 @@ class AbstractRunner(abc.ABC):
         return self.workers or processors()
 
     def refuse(self) -> None:
-        """What is missing, known before anything is written.
+        """Refuse a runner of which something is missing, before anything is written.
 
         Raises:
             ConfigError: a package that is not installed, a command that is not there.
@@ -58,7 +58,7 @@ class AbstractRunner(abc.ABC):
 
     @abc.abstractmethod
     def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
-        """What `work` makes of each task, as it comes, in whatever order; None every second in which nothing does.
+        """Yield what `work` makes of each task, as it comes, in any order; None every second in which nothing does.
 
         Closing the iterator ends what is under way. What `work` raises is raised here.
 
@@ -73,12 +73,12 @@ class AbstractRunner(abc.ABC):
 
 
 def processors() -> int:
-    """That this process may use."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def lost(what: str, task: Any, times: int) -> CodesignError:
-    """That workers do not survive a task."""
+    """Error: workers do not survive a task."""
     return CodesignError(
         f"runner={what}: {task} ended its worker {times} times; where memory is short, take smaller blocks "
         "(search.batch_size) or fewer workers (runner.workers)"
@@ -86,5 +86,5 @@ def lost(what: str, task: Any, times: int) -> CodesignError:
 
 
 def needed(package: str, what: str) -> ConfigError:
-    """That a package is missing."""
+    """Error: a package is missing."""
     return ConfigError(f"runner={what} needs the package {package}: pip install 'codesign[cluster]'")

@@ -16,7 +16,7 @@ from .base import TICK_S, AbstractRunner, Result, Task, lost
 from .replies import Reply, packed, search_path
 
 GONE = (EOFError, OSError, pickle.UnpicklingError)
-"""What reading from a worker raises that has died, before or within an answer."""
+"""Exceptions on reading from a worker that has died, before or within an answer."""
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 PATIENCE_S = 2.0  # for a worker to end before it is killed

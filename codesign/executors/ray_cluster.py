@@ -137,7 +137,7 @@ class RayCluster(AbstractRunner):
 
 
 def _settings(alone: bool) -> dict[str, str]:
-    """Of the environment, which Ray and its workers read."""
+    """Settings of the environment, which Ray and its workers read."""
     found = QUIET | {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
     if not alone:
         return found

@@ -1,4 +1,4 @@
-"""What goes between whoever asks and a worker: work, which is sent once, and what is replied to each task."""
+"""Messages between a worker and whoever asks: work, which is sent once, and what is replied to each task."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ from ..core.errors import ConfigError
 
 @dataclass
 class Reply:
-    """What a worker says of a task: its result, or what was raised."""
+    """Reply of a worker to a task: its result, or what was raised."""
 
     found: Any = None
     raised: BaseException | None = None
@@ -39,7 +39,7 @@ def packed(work: Any) -> bytes:
 
 @functools.lru_cache(maxsize=1)
 def _unpacked(work: bytes) -> Callable[[Any], Any]:
-    """Of whoever started this process, over a pipe, a cluster or a folder of its own; each process reads it once."""
+    """Unpickle work from whoever started this process, over a pipe, a cluster or a folder; once in each process."""
     return pickle.loads(work)
 
 

@@ -134,7 +134,7 @@ class Slurm(AbstractRunner):
         return executor
 
     def _any_runs(self, jobs: Sequence[Any]) -> bool:
-        """Whether any job still may reply."""
+        """True if any job still may reply."""
         if self.cluster == "local":
             return not all(job.done() for job in jobs)
         names = ",".join(dict.fromkeys(job.job_id.split("_")[0] for job in jobs))
@@ -148,7 +148,7 @@ class Slurm(AbstractRunner):
 
 
 def _last_line(said: object) -> str:
-    """What a command of Slurm complains of in the end."""
+    """Last line of a Slurm command's complaint."""
     return next((line for line in reversed(str(said).splitlines()) if line.strip()), type(said).__name__)
 
 

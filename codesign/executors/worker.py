@@ -1,4 +1,4 @@
-"""What a process of `runner=local` does: read work once, then tasks; end with whoever started it."""
+"""Process of `runner=local`: reads work once, then tasks; ends with whoever started it."""
 
 import os
 import threading

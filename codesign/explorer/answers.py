@@ -1,4 +1,4 @@
-"""What follows from the sliders: every plan of the study priced at their hardware, the best ones in full.
+"""Answers to the sliders: every plan of the study priced at their hardware, the best ones in full.
 
 Limits are not part of what is traced: they are held against the numbers of each plan, so that moving one costs nothing.
 """
@@ -37,7 +37,7 @@ SAMPLED = 8  # places of the hardware at which plans are ranked for that
 
 
 class Explored(NamedTuple):
-    """What the sliders come to.
+    """Answer at one position of the sliders.
 
     run: the best plans in full, as if they were the designs of a run; dots: time, cost, whether feasible and on the
     front, of plans worth a dot; plans, kept: how many were priced, and how many of them keep everything.

@@ -1,4 +1,4 @@
-"""What a page begins with: a run folder, or overrides as `codesign optimize` takes them."""
+"""Start of a page: a run folder, or overrides as `codesign optimize` takes them."""
 
 import contextlib
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Given:
 
     @property
     def title(self) -> str:
-        """Of the page."""
+        """Title of the page."""
         return self.run.path.resolve().name if self.run else self.study.name
 
 

@@ -1,4 +1,4 @@
-"""What an answer is worth waiting for: its operations, what it hangs on, how far its numbers may be off."""
+"""Details of an answer that take longer: its operations, what it hangs on, how far its numbers may be off."""
 
 import dataclasses
 
@@ -9,13 +9,13 @@ from .beginning import Given
 
 
 def with_operations(found: Given, run: RunFolder) -> RunFolder:
-    """The same with the operations of the best design."""
+    """Copy of a run with the operations of the best design."""
     best = placed(found.study.problem, run.designs.iloc[0])
     return dataclasses.replace(run, ops=ops(best))
 
 
 def with_slopes(found: Given, run: RunFolder) -> RunFolder:
-    """The same with elasticities, and 90 % intervals of the best design."""
+    """Copy of a run with elasticities, and 90 % intervals of the best design."""
     best = placed(found.study.problem, run.designs.iloc[0])
     slopes = elasticities(best, found.study.provenance)
     frame = run.designs.copy()

@@ -32,7 +32,7 @@ def or_why_not(make: Callable[[], Markup]) -> Markup:
 
 
 def job(found: Given, run: RunFolder) -> Markup:
-    """What is done on what: `h100_sxm (modified)` where the sliders, or the study, leave the catalogue's numbers."""
+    """Job and device: `h100_sxm (modified)` where the sliders, or the study, leave the catalogue's numbers."""
     study, scenario = found.study, found.study.scenario
     (differing,) = differences_of_rows(study, run.designs[:1])
     done = f"{scenario.workload.model.name} {scenario.workload.words.job}"
@@ -40,7 +40,7 @@ def job(found: Given, run: RunFolder) -> Markup:
 
 
 def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
-    """Whether limits hold, the first numbers with their intervals where these are known, the plan, what binds.
+    """Headline: do limits hold, the first numbers with their intervals where these are known, the plan, what binds.
 
     Args:
         answer: at the sliders.
@@ -152,7 +152,7 @@ def _state(name: str, title: str, text: Markup) -> Markup:
 
 
 def share(found: Given, values: Mapping[str, float], address: str) -> Markup:
-    """What brings this page back: a command, a link on this machine."""
+    """Command, and link on this machine, that bring this page back."""
     overrides = overrides_of(found.study, found.overrides, found.knobs, values)
     words = shlex.join([*own_words(found.study), *overrides])
     moved = {knob.key: repr(values[knob.key]) for knob in found.knobs if values[knob.key] != knob.start}

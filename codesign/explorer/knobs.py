@@ -1,4 +1,4 @@
-"""What has a slider: each number of the hardware that a study varies, and each of its limits."""
+"""Sliders of the page: each number of the hardware that a study varies, and each of its limits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Knob:
 
     @property
     def key(self) -> str:
-        """What tells knobs apart: a quantity may have a limit and a floor."""
+        """Key that tells knobs apart: a quantity may have a limit and a floor."""
         return f"{self.kind}.{self.name}"
 
     def at(self, step: float) -> float:
@@ -87,12 +87,12 @@ def knobs_of(study: Study, begin: Mapping[str, float]) -> tuple[Knob, ...]:
 
 
 def is_key(name: str) -> bool:
-    """Whether a limited quantity can be given anew by an override: a plain name, no expression."""
+    """True if a limited quantity can be given anew by an override: a plain name, no expression."""
     return name.isidentifier()
 
 
 def standing(study: Study, name: str) -> float:
-    """What the scenario, as it is, has for a variable."""
+    """Value of a variable in the scenario as it is."""
     each, scenario = study.space.hardware[name], with_numpy(study.scenario)
     value = float(get_path(scenario, each.path))
     return value / float(get_path(scenario, each.denominator)) if isinstance(each, Ratio) else value

@@ -143,6 +143,6 @@ def searched(found: Given, limits: Mapping[str, float]) -> list[str]:
 
 
 def _held(found: Given) -> bool:
-    """Whether the run held numbers that have sliders here: its proof is of them alone."""
+    """True if the run held numbers that have sliders here: its proof is of them alone."""
     assert found.run is not None
     return tuple(found.run.overrides) != found.overrides

@@ -79,7 +79,7 @@ class Page:
         return slider
 
     def _format(self, knob: Knob) -> CustomJSTickFormatter:
-        """What the slider says at each step, and exactly where it stands: that need not be a whole step."""
+        """Formatter of a slider: its text at each step, and exactly where it stands, which need not be a whole step."""
         texts, value = [knob.text(knob.at(step)) for step in range(STEPS + 1)], self.values[knob.key]
         texts[round(knob.step(value))] = knob.text(value)
         return CustomJSTickFormatter(args={"texts": texts}, code=TEXTS)
@@ -174,7 +174,7 @@ class Page:
         self._timer = self.document.add_timeout_callback(self._more, REST_MS)
 
     def _more(self) -> None:
-        """What takes longer, beside the page; given up where sliders have moved on."""
+        """Fill in what takes longer, beside the page; given up where sliders have moved on."""
         self._timer = None
         version, answer = self._version, self.answer
         self._show("designs", lambda: fragments.designs(answer.run))

@@ -1,4 +1,4 @@
-"""Who may see the page: this machine alone, with the token that the address carries; nothing is asked of a network.
+"""Access to the page: this machine alone, with the token that the address carries; nothing is asked of a network.
 
 The token stands first in every address of the server, that of scripts and of the socket too. What does not begin with
 it is refused with 403 whatever it asks for, and so is a request whose host is not this machine's own address, as those
@@ -46,7 +46,7 @@ class Refused(RequestHandler):
 
 
 def has_session(request: object) -> bool:
-    """Whether a request for a socket names a session as Bokeh's page does: its protocol, and a token."""
+    """True if a request for a socket names a session as Bokeh's page does: its protocol, and a token."""
     headers: Mapping[str, str] = getattr(request, "headers", {})
     words = [word.strip() for word in headers.get("Sec-WebSocket-Protocol", "").split(",")]
     if len(words) != 2 or words[0] != PROTOCOL or len(words[1]) > LONGEST_SESSION:

@@ -4,8 +4,8 @@ import importlib.resources
 
 _FILES = importlib.resources.files("codesign.explorer")
 INSIDE = _FILES.joinpath("pieces.css").read_text(encoding="utf-8")
-"""Of each piece, which a browser keeps apart from the page's own style."""
+"""Style sheet of each piece, which a browser keeps apart from the page's own style."""
 TEMPLATE = _FILES.joinpath("page.html.j2").read_text(encoding="utf-8").replace(
     "/* page.css */", _FILES.joinpath("page.css").read_text(encoding="utf-8")
 )  # fmt: skip
-"""Of the page; Bokeh puts its own frame around it, and escapes what is filled in with `|e`."""
+"""Template of the page; Bokeh puts its own frame around it, and escapes what is filled in with `|e`."""

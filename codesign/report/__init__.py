@@ -1,4 +1,4 @@
-"""What a reader sees: one page for a run, one Markdown page for a reproduced experiment, and the figures of both.
+"""Reports: one page for a run, one Markdown page for a reproduced experiment, and the figures of both.
 
 Tables and figures come from the run folder alone: no search, no JAX. The menu is lazy: who asks for words and units
 alone draws nothing.

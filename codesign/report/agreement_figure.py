@@ -53,7 +53,7 @@ def agreement(claims: pd.DataFrame) -> Figure | None:
 
 
 def _bars(shown: pd.DataFrame) -> Any:
-    """Of rows whose error is this one, and not of a kind of its own, such as points."""
+    """Bars (tolerances) of rows whose error is this one, and not of a kind of its own, such as points."""
     own = (100 * shown["error"] - shown["apart"].abs()).abs() > 1e-7
     return shown["tolerance"].astype(float).where(~own)
 

@@ -65,7 +65,7 @@ def _listed(what: str, track: Markup, total: str) -> Markup:
 
 
 def _key(known: Iterable[tuple[str, str]]) -> Markup:
-    """What colours mean."""
+    """Key of the colours."""
     lines = (Markup('<li><i style="background:{}"></i>{}</li>').format(colour, name) for name, colour in known)
     return Markup('<ul class="key">{}</ul>').format(Markup("").join(lines))
 
@@ -115,7 +115,7 @@ def memory_bars(run: RunFolder, count: int = series.SHOWN_DESIGNS) -> Markup:
 
 
 def money_bars(run: RunFolder) -> Markup:
-    """What the best design costs to buy and to power, by part."""
+    """Bars of what the best design costs to buy and to power, by part."""
     told = Markup("")
     for prefix, unit, title in (MONEY, POWER):
         values = series.parts(run, prefix)

@@ -95,7 +95,7 @@ def build_report(path: Path | str, *, pictures: bool = True) -> Path:
 
 
 def text_of_page(run: RunFolder) -> str:
-    """What `report.html` says of a run, without its picture for those who print it.
+    """Text of a run's `report.html`, without its picture for those who print it.
 
     Raises:
         ConfigError: a field of the run is damaged.
@@ -138,7 +138,7 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
 
 
 def _asked(run: RunFolder, title: str) -> bool:
-    """Whether a section belongs to this kind of run at all."""
+    """True if a section belongs to this kind of run at all."""
     if title == "Proof":
         return run.certificate is not None and run.certificate.front is None
     if title in ("Workloads", "Shared hardware"):

@@ -42,7 +42,7 @@ def write(found: Comparison, folder: Path) -> Path:
 
 
 def read(folder: Path) -> Comparison:
-    """What `write` left.
+    """Read a comparison that `write` left.
 
     Raises:
         ConfigError: a file that cannot be read.

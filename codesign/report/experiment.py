@@ -105,7 +105,7 @@ def markdown_table(frame: pd.DataFrame) -> list[str]:
 
 
 def _verdicts(frame: pd.DataFrame) -> list[str]:
-    """Whether each claim met its bar; a claim without a bar or an error has none to meet."""
+    """Verdict on each claim: whether it met its bar; one without a bar or an error has none to meet."""
     verdicts = []
     for row in frame.to_dict(orient="records"):
         ok = row.get("ok")

@@ -135,7 +135,7 @@ def roofline(run: RunFolder) -> Figure:
 
 
 def _area(share: Any) -> Any:
-    """Of a mark, in points squared."""
+    """Area of a mark, in points squared."""
     return 18 + 1400 * share
 
 
@@ -268,7 +268,7 @@ def elasticities(run: RunFolder) -> Figure:
 
 
 def capex_and_power(run: RunFolder) -> Figure:
-    """What the best design costs to buy and to power, by part."""
+    """Draw what the best design costs to buy and to power, by part."""
     capex, power = series.parts(run, "capex."), series.parts(run, "power.")
     figure, axes = canvas(0.85 + 0.27 * max(len(capex), len(power)), 2)
     names = list(dict.fromkeys([*capex.index, *power.index]))

@@ -24,7 +24,7 @@ LETTERS = 94  # of a headline that fit into a line
 
 
 CLEAR = [withStroke(linewidth=2.4, foreground="white")]
-"""Of words that may stand on lines and marks."""
+"""Halo of words that may stand on lines and marks."""
 
 
 class Named(NamedTuple):

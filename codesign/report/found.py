@@ -1,4 +1,4 @@
-"""What each picture of a run says, in a sentence above it."""
+"""Headlines of the pictures of a run: a sentence above each on what it shows."""
 
 from matplotlib.figure import Figure
 

@@ -128,7 +128,7 @@ def certified_front(run: RunFolder) -> Figure:
 def _staircase(
     axes: Axes, points: Sequence[OnFront], values: np.ndarray, bound: np.ndarray, names: Sequence[str]
 ) -> None:
-    """What the designs dominate, and what is proven empty: within a design's level nothing lies below its bound."""
+    """Draw what the designs dominate and what is proven empty: within a design's level nothing lies below its bound."""
     order = np.argsort(values[:, 1], kind="stable")
     axes.step(values[order, 1], values[order, 0], where="post", color=BLUE, linewidth=0.8, alpha=0.6)
     most = values[:, 1].max()  # the first design's programme had no level

@@ -49,7 +49,7 @@ def _relative(low: float, high: float, value: float) -> str:
 
 
 def _off(run: RunFolder) -> list[str]:
-    """What intervals say of the goal."""
+    """Sentences on the intervals of the goal."""
     best, known = run.best, run.metric(run.goal)
     low, high, value = (best.get(f"{run.goal}{end}", math.nan) for end in ("_low", "_high", ""))
     if not (has_ends(low, high) and is_number(value)):

@@ -1,4 +1,4 @@
-"""What makes a page answer: charts as data for Bokeh, which stands in the page itself, and a few lines of script.
+"""Interactive parts of a page: charts as data for Bokeh, which stands in the page itself, and a few lines of script.
 
 The same run gives the same bytes: names that Bokeh makes up are numbered as they come.
 """

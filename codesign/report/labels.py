@@ -136,7 +136,7 @@ METRICS = {
 
 
 def is_number(value: Any) -> bool:
-    """Whether there is a finite number to show."""
+    """True if there is a finite number to show."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -219,7 +219,7 @@ def _decimals(value: float, digits: int) -> int:
 
 
 def metric(name: str, words: Words = OTHERS) -> Metric:
-    """What is known of a metric, first by the job's family; the name itself with the unit it carries otherwise."""
+    """Label and unit of a metric, first by the job's family; else its name, with the unit that this carries."""
     if name in words.metrics:
         return Metric(*words.metrics[name])
     found = METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
@@ -228,7 +228,7 @@ def metric(name: str, words: Words = OTHERS) -> Metric:
 
 
 def sold(name: str, words: Words) -> bool:
-    """Whether a price is of the tokens that come out, as that of serving is."""
+    """True if a price is of the tokens that come out, as that of serving is."""
     return name == "usd_per_million_tokens" and words.item == "token" and words.job == "serving"
 
 

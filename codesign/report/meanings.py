@@ -1,4 +1,4 @@
-"""What each metric is, in a line: for `codesign list metrics` and whoever writes a limit."""
+"""Meaning of each metric, in a line: for `codesign list metrics` and whoever writes a limit."""
 
 from .labels import MEMORY_CLASSES, PARTS, TIERS, component
 

@@ -38,7 +38,7 @@ def _certificate(run: RunFolder) -> Certificate:
 
 
 def goal(run: RunFolder) -> Metric:
-    """What the mix minimises; with the unit of its workloads' goals where they have one in common."""
+    """Goal that the mix minimises; with the unit of its workloads' goals where they have one in common."""
     entries, said = workloads(run), _certificate(run).goal
     names = {entry.goal for entry in entries}
     blend = BLENDS.get(said.split(" ")[0], said.split(" ")[0])
@@ -106,7 +106,7 @@ def hardware(run: RunFolder) -> PageTable:
 
 
 def sharing(entries: Sequence[Shared]) -> Figure:
-    """What sharing costs each workload; and its own hardware over the common one.
+    """Draw what sharing costs each workload; and its own hardware over the common one.
 
     Raises:
         MissingPart: no workload was searched on hardware of its own.

@@ -87,7 +87,7 @@ def phases_of(frame: pd.DataFrame, goal: str, units: Mapping[str, str], words: W
 
 
 def _first_limit(binds: str) -> str:
-    """Of `hbm 99.0%; dp 3% of time` the limit."""
+    """First limit of a text such as `hbm 99.0%; dp 3% of time`."""
     limits = [part.strip() for part in binds.split(";") if not part.endswith("of time")]
     return limits[0].rsplit(" ", 1)[0] if limits and limits[0] else "nothing"
 

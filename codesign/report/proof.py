@@ -20,7 +20,7 @@ NARROW = 1e-3  # log by which best and bound differ that no axis can show
 
 
 def certificate(run: RunFolder) -> Certificate:
-    """What the search proved.
+    """Certificate of the search.
 
     Raises:
         MissingPart: the search proves nothing.
@@ -32,7 +32,7 @@ def certificate(run: RunFolder) -> Certificate:
 
 
 def goal(run: RunFolder) -> Metric:
-    """What is proven: a blend of goals, a hardware variable, or the metric of the objective."""
+    """Goal that is proven: a blend of goals, a hardware variable, or the metric of the objective."""
     found = certificate(run)
     if found.workloads:
         from . import mix_on_page  # draws with matplotlib, which takes its time to load
@@ -68,7 +68,7 @@ def text(run: RunFolder) -> str:
 
 
 def table(run: RunFolder) -> PageTable | None:
-    """What binds and what a tenth more of it would bring; or by how much constraints must give."""
+    """Table of what binds and what a tenth more of it would bring; or of how much constraints must give."""
     return explained(certificate(run), run.words)
 
 
@@ -92,7 +92,7 @@ def explained(found: Certificate, words: Words = OTHERS) -> PageTable | None:
 
 
 def _brought(row: Binding) -> str:
-    """What a tenth more of a resource changes in the goal, and whether by another plan."""
+    """Change of the goal with a tenth more of a resource, and whether by another plan."""
     text = signed(100 * row.tenth_more)
     return "nothing" if text == "0" else f"{text} %{' (another plan)' if row.changes_plan else ''}"
 
@@ -141,7 +141,7 @@ def closing(run: RunFolder) -> list[tuple[float, float, float | None]]:
 
 
 def closing_chart(run: RunFolder) -> Markup:
-    """The same as a chart in the page.
+    """Chart in the page of best design and bound over the time of the search.
 
     Raises:
         MissingPart: as `closing`.

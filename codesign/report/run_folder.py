@@ -38,7 +38,7 @@ class MissingPart(Exception):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """What one search left behind. Optional parts are empty where the folder lacks them.
+    """Run folder of one search. Optional parts are empty where the folder lacks them.
 
     designs: one row per kept design, best first. ops, elasticities and links (of routed
         topologies) belong to the best design.
@@ -72,7 +72,7 @@ class RunFolder:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the search proved; None where it can prove nothing.
+        """Certificate of the search; None where it can prove nothing.
 
         Raises:
             ConfigError: the summary's cannot be read.
@@ -87,7 +87,7 @@ class RunFolder:
 
     @property
     def is_serving(self) -> bool:
-        """Whether requests are served (the designs have times to and per token)."""
+        """True if requests are served (the designs have times to and per token)."""
         return "tpot_s" in self.designs and bool(self.designs["tpot_s"].notna().any())
 
     @property
@@ -100,7 +100,7 @@ class RunFolder:
 
     @functools.cached_property
     def words(self) -> Words:
-        """What the family of workloads calls things; of a folder that does not say, what its numbers tell."""
+        """Words of the family of workloads; of a folder that does not say, what its numbers tell."""
         told = self.summary.get("words")
         if isinstance(told, dict):
             return Words.from_json(told)
@@ -133,7 +133,7 @@ class RunFolder:
 
     @property
     def maximised(self) -> bool:
-        """Whether more of the goal is better."""
+        """True if more of the goal is better."""
         for source in (self.summary.get("objective"), self.config.get("objective")):
             if isinstance(source, dict):
                 return bool(source.get("maximise"))
@@ -221,7 +221,7 @@ def note_page(path: Path) -> None:
 
 
 def own_conf(path: Path) -> tuple[Path, ...]:
-    """The same of a folder that is not read.
+    """Folders of own files that a run keeps, without reading the run.
 
     Raises:
         ConfigError: a file is missing or was changed; names it.
@@ -236,7 +236,7 @@ def own_conf(path: Path) -> tuple[Path, ...]:
 
 
 def _newest(under: Path = Path("runs")) -> str:
-    """What could have been meant: the folder that was written last."""
+    """Hint at what could have been meant: the folder that was written last."""
     known = [folder for folder in under.glob("*") if (folder / REQUIRED[0]).is_file()]
     if not known:
         return "`codesign optimize` writes one into runs/"
@@ -293,7 +293,7 @@ def _read(path: Path) -> RunFolder:
 
 
 def _unfinished(path: Path) -> str:
-    """What to do about a run whose search never came to its end."""
+    """Hint at what to do about a run whose search never came to its end."""
     overrides = [text for text in _overrides(path / "overrides.txt") if not text.startswith("search.resume=")]
     conf = [word for folder in own_conf(path) for word in ("--conf", str(folder))]
     again = " ".join(["codesign optimize", *map(shlex.quote, [*conf, *overrides])])

@@ -69,7 +69,7 @@ def roofline(run: RunFolder) -> pd.DataFrame:
 
 
 class Roof(NamedTuple):
-    """What bounds a chip's operations in a number format: FLOP/s, B/s of its memory; `device` where there are two."""
+    """Roofline of a chip in a number format: FLOP/s, B/s of its memory; `device` where there are two."""
 
     device: str
     number_format: str
@@ -83,7 +83,7 @@ class Roof(NamedTuple):
 
     @property
     def named(self) -> str:
-        """What begins its label."""
+        """Prefix of its label: the device, where there are two."""
         return f"{self.device} " if self.device else ""
 
 

@@ -15,7 +15,7 @@ METRICS = (
     "time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "usd_per_million_tokens",
     "capex_usd", "power_w", "provisioned_power_w",
 )  # fmt: skip
-"""What is kept of each candidate's best design."""
+"""Metrics that are kept of each candidate's best design."""
 
 SHORT_REASON = 150  # characters of why there is no design, on a terminal
 
@@ -74,7 +74,7 @@ class Comparison:
 
     @property
     def serving(self) -> bool:
-        """Whether requests are served."""
+        """True if requests are served."""
         return "tpot_s" in self.table and bool(self.table["tpot_s"].notna().any())
 
     def label(self, name: str) -> str:
@@ -94,7 +94,7 @@ class Comparison:
 
 
 def sentences(found: Comparison) -> list[str]:
-    """What the table says: the best and the next, how sure that is, who is not in it."""
+    """Sentences on the table: the best and the next, how sure that is, who is not in it."""
     ranked = found.feasible
     told: list[str] = []
     if ranked.empty:

@@ -1,4 +1,4 @@
-"""What engines do over time: decodes, prompts, who waits, and the cache; of two pools also what is on its way."""
+"""Timeline of engines: decodes, prompts, who waits, and the cache; of two pools also what is on its way."""
 
 from collections.abc import Iterable, Sequence
 
@@ -34,7 +34,7 @@ def timeline_figure(timeline: Sequence[tuple[float, ...]], shown: int = SHOWN) -
 
 
 def pools_figure(timeline: Sequence[tuple[float, ...]], handed: Handed, shown: int = SHOWN) -> Figure:
-    """The same of two pools: prompts by where they are, then the steps of the first engine that decodes."""
+    """Draw the timeline of two pools: prompts by where they are, then the steps of the first engine that decodes."""
     table = _columns(timeline)
     lines = [(label, *under_way(getattr(handed, enter), getattr(handed, leave))) for enter, leave, label in STAYS]
     lines += [(label, table["start_s"], table[name]) for name, label in APART]

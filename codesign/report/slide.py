@@ -28,7 +28,7 @@ SHOWN = 8  # candidates in the chart: all that a slide has room for
 
 @dataclass(frozen=True)
 class AnswerSlide:
-    """What stands on the slide.
+    """Content of the slide.
 
     question: what was asked; choice: the answer in one line; facts: pairs of (number with its unit, what it is), the
     largest first; why, risk, changes: sentences on why it is chosen, how sure that is, and what would change the

@@ -115,7 +115,7 @@ def mixed(run: RunFolder) -> Sequence[Shared]:
 
 
 def job(run: RunFolder) -> str:
-    """What runs on what, as far as the configuration says: `gpt3_175b training on 1,024 × h100_sxm`."""
+    """Job and devices, as far as the configuration says: `gpt3_175b training on 1,024 × h100_sxm`."""
     if mixed(run):
         return f"{len(mixed(run))} workloads on one {run.setting('cluster.accelerator.name') or 'hardware'} design"
     model = run.setting("workload.model.name") or "the workload"
@@ -156,7 +156,7 @@ def asked(run: RunFolder) -> str:
 
 
 def found(run: RunFolder) -> str:
-    """What the best design does, in words."""
+    """Outcome of the best design, in words."""
     best = run.best
     if mixed(run):
         return _listed([f"{run.metric(e.goal).text(e.value)} ({e.workload})" for e in mixed(run)])
@@ -181,7 +181,7 @@ def design(run: RunFolder) -> str:
 
 
 def binds(design: Mapping[str, Any], words: Words = OTHERS) -> tuple[str, ...]:
-    """What holds a design back, in words: used-up limits and memories, and the largest parts of its time."""
+    """Name what holds a design back: used-up limits and memories, and the largest parts of its time."""
     text = design.get("active_constraints")
     if not isinstance(text, str) or not text.strip():
         return ()
@@ -198,7 +198,7 @@ def _named(part: str, words: Words) -> str:
 
 
 def claim(run: RunFolder) -> str:
-    """What the search did and how much that proves."""
+    """Sentence on what the search did and how much that proves."""
     counts = run.summary.get("counts") or {}
     done = [f"{value:,.0f} {str(name).replace('_', ' ')}" for name, value in counts.items() if _is_count(value)]
     told = str(run.summary.get("claim") or "").rstrip(".")
@@ -216,7 +216,7 @@ def claim(run: RunFolder) -> str:
 
 
 def certainty(run: RunFolder) -> str:
-    """The same, and what the best design may lose to the others under the model's errors."""
+    """Sentence of `claim`, and what the best design may lose to the others under the model's errors."""
     regret = run.summary.get("regret") or {}
     more = f" {regret['text']}" if isinstance(regret, dict) and isinstance(regret.get("text"), str) else ""
     return claim(run) + more

@@ -1,4 +1,4 @@
-"""What a search is given and what it leaves."""
+"""Inputs and outputs of a search: problem, progress, trace and the base class."""
 
 import abc
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Problem:
 
     @property
     def wanted(self) -> Wanted:
-        """What the row of the objective's goal is the log of."""
+        """Quantity whose log is the row of the objective's goal."""
         return Wanted(self.objective.goal, 1.0 if self.objective.minimise else -1.0)
 
     def check_varies(self) -> None:
@@ -91,7 +91,7 @@ def silent(progress: Progress) -> None:
 
 
 def proving(report: Report, proven: bool) -> Report:
-    """The same report, told whether its gaps are proven."""
+    """Return a report that marks the gaps it passes on as proven or not."""
     return lambda progress: report(replace(progress, proven=proven))
 
 
@@ -156,7 +156,7 @@ class AbstractSearch(abc.ABC):
         return by_default(cls)
 
     def refuse(self, problem: Problem) -> None:
-        """What cannot be searched, known before anything is written; most searches list every plan.
+        """Refuse a problem that cannot be searched, before anything is written; most searches list every plan.
 
         Raises:
             ConfigError: saying what is too much.
@@ -174,7 +174,7 @@ class AbstractSearch(abc.ABC):
             self.runner.refuse()
 
     def over(self: Same, runner: AbstractRunner) -> Same:
-        """The same search with its parts computed by a runner, where it has parts that know nothing of each other.
+        """Copy whose parts are computed by a runner, where it has parts that know nothing of each other.
 
         Raises:
             ConfigError: it has none.

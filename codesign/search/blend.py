@@ -50,7 +50,7 @@ class Blend:
 
     @property
     def words(self) -> str:
-        """What the blended value is of the single goals."""
+        """Name of the aggregate of the single goals, such as "geometric mean"."""
         return HOW[self.how]
 
     def value(self, logs: Float[np.ndarray, "*points cases"]) -> Float[np.ndarray, "*points"]:

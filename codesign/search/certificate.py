@@ -1,4 +1,4 @@
-"""What a search claims, in numbers: made here, read by terminal, report, `summary.json` and `codesign verify`."""
+"""Numbers of a search's claim: made here, read by terminal, report, `summary.json` and `codesign verify`."""
 
 import dataclasses
 import decimal
@@ -29,7 +29,7 @@ DIGITS = 9  # of a bound that is told, rounded so that it says less
 
 
 class Wanted(NamedTuple):
-    """What the goal's row is the log of, and its sign: 1 where less is better, -1 where more is."""
+    """Quantity whose log is the goal's row, and its sign: 1 where less is better, -1 where more is."""
 
     name: str
     sign: float = 1.0
@@ -158,7 +158,7 @@ class ProvenFront:
 
 @dataclass(frozen=True, repr=False)
 class Certificate:
-    """What a search proved, in values of its goal.
+    """Proven result of a search, in values of its goal.
 
     certified: the gap that was asked for is proven, or that nothing is feasible. convex: the model was found to keep
     what bounds rest on; reason: why something is not proven. goal, sense: what is searched for (of a front: nothing).
@@ -227,7 +227,7 @@ class Certificate:
         return told
 
     def claimed(self, design: Mapping[str, float] | None = None, *, infeasible: bool = False) -> dict[str, Any]:
-        """What is claimed, to be kept beside the derivation of the bound; `design` is the best one's values."""
+        """Return the claim, to be kept beside the derivation of the bound; `design` is the best one's values."""
         return {name: getattr(self, name) for name in CLAIMED} | {
             "infeasible": infeasible,
             "design": dict(design or {}),
@@ -243,7 +243,7 @@ class Certificate:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> "Certificate":
-        """What `as_plain` wrote, now or by an earlier version: what is missing was not known then.
+        """Read what `as_plain` wrote, now or by an earlier version: what is missing was not known then.
 
         Raises:
             ConfigError: a part that cannot be one.
@@ -343,7 +343,7 @@ def _refuse_kinds(kind: type, read: Mapping[str, Any]) -> None:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a kind: plain ones, mappings and tuples of such, or one of several."""
+    """True if a value is of a type: plain ones, mappings and tuples of such, or one of several."""
     origin, inside = get_origin(hint), get_args(hint)
     if hint is Any:
         return True

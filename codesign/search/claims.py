@@ -1,4 +1,4 @@
-"""What a search proves, in words made of its certificate: `codesign verify` makes them anew and compares."""
+"""Claim of a search in words, made of its certificate: `codesign verify` makes them anew and compares."""
 
 import math
 
@@ -12,12 +12,12 @@ SHORT = 2e-8  # log by which a proof may fall short of the gap asked for: what i
 
 
 def closed(gap: float | None, asked: float) -> bool:
-    """Whether a gap is the one that was asked for, up to what is taken off a bound before it is told."""
+    """True if a gap is the one that was asked for, up to what is taken off a bound before it is told."""
     return gap is not None and math.log1p(gap) <= math.log1p(asked) + SHORT
 
 
 def claim_of_best(found: Certificate, plans: int) -> str:
-    """Of `search=certified` and its kin, where there is a best design.
+    """Claim of `search=certified` and its kin, where there is a best design.
 
     Args:
         found: has the gap, and why it is not closed.
@@ -34,7 +34,7 @@ def claim_of_best(found: Certificate, plans: int) -> str:
 
 
 def claim_of_none(found: Certificate, plans: int) -> str:
-    """The same where no design is feasible."""
+    """Claim of `search=certified` and its kin, where no design is feasible."""
     if found.certified:
         return f"{CERTIFIED}no design of {plans:,} plans keeps all constraints, whatever the hardware"
     return f"no feasible design found, no certificate: {found.reason}"
@@ -48,7 +48,7 @@ def claim_of_whole(found: Certificate) -> str:
 
 
 def claim_of_mix(found: Certificate, plans: int, asked: float) -> str:
-    """Of `search=mix`.
+    """Claim of `search=mix`.
 
     Args:
         found: has the gap, and why it is not closed.
@@ -69,7 +69,7 @@ def claim_of_mix(found: Certificate, plans: int, asked: float) -> str:
 
 
 def claim_of_front(found: Certificate, asked: float) -> str:
-    """Of `search=pareto`.
+    """Claim of `search=pareto`.
 
     Args:
         found: has the front.

@@ -34,7 +34,7 @@ class GridThenProof(AbstractSearch):
         return replace(self, grid=self.grid.over(runner), proof=self.proof.over(runner))
 
     def refuse(self, problem: Problem) -> None:
-        """What either of the two refuses."""
+        """Refuse a problem that either of the two refuses."""
         self._grid.refuse(problem)
         self.proof.refuse(problem)
 

@@ -138,7 +138,7 @@ def _rounded(column: pd.Series) -> pd.Series:
 
 
 def binding(row: pd.Series) -> str:
-    """What holds a design back: constraints used up, then the largest parts of its time."""
+    """Name what holds a design back: constraints used up, then the largest parts of its time."""
     full = [
         f"{name.removeprefix('limit.').removeprefix('usage.')} {share_text(row[name], 1)}"
         for name in row.index

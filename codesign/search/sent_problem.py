@@ -26,7 +26,7 @@ def read_back(sent: Sent) -> Problem:
 
 
 def _sent(work: object) -> dict[str, Any]:
-    """What work is told, without what each process makes of it for itself."""
+    """State of work as it is sent, without what each process makes of it for itself."""
     own = type(work)
     return {name: value for name, value in vars(work).items()
             if not isinstance(getattr(own, name, None), functools.cached_property)}  # fmt: skip

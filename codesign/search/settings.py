@@ -13,7 +13,7 @@ __all__ = ["BRANCH_AND_BOUND", "AmortisedSettings", "BranchAndBoundSettings", "F
 
 @dataclass(frozen=True)
 class BranchAndBoundSettings:
-    """Of `branch_and_bound/`.
+    """Settings of `branch_and_bound/`.
 
     Incumbent:
         halvings: rounds of a plan while the incumbent is sought; a programme that has not settled by then is bounded
@@ -82,7 +82,7 @@ class BranchAndBoundSettings:
 
 @dataclass(frozen=True)
 class FrontSettings:
-    """Of `front/`.
+    """Settings of `front/`.
 
     Sequence:
         start: plans that the neighbouring programme solved and the next begins with: as many as a first batch.
@@ -136,7 +136,7 @@ class FrontSettings:
 
 @dataclass(frozen=True)
 class MixSettings:
-    """Of `mix/`.
+    """Settings of `mix/`.
 
     Tuples:
         sample, starts, shortlist: plans of each workload looked at first, at so many places, and those kept of each.
@@ -198,7 +198,7 @@ class MixSettings:
 
 @dataclass(frozen=True)
 class AmortisedSettings:
-    """Of the answer and the boxes of `amortised/`; those of training stand beside it, since the networks rest on them.
+    """Settings of the answer and the boxes of `amortised/`; training has its own, since the networks rest on them.
 
     screened, solved: points in one call of the hard model, and of the one with cuts: the compiled shapes.
     checked: best scores whose rules are checked. first, likely: of these, screened at their own hardware, and at that

@@ -1,4 +1,4 @@
-"""What every search comes to where nothing varies: the one design there is, priced."""
+"""Result of any search where nothing varies: the one design there is, priced."""
 
 from dataclasses import dataclass
 

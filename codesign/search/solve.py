@@ -20,7 +20,7 @@ from .results import check_float64, designs, placed
 
 @runtime_checkable
 class AnyStudy(Protocol):
-    """What configurations make: a problem, how to search it, from which seed."""
+    """Study as configurations make it: a problem, how to search it, from which seed."""
 
     @property
     def problem(self) -> Problem:
@@ -34,13 +34,13 @@ class AnyStudy(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of every random number."""
+        """Seed of every random number."""
         ...
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What a search found.
+    """Result of a search.
 
     designs: a row each, best first: `var.*` (plan fields and hardware), every metric, `limit.*` (used share of each
     constraint), `feasible`. trace: as the search left it.
@@ -57,17 +57,17 @@ class Solution:
 
     @property
     def certificate(self) -> Certificate | None:
-        """The same in numbers; None where a search can prove nothing."""
+        """Certificate, the claim in numbers; None where a search can prove nothing."""
         return self.trace.certificate
 
     @property
     def certified(self) -> bool:
-        """Whether the gap that was asked for is proven, and every row that the proof rests on, assuming nothing."""
+        """True if the gap asked for and every row that the proof rests on are proven, assuming nothing."""
         return self.certificate is not None and self.certificate.certified and not self.certificate.assuming
 
     @property
     def feasible(self) -> bool:
-        """Whether any design keeps all constraints."""
+        """True if any design keeps all constraints."""
         return bool(self.designs["feasible"].iloc[0])
 
     @property
@@ -77,7 +77,7 @@ class Solution:
 
     @property
     def bound(self) -> float | None:
-        """What no design's goal can be better than; None where nothing is proven."""
+        """Value that no design's goal can be better than; None where nothing is proven."""
         return self.certificate.bound if self.certificate else None
 
     @property

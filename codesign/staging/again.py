@@ -1,4 +1,4 @@
-"""What was made of a program, for another that differs from it in known numbers alone.
+"""Derived programs shared between programs that differ in known numbers alone.
 
 Another limit is another number, not another program: jobs of a multirun, and whoever asks the same of one model twice,
 share what is derived. What is made may merge numbers that are equal; only numbers that are equal to no other, before
@@ -41,7 +41,7 @@ def other_numbers(before: Mapping[int, np.ndarray], now: Mapping[int, np.ndarray
 
 
 def with_numbers(made: Program, changed: Mapping[int, np.ndarray]) -> Program | None:
-    """What was made, with these numbers in the place of others; None where one is, or was, equal to another.
+    """Copy of a derived program with these numbers in place of others; None where one is, or was, equal to another.
 
     Args:
         made: of a program, whose known numbers have their slots in it; it knows all that it was made of, merged or not.
@@ -75,7 +75,7 @@ def made_again(
     make: Callable[[], Program],
     most: int,
 ) -> Program:
-    """What is kept under a key with these numbers, made where there is none or where it cannot have them.
+    """Look up the program kept under a key with these numbers; make it where there is none or it cannot have them.
 
     Args:
         store: where it is kept.
@@ -116,7 +116,7 @@ def likeness_of_equations(program: Program) -> Any:
 
 
 def apart(program: Program, others: Collection[int]) -> tuple[frozenset[int], tuple[int, ...]]:
-    """What follows from numbers that may be others the next time, and which objects the numbers are that may not.
+    """Slots that follow from numbers that may be others the next time, and identities of the numbers that may not.
 
     Args:
         program: has them.

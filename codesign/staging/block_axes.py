@@ -37,13 +37,13 @@ class BlockAxes:
             self.length *= size
 
     def shape(self, of_plans: bool, variables: Fields) -> tuple[int, ...]:
-        """Of a number that these reach: 1 along what does not change it."""
+        """Shape of a number that these reach: 1 along what does not change it."""
         front = [size if number in variables else 1 for number, size in enumerate(self.sizes[: self.apart])]
         together = of_plans or any(number >= self.apart for number in variables)
         return (*front, self.length if together else 1)
 
     def seconds(self, operations: Mapping[tuple[bool, Fields], float]) -> float:
-        """What operations on numbers so reached take, about.
+        """Estimate the time of operations on numbers so reached, seconds.
 
         Args:
             operations: (whether any plan field reaches it, variables that do) -> how many, and of arrays each number.

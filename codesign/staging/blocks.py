@@ -96,7 +96,7 @@ class Blocks:
         return Running(program.equations, program.inputs, program.outputs, known, program.kinds, lead, alike)
 
     def _known(self, number: int) -> Int[np.ndarray, " plans"]:
-        """What is known of one input, whatever the level; nothing of arrays that are not written out."""
+        """Known value of one input in each plan, whatever the level; unknown for arrays that are not written out."""
         place, index = self._inputs[number]
         table = self._tables[place]
         rows, own = self._rows[self._plan_part(table)], table.values[(slice(None), *index)]
@@ -110,7 +110,7 @@ class Blocks:
 
     @property
     def operations(self) -> int:
-        """Of the whole program, those that are done block by block."""
+        """Number of the program's operations that are done block by block."""
         return len(self._whole.equations)
 
     def operations_at(self, plan: Int[np.ndarray, " plans"]) -> int:
@@ -139,7 +139,7 @@ class Blocks:
         return {self._plan_part(table) for table in self._program.tables.values()}
 
     def _parts(self, fields: Fields) -> tuple[bool, Fields]:
-        """Whether any plan field is among them, and which hardware variables are, by number."""
+        """(True if any plan field is among them, numbers of the hardware variables that are)."""
         variables = frozenset(field - self._listed for field in fields if field >= self._listed)
         return len(variables) < len(fields), variables
 
@@ -176,7 +176,7 @@ class Blocks:
         return answers
 
     def _ready_for(self, plan: np.ndarray) -> tuple[Running, list[tuple[int, tuple[int, ...]]]]:
-        """What to run for these plans, and which numbers of which tables it is given."""
+        """Program to run for these plans, and which numbers of which tables it is given."""
         kind = self._kinds.of(plan)
         if kind not in self._ready:
             program, places = self._kinds.written(kind)
@@ -184,7 +184,7 @@ class Blocks:
         return self._ready[kind]
 
     def _given(self, number: int, plan: np.ndarray, asked: bytes, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
-        """What a table has for a block; the last answer again where other variables have moved on."""
+        """Values of a table for a block; the last answer again where other variables have moved on."""
         (part, values), apart = self._spread[number], self._apart
         own = values.ndim - len(ranges) - 1
         levels = (*values.shape[own : own + apart], *values.shape[own + apart + 1 :])

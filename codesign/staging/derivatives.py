@@ -21,7 +21,7 @@ _kinds: OrderedDict[Any, tuple[Any, "Rule"]] = OrderedDict()
 
 
 class Rule(NamedTuple):
-    """What stands in the place of an equation: (its arguments, sharpness if asked for, slopes) -> outputs.
+    """Derivative rule of an equation: (its arguments, sharpness if asked for, slopes) -> outputs.
 
     moves: of each output, whether any slope reaches it.
     """
@@ -88,7 +88,7 @@ class Slopes(AbstractDraft):
         return moved
 
     def _rule(self, equation: Equation, moving: tuple[int, ...], soft: bool) -> Rule:
-        """Of this kind of equation: its value where nothing moves, else its slopes."""
+        """Rule of this kind of equation: its value where nothing moves, else its slopes."""
         shapes = [jax.ShapeDtypeStruct(self._of.shapes[slot], self._of.kinds[slot]) for slot in equation.inputs]
         own = key_of(equation, tuple((shape.shape, shape.dtype) for shape in shapes))
         key = (own, moving, soft)

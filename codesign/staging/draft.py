@@ -54,5 +54,5 @@ class AbstractDraft:
         return [place.get(slot, slot + shift) for slot in program.outputs]
 
     def done(self, outputs: Sequence[int]) -> Program:
-        """What was written."""
+        """Return the program written so far."""
         return Program(self.equations, self.known, tuple(self.inputs), tuple(outputs), self.shapes, self.kinds)

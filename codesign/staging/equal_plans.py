@@ -132,7 +132,7 @@ class _Classes:
 
     @property
     def all_differ(self) -> bool:
-        """Whether no two plans are of one class any more."""
+        """True if no two plans are of one class any more."""
         if self._most > 1 and len(self.found) > 1:
             self._settle()
         return self._classes == len(self.found)

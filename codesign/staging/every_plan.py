@@ -115,7 +115,7 @@ def _looked_up(places: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _letting_go(steps: Sequence[Step], kept: set[int]) -> list[Step]:
-    """The same steps, each told which numbers nobody reads after it: their memory is used again."""
+    """Steps that each know which numbers nobody reads after them: their memory is used again."""
     last = {slot: at for at, step in enumerate(steps) for slot in (*step[1], *step[2])}
     gone: dict[int, list[int]] = {}
     for slot, at in last.items():

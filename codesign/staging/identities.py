@@ -18,7 +18,7 @@ LARGEST = 1e300  # what is below has an end, whatever rounding does
 
 
 def without_identities(program: Program, sizes: Mapping[int, float]) -> Program:
-    """The same numbers by fewer equations.
+    """Rewrite a program to the same numbers by fewer equations.
 
     Args:
         program: of numbers.
@@ -38,7 +38,7 @@ def without_identities(program: Program, sizes: Mapping[int, float]) -> Program:
 
 
 def without_ones(program: Program, ones: frozenset[int]) -> Program:
-    """The same numbers where these inputs, [] each, are one: they are no inputs any more, nor are products with them.
+    """Drop inputs, [] each, that are one, and products with them; all numbers stay the same.
 
     Raises:
         ValueError: where something else is done with them than to multiply by them.
@@ -116,5 +116,5 @@ def _alike(equation: Equation, inputs: Sequence[int], program: Program, most: Ma
 
 
 def _always(program: Program, slot: int, holds: Callable[[np.ndarray], np.ndarray]) -> bool:
-    """Whether something holds of every number of a slot that is known."""
+    """True if something holds of every number of a slot that is known."""
     return slot in program.known and program.known[slot].size > 0 and bool(np.all(holds(program.known[slot])))

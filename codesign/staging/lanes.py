@@ -35,7 +35,7 @@ class Written(NamedTuple):
 
 
 def by_lanes(program: Program, largest: Mapping[int, float], most: int = MOST) -> Written:
-    """The same numbers, small arrays written out.
+    """Rewrite a program to the same numbers, small arrays written out.
 
     Args:
         program: of primitives alone.
@@ -82,7 +82,7 @@ class _Lanes(AbstractDraft):
         self.at: dict[int, int] = {}  # where a whole array is, if not in its own slot
 
     def small(self, slot: int) -> bool:
-        """Whether it is an array that is written out."""
+        """True if it is an array that is written out."""
         shape = self.program.shapes[slot]
         return shape != () and math.prod(shape) <= self.most
 

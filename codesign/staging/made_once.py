@@ -1,4 +1,4 @@
-"""What takes long to make, made once for all processes: kept as JSON, under a hash of its origin.
+"""Cache on disk of what takes long to make, shared by all processes: JSON, under a hash of its origin.
 
 Beside what is asked for the hash has every module of this package, and JAX, NumPy and Python themselves. What has no
 words is not kept, nor is what does not come back as it was.
@@ -30,7 +30,7 @@ def made_once(
     from_plain: Callable[[Any], Made],
     most: int,
 ) -> Made:
-    """What `make` gives, read from disk where an earlier process had it made of the same.
+    """Return what `make` gives, read from disk where an earlier process had it made of the same.
 
     Args:
         kind: folder.
@@ -64,7 +64,7 @@ def made_once(
 
 
 def _tree(text: str) -> Any:
-    """What a text says.
+    """Parse a text as JSON.
 
     Raises:
         CannotBeKept: nothing.
@@ -76,7 +76,7 @@ def _tree(text: str) -> Any:
 
 
 def _depends_on() -> Iterator[str]:
-    """What everything depends on that is made here."""
+    """Versions and sources that everything depends on that is made here."""
     yield from (version("jax"), version("jaxlib"), version("numpy"), version("equinox"), sys.version)
     yield str(configured("jax_enable_x64"))
     yield _modules()

@@ -52,7 +52,7 @@ class Base(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What a function behind the model may use: values of the variables, and reserved shares of tight tiers."""
+    """Inputs of a function behind the model: values of the variables, and reserved shares of tight tiers."""
 
     account: Account
     values: dict[str, Array]
@@ -60,7 +60,7 @@ class Answers(NamedTuple):
 
     @property
     def metrics(self) -> Metrics:
-        """What the design does and costs."""
+        """Metrics of the design: what it does and costs."""
         return self.account.metrics
 
 
@@ -159,7 +159,7 @@ def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> M
 
 
 def _moves(variable: Any) -> tuple[Any, ...]:
-    """What a variable does, without its bounds."""
+    """Identity of a variable without its bounds."""
     return (variable.path, getattr(variable, "denominator", ""), tuple(variable.tied))
 
 

@@ -21,7 +21,7 @@ class _Pair(NamedTuple):
 
 
 def with_fewer_powers(program: Program) -> Program:
-    """The same numbers of a program without identities, its norms of two written so; exponents are at least one."""
+    """Rewrite norms of two numbers in a program without identities by fewer powers; exponents are at least one."""
     maker = {slot: equation for equation in program.equations for slot in equation.outputs}
     shapes, kinds, equations = list(program.shapes), list(program.kinds), list[Equation]()
 
@@ -44,7 +44,7 @@ def with_fewer_powers(program: Program) -> Program:
 
 
 def _pair_of(equation: Equation, maker: Mapping[int, Equation]) -> _Pair | None:
-    """What the norm is of, if it is one: the sum of two powers of shares of the larger."""
+    """Parts of a norm, if the equation is one: the sum of two powers of shares of the larger."""
     powers = [maker.get(slot) for slot in equation.inputs]
     if equation.name != "add" or not all(power is not None and power.name == "pow" for power in powers):
         return None

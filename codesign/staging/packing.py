@@ -246,5 +246,5 @@ class _Rows:
 
 
 def are_even(rows: Sequence[int]) -> bool:
-    """Whether they lie in even steps, so that nothing is copied."""
+    """True if rows lie in even steps, so that nothing is copied."""
     return len({b - a for a, b in itertools.pairwise(rows)}) < 2

@@ -21,7 +21,7 @@ MOST_KEPT = 32  # texts (disk: 0.5 MB each)
 
 
 def packed_once(make: Callable[[], Packing], told: Callable[[], Iterable[Any]]) -> Packing:
-    """What `make` gives, read from disk where an earlier process had it made of the same.
+    """Return the packing that `make` gives, read from disk where an earlier process had it made of the same.
 
     Args:
         make: packs a program.
@@ -88,7 +88,7 @@ def _numbers(text: str) -> Sequence[int]:
 
 
 def _same(one: Packing, other: Packing) -> bool:
-    """Whether two packings are the same, batch by batch."""
+    """True if two packings are the same, batch by batch."""
     bare = [
         each._replace(constants=[], batches=[batch._replace(does=None) for batch in each.batches])
         for each in (one, other)

@@ -28,7 +28,7 @@ class PlanKind(NamedTuple):
 
 
 def known_of(values: np.ndarray) -> Int[np.ndarray, " rows"]:
-    """What is known of each row of [rows, levels]."""
+    """Known value of each row of [rows, levels]: zero, one or unknown."""
     least, most = values.min(axis=1), values.max(axis=1)
     return np.select([(least == 0) & (most == 0), (least == 1) & (most == 1)], [ZERO, ONE], UNKNOWN).astype(np.int8)
 

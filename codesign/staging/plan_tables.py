@@ -1,4 +1,4 @@
-"""What the plan alone decides of a row program: tables that all who ask for some of its rows share."""
+"""Tables of the part of a row program that the plan alone decides: all who ask for some of its rows share them."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class PlanTables:
         return kept(self._kept, id(scenario), lambda: (scenario, self._of(scenario)), MOST_SCENARIOS)[1]
 
     def _of(self, scenario: Scenario) -> dict[int, Table]:
-        """What does not see the numbers that are asked is kept for other such numbers."""
+        """Compute the tables; what does not see the numbers that are asked is kept for other such numbers."""
         program, values = self._program, tuple(column.tobytes() for column in self.plans.values)
         key = (asked_of(program), self.plans.fields, values, self._numbers, id(scenario))
         early = kept(_early, key, lambda: (program, scenario, self._without(scenario)), MOST_EARLY)[2]
@@ -79,7 +79,7 @@ class PlanTables:
         return {slot: table for slot, table in tables.items() if slot in self._waiting}
 
     def _tabulate(self, tables: dict[int, Table]) -> None:
-        """What follows from tables of numbers that are asked."""
+        """Add the tables that follow from numbers that are asked."""
         for equation in self._tabled:
             if equation.outputs[0] in self._late:
                 found = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)

@@ -92,7 +92,7 @@ class Points:
         return program, read, whole, functools.cache(lambda: Packs(packed_once(lambda: packing_of(whole()), told)))
 
     def _look_up(self, scenario: Scenario) -> LookUp:
-        """What puts the numbers of a scenario's tables into packs; those of the last ones asked for are kept."""
+        """Look-up that puts numbers of a scenario's tables into packs; those of the last ones asked for are kept."""
 
         def make() -> tuple[Scenario, LookUp]:
             tables = self.tables.of(scenario)
@@ -115,7 +115,7 @@ class Points:
     def sharing(
         self, scenario: Scenario, rows: Float[np.ndarray, "points fields"], u: Float[np.ndarray, "points variables"]
     ) -> Found:
-        """The same for many points that have few values of each variable: what few values reach is looked up too."""
+        """Evaluate many points that have few values of each variable: what few values reach is looked up too."""
         assert not self.slopes
         known = dict(zip(self.rows.variables, u.T, strict=True))
         table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | known)
@@ -131,7 +131,7 @@ class Points:
         return self._found(len(rows), lambda part: self._columns(len(rows[part]), rest(*packed.at(codes[part], table))))
 
     def _found(self, count: int, run: Callable[[slice], np.ndarray]) -> Found:
-        """What a program gives at all points, part by part."""
+        """Run a program at all points, part by part."""
         width, names = len(self._u), len(self.rows.names)
         starts = range(0, count, PART)
         if count == 0:

@@ -105,7 +105,7 @@ def kinds_from_plain(told: Sequence[Any]) -> list[Equation]:
 
 
 def equations_as_plain(program: Program) -> list[Any]:
-    """What a program does, in lists and words that no other program has; without what is known and who wrote it.
+    """Write what a program does in lists and words that no other has; without what is known and who wrote it.
 
     Raises:
         CannotBeKept: where they might be those of another.
@@ -126,7 +126,7 @@ def as_text(numbers: Sequence[int] | np.ndarray) -> str:
 
 
 def _same(one: Program, other: Program) -> bool:
-    """Whether two programs are the same, slot by slot."""
+    """True if two programs are the same, slot by slot."""
     if [(*e.inputs, -1, *e.outputs) for e in one.equations] != [(*e.inputs, -1, *e.outputs) for e in other.equations]:
         return False
     kinds = {(id(a.params), id(b.params)): (a, b) for a, b in zip(one.equations, other.equations, strict=True)}
@@ -157,7 +157,7 @@ def _avals(equation: Equation) -> tuple[Any, ...]:
 
 
 def _kind(equation: Equation) -> list[Any]:
-    """What an equation does: (name of a primitive, its settings), or (name of an operation, its module, arguments)."""
+    """Operation of an equation: (a primitive's name, its settings), or (an operation's name, its module, arguments)."""
     if equation.inner is None:
         if _primitives().get(equation.name) is not equation.primitive:
             raise CannotBeKept(f"{equation.name} is no primitive that can be found again")

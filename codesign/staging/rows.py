@@ -68,7 +68,7 @@ class RowProgram(NamedTuple):
         return value, slopes
 
     def only(self, names: Sequence[str]) -> "RowProgram":
-        """The same with these rows alone."""
+        """Copy with these rows alone."""
         if tuple(names) == self.names:
             return self
         rows = [self.program.outputs[self.names.index(name)] for name in names]
@@ -132,7 +132,7 @@ def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozen
 
 
 def has_kink(equation: Equation) -> bool:
-    """Whether it is one of the maxima that the reading below is lower at."""
+    """True if it is one of the maxima that the reading below is lower at."""
     return equation.name in (KINK, KINKS)
 
 

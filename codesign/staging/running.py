@@ -80,7 +80,7 @@ class Running:
             return self._run(arrays, self._constants.values())
 
     def knowing(self, known: Mapping[int, np.ndarray]) -> "Running":
-        """The same equations with other numbers in the place of what is known."""
+        """Copy of the equations with other numbers in place of the known ones."""
         other = copy.copy(self)
         other._constants = {slot: known[slot].reshape(*known[slot].shape, *self._points) for slot in self._constants}
         return other

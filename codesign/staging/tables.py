@@ -1,4 +1,4 @@
-"""What depends on the plan alone, computed once for each distinct combination of the plan fields that reach it."""
+"""Tables of what depends on the plan alone, computed once for each combination of the plan fields that reach it."""
 
 import hashlib
 import math
@@ -27,7 +27,7 @@ class Table(NamedTuple):
 
 
 def literal(value: Any) -> Table:
-    """What no plan changes."""
+    """Table of a constant, which no plan changes."""
     return Table(NOTHING, np.asarray(value)[None])
 
 

@@ -28,7 +28,7 @@ class Traced(NamedTuple):
 
 
 def traced_once(make: Callable[[], Traced], structure: Any, avals: Sequence[jax.ShapeDtypeStruct]) -> Traced:
-    """What `make` gives, read from disk where an earlier process had it made of the same structure.
+    """Return the trace that `make` gives, read from disk where an earlier process had it made of the same structure.
 
     Args:
         make: traces.

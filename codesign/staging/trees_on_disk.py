@@ -15,7 +15,7 @@ PACKAGE = __name__.partition(".")[0]
 
 
 class CannotBeKept(Exception):
-    """What has no words here, or is no text that `structure_as_plain` wrote."""
+    """Raised for what has no words here, or is no text that `structure_as_plain` wrote."""
 
 
 class _Leaf:

@@ -34,7 +34,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send
 
 
 def among(accelerator: Accelerator, measured: Spread | None) -> str:
-    """Whether an accelerator is one of those measured, of the generation of one, or neither."""
+    """Regime of an accelerator: one of those measured, of the generation of one, or neither."""
     members = [member.split(":") for member in (measured.members if measured is not None else ())]
     if accelerator.name in {name for name, _ in members}:
         return MEASURED
@@ -42,7 +42,7 @@ def among(accelerator: Accelerator, measured: Spread | None) -> str:
 
 
 def regime(cluster: Cluster, kind: str, number_format: str) -> str:
-    """Whether a class of kernels was measured on this device, on one of its generation, or on neither."""
+    """Regime of a class of kernels: measured on this device, on one of its generation, or on neither."""
     own = cluster.accelerator
     chip = getattr(own.kernel(kind, number_format), "chip", None)
     label = FittedOn.of(chip.label) if chip is not None else None
@@ -129,7 +129,7 @@ def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> Doubts
     first_token, step = source_names(scenario)
 
     def whole(name: str, inside: Spread | None) -> Any:
-        """What errors of whole jobs are beyond those they include."""
+        """Factors for errors of whole jobs beyond those they include."""
         found = find("source", (name,), PHYSICS, NEW)
         return factors(found, f"source {name}", count, beyond(found, inside), seed)
 

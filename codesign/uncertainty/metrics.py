@@ -1,4 +1,4 @@
-"""What draws of errors make of metrics: intervals, how often one design beats another, what the optimum may lose."""
+"""Uncertainty of metrics by draws of errors: intervals, how often a design beats another, what the optimum may lose."""
 
 import contextlib
 import dataclasses
@@ -31,12 +31,12 @@ DOUBTS = (jax.tree_util.GetAttrKey("cluster"), jax.tree_util.GetAttrKey("doubts"
 
 
 def has_interval(name: str) -> bool:
-    """Whether a metric is uncertain because times and energies are."""
+    """True if a metric is uncertain because times and energies are."""
     return name in NAMES or name.startswith("usd_per_million_")
 
 
 def with_room(scenario: Scenario) -> Scenario:
-    """The same scenario with factors of one in the place of draws: its numbers are the same to the last bit."""
+    """Copy of a scenario with factors of one in the place of draws: its numbers are the same to the last bit."""
     plain = with_numpy(scenario)
     return dataclasses.replace(plain, cluster=dataclasses.replace(plain.cluster, doubts=no_doubts()))
 
@@ -90,7 +90,7 @@ def _draws(leaf: np.ndarray, full: np.ndarray, count: int) -> np.ndarray:
 
 
 def numbers_in_draws(metrics: Metrics) -> dict[str, Any]:
-    """What has an interval, and how much more than it sustains an engine is asked for."""
+    """Metrics that have an interval, and how much more than it sustains an engine is asked for."""
     return {name: value for name, value in metrics.flat().items() if has_interval(name)} | over_the_load(metrics)
 
 
@@ -119,7 +119,7 @@ class Drawn(NamedTuple):
 
 
 def uncertain(scenario: Scenario, count: int = COUNT) -> Drawn:
-    """What draws of errors make of a design; no intervals where no errors are known."""
+    """Intervals of a design under draws of errors; none where no errors are known."""
     drawn, kept = _drawn(scenario, count)
     return told_of(drawn, kept)
 
@@ -136,7 +136,7 @@ def intervals(scenario: Scenario, count: int = COUNT) -> dict[str, Interval]:
 
 
 class Wins(NamedTuple):
-    """Of two designs: share of the joint draws in which the first has less of a metric, and their ratio's interval."""
+    """Two designs compared: share of joint draws where the first has less of a metric, and their ratio's interval."""
 
     share: float
     ratio: Interval
@@ -162,7 +162,7 @@ def wins(first: Scenario, second: Scenario, metric: str = "usd_per_million_token
 
 
 class Regret(NamedTuple):
-    """What the best of some designs may lose to the others under draws of errors.
+    """Regret of the best of some designs: what it may lose to the others under draws of errors.
 
     stays: share of draws in which it sustains its load and none of the others is better; typical, high: median and 90 %
     quantile of its regret, relative, infinite where only another one sustains its load;
@@ -192,14 +192,14 @@ class Regret(NamedTuple):
 
 
 class DesignIntervals(NamedTuple):
-    """What draws make of designs, and the regret of the first."""
+    """Intervals of designs under draws of errors, and the regret of the first."""
 
     designs: list[Drawn]
     regret: Regret
 
     @property
     def intervals(self) -> list[dict[str, Interval]]:
-        """Of each."""
+        """Intervals of each design."""
         return [one.intervals for one in self.designs]
 
 

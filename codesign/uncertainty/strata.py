@@ -1,4 +1,4 @@
-"""What is known of the errors that a design's numbers rest on: strata of cross-validation, as the page tells them."""
+"""Known errors that a design's numbers rest on: strata of cross-validation, as the page tells them."""
 
 from typing import Any
 

@@ -34,7 +34,7 @@ Interval = tuple[float, float]
 
 
 def over_the_load(metrics: Metrics) -> dict[str, Array]:
-    """What an engine is asked for over what it sustains, as a number of a draw; nothing of jobs without a load."""
+    """Load of an engine over what it sustains, as a number of a draw; nothing of jobs without a load."""
     flat = metrics.flat()
     shares = [value for name, value in flat.items() if name.startswith(f"usage.{ENGINE}.")]
     if not shares:
@@ -88,7 +88,7 @@ def ends(values: np.ndarray, share: float = SHARE) -> Interval:
 
 
 def quantile(values: np.ndarray, level: float) -> float:
-    """What this share of the draws stays below; infinite where more than the rest of them are."""
+    """Quantile: this share of the draws stays below; infinite where more than the rest of them are."""
     endless = np.isposinf(values)
     if np.mean(endless) > 1 - level + 1e-9:  # rounding of 1 - level must not cost a draw
         return float(np.inf)

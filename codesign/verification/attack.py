@@ -35,7 +35,7 @@ Pool = tuple[np.ndarray, np.ndarray, np.ndarray]  # ranks, plan places and coord
 
 @dataclass(frozen=True)
 class Aim:
-    """What some of the best designs are kept and polished for: the least of a row.
+    """Target of an attack: a row to minimise, for which some of the best designs are kept and polished.
 
     upper: what each row but the goal's may be at most, in the order of the model's rows.
     """

@@ -18,7 +18,7 @@ Told = Callable[[str, int, int], None]
 
 @dataclass
 class Answer:
-    """What came of a verification.
+    """Result of a verification.
 
     verified: nothing that was claimed is false. line: the answer. checks: what was done, in order. numbers: for JSON.
     """
@@ -58,7 +58,7 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 
 def answered(check: Callable[[Answer], None]) -> Answer:
-    """What a check, which writes into the answer, comes to."""
+    """Run a check, which writes into the answer, and return that."""
     answer = Answer(False, "")
     try:
         check(answer)

@@ -1,4 +1,4 @@
-"""Whether the nodes of a certificate stand for every legal plan of the space, with every combination of listed values.
+"""Coverage of a certificate: its nodes stand for every legal plan, with every combination of listed values.
 
 A listed variable is one more field that no rule of the plan looks at.
 """
@@ -51,7 +51,7 @@ class Cover:
 
     @property
     def text(self) -> str:
-        """Of what the nodes stand for, in words."""
+        """Plans that the nodes stand for, in words."""
         what = "legal plans, counted apart" if self.exact else "plans, by combinations of their closed fields"
         return f"all {self.plans:,} {what}" + f" ({self.twins:,} equal another in every row)" * bool(self.twins)
 

@@ -1,4 +1,4 @@
-"""What the rules of curvature say of a certificate: the rows it weighs are convex, its groups least where it says."""
+"""Curvature of a certificate's rows: those it weighs are convex, its groups least where it says."""
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def _distinct(rows: np.ndarray) -> np.ndarray:
 
 
 def _agrees(certificate: Derivation, row: str, field: int, way: int) -> bool:
-    """Whether a row that only rises (1) or falls (-1) along a field is taken at the right end of each range.
+    """True if a row that only rises (1) or falls (-1) along a field is taken at the right end of each range.
 
     Raises:
         Refuted: it is taken elsewhere.

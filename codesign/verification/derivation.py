@@ -17,7 +17,7 @@ class Refuted(Exception):
 
 @dataclass(frozen=True)
 class StatedClaim:
-    """What is claimed: values of the goal; `bound` None where nothing is proven, `best` where nothing was found.
+    """Claim in values of the goal; `bound` None where nothing is proven, `best` where nothing was found.
 
     infeasible: that no design keeps all constraints. design: plan fields and hardware values of the best design.
     """
@@ -45,7 +45,7 @@ class StatedClaim:
 
 @dataclass(frozen=True)
 class Derivation:
-    """What a bound rests on.
+    """Derivation of a bound.
 
     rows: names, the goal's first; plan: field -> its values, those of listed variables (held) behind the plan's own;
     view: of each row, which of a group's plans it is taken at. low, high: places in the fields' values that a node

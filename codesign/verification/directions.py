@@ -1,4 +1,4 @@
-"""Whether open fields of groups act as the certificate says: each row least at one value, whatever else is chosen."""
+"""Directions of open fields of groups, checked: each row least at one value, whatever else is chosen."""
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass

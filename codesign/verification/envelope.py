@@ -1,4 +1,4 @@
-"""What the statements of a front leave possible: the least of the first metric over all values of the others."""
+"""Envelope of a front's statements: the least that they leave the first metric, over all values of the others."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Envelope:
     bound: Float[np.ndarray, "*cells"]
 
     def cell(self, values: Float[np.ndarray, "designs metrics"]) -> tuple[Int[np.ndarray, " designs"], ...]:
-        """Of each design; -1 along a metric that is less than it can be."""
+        """Cell of each design; -1 along a metric that is less than it can be."""
         return tuple(np.searchsorted(edge, values[:, k]) - 1 for k, edge in enumerate(self.edges, start=1))
 
     def impossible(self, values: Float[np.ndarray, "designs metrics"]) -> Int[np.ndarray, " some"]:
@@ -35,7 +35,7 @@ class Envelope:
 
 
 def envelope(statements: Statements, more: Float[np.ndarray, "points metrics"]) -> Envelope:
-    """What these leave possible; `more` are points whose coordinates are edges too."""
+    """Return the envelope of these statements; `more` are points whose coordinates are edges too."""
     own, edges = statements.some(np.flatnonzero(statements.metric == 0)), list[np.ndarray]()
     for k in range(1, statements.level.shape[1]):
         alone = (statements.metric == k) & np.isinf(statements.level).all(axis=1)
@@ -85,7 +85,7 @@ def _check_volume(name: str, told: Mapping[str, Any], points: np.ndarray, refere
 
 
 def volume(points: Float[np.ndarray, "points metrics"], reference: Float[np.ndarray, " metrics"]) -> float:
-    """Of all that some point is no worse than, up to the reference.
+    """Hypervolume: of all that some point is no worse than, up to the reference.
 
     Slab by slab along the first metric; each is a sum over the cells of the grid of all other coordinates.
     """

@@ -111,7 +111,7 @@ def _verify(
 
 
 def verify_unproven(asked: Asked, designs: Mapping[str, np.ndarray], values: np.ndarray) -> Answer:
-    """Of a front that nothing is proven of: its designs, with the values [designs, metrics] that are shown."""
+    """Verify a front that nothing is proven of: its designs, with the values [designs, metrics] that are shown."""
 
     def check(answer: Answer) -> None:
         place, _ = _check_designs(designs, values, asked, CheckedModel(asked))

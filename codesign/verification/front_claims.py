@@ -18,7 +18,7 @@ VALUE = 1e-11  # how well claimed values and those derived here must agree; stat
 
 @dataclass(frozen=True)
 class Statements:
-    """That a metric is at least `bound` wherever the others keep to their levels; logs, less is better.
+    """Statements: a metric is at least `bound` wherever the others keep to their levels; logs, less is better.
 
     metric: its place among the front's; level: inf where any value does; bound: inf where nothing keeps to the levels.
     """
@@ -87,7 +87,7 @@ class Statements:
 
 @dataclass(frozen=True)
 class Front:
-    """What is claimed of a front.
+    """Claims of a front.
 
     metrics, signs: the first metric is the one that is bounded; -1 where more is better. values: of the designs.
     designs: plan fields and hardware -> values. of: statement of each design. told: as the report has it.

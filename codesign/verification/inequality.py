@@ -24,7 +24,7 @@ SINGLE = 1e-6  # by which the goal's weights may miss 1 before they are scaled: 
 
 @dataclass(frozen=True)
 class Sums:
-    """Of every node: constant + slope . u lies below the rows weighted by `weights`, and `least` below all of it."""
+    """Weighted sums of all nodes: constant + slope . u lies below the rows times `weights`, `least` below all of it."""
 
     least: Float[np.ndarray, " nodes"]
     constant: Float[np.ndarray, " nodes"]
@@ -88,7 +88,7 @@ def rows_in(certificate: Derivation, model: CheckedModel) -> np.ndarray:
 
 
 def off(model: CheckedModel, row: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """What rounding may do to rows of these values."""
+    """Rounding error that rows of these values may have."""
     beyond = np.exp(np.clip(value, 0.0, 700.0))
     return model.off[row] * np.where(model.steep[row], beyond, 1.0)
 
@@ -160,6 +160,6 @@ def lower_of(certificate: Derivation, sums: Sums) -> Float[np.ndarray, " nodes"]
 
 
 def per_unit(least: Float[np.ndarray, " nodes"], weight: Float[np.ndarray, " nodes"]) -> Float[np.ndarray, " nodes"]:
-    """What a row is at least where so much of it is at least `least`, rounded down."""
+    """Lower bound of a row of which so much is at least `least`, rounded down."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nextafter(least / weight - 4 * UNIT * np.abs(least), -np.inf)

@@ -54,7 +54,7 @@ class StudyCases:
 
     @property
     def blend(self) -> CheckedBlend:
-        """Of goals, one a case."""
+        """Blend of goals, one a case."""
         count = len(self.every)
         return CheckedBlend(self.how, np.ones(count), self.tail, np.zeros(count))
 
@@ -64,7 +64,7 @@ class StudyCases:
         return [case.scenario for case in self.every]
 
     def words(self, sign: float) -> str:
-        """What the goal is, where less (1) or more (-1) is better: `the mean of the worst 20 %`."""
+        """Name of the goal, where less (1) or more (-1) is better: `the mean of the worst 20 %`."""
         known = HOW[self.how].replace("the mean", "the harmonic mean") if sign < 0 else HOW[self.how]
         return known + (f" {100 * self.tail:.3g} %" if self.how == "cvar" else "")
 

@@ -76,7 +76,7 @@ class LegalPlans:
         return free * (int(cast(Any, np.einsum)(*terms, [], optimize="greedy")) if terms else 1)
 
     def flags(self) -> Bool[np.ndarray, " combinations"]:
-        """Whether each combination is legal, in the order of their numbers."""
+        """True for each combination that is legal, in the order of their numbers."""
         legal = np.ones(self.sizes, dtype=bool)
         for rule, fields in self._reach.items():
             shape = [size if field in fields else 1 for field, size in enumerate(self.sizes)]
@@ -118,7 +118,7 @@ class LegalPlans:
         return len(place)
 
     def keeps(self, columns: Mapping[str, np.ndarray]) -> Bool[np.ndarray, " plans"]:
-        """Whether plans, by the values of their fields, keep every rule."""
+        """True for plans, by the values of their fields, that keep every rule."""
         place = [np.searchsorted(values, columns[name]) for name, values in self.lists.items()]
         return self._kept(np.stack(place, axis=-1)) if place else np.ones(1, dtype=bool)
 
@@ -131,14 +131,14 @@ class LegalPlans:
         return np.stack([values[place[:, j]] for j, values in enumerate(self.lists.values())], axis=-1)
 
     def _kept(self, place: Int[np.ndarray, "k fields"]) -> Bool[np.ndarray, " k"]:
-        """Whether combinations, by the places of their values, keep every rule."""
+        """True for combinations, by the places of their values, that keep every rule."""
         legal = np.ones(len(place), dtype=bool)
         for rule, fields in self._reach.items():
             legal &= self._rules[rule][tuple(place[:, field] for field in fields)]
         return legal
 
     def _evaluated(self, rule: int, fields: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
-        """Whether one rule is kept, with an axis for each of these fields."""
+        """True where one rule is kept, with an axis for each of these fields."""
         shape = tuple(self.sizes[field] for field in fields)
         count = math.prod(shape)
         if count > MOST_COMBINATIONS:
@@ -156,7 +156,7 @@ class LegalPlans:
 
 
 def _reaching(program: Program, leaves: int) -> list[tuple[int, ...]]:
-    """Of each output the numbers of the inputs behind the scenario's leaves that reach it."""
+    """Numbers of the inputs behind the scenario's leaves that reach each output."""
     reach = {slot: frozenset([i]) for i, slot in enumerate(program.inputs[leaves:])}
     for equation in program.equations:
         found = frozenset[int]().union(*(reach.get(slot, frozenset()) for slot in equation.inputs))

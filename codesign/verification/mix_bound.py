@@ -25,7 +25,7 @@ Told = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Floors:
-    """Of every plan of each workload: no tuple with it, and without plans ruled out before, lies below `floor`.
+    """Floors of every plan of each workload: no tuple with it, and without plans ruled out before, lies below `floor`.
 
     left: plans whose floor does not reach the target. tangents: weighted, of all rounds.
     """
@@ -41,7 +41,7 @@ class Floors:
 
     @property
     def bound(self) -> float:
-        """What no tuple lies below."""
+        """Value that no tuple lies below."""
         ruled_out = min(
             float(np.min(floor, where=~left, initial=np.inf)) for floor, left in zip(self.floor, self.left, strict=True)
         )

@@ -33,7 +33,7 @@ class Duals:
 
 @dataclass(frozen=True)
 class Part:
-    """What is kept of one workload: its plans and cuts (`plans`), the round of each cut, tangents of single plans."""
+    """Certificate of one workload: its plans and cuts (`plans`), the round of each cut, tangents of single plans."""
 
     name: str
     plans: Derivation
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class MixDerivation:
-    """What the bound of a mix rests on.
+    """Derivation of the bound of a mix.
 
     offset: of the log of each goal; rounds: in order; points: logs of goals at which the blend is linearised for the
     tuples that these leave.

@@ -1,4 +1,4 @@
-"""What a mix asks for, and whether the designs that a run shows are sound, on one hardware, and worth what it says."""
+"""Question and designs of a mix, checked: the designs shown are sound, on one hardware, and worth what the run says."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from .whole_check import VALUE, priced
 
 @dataclass(frozen=True)
 class Said:
-    """What a run says of one workload: its design and the goal's value, the best it could have on its own hardware."""
+    """Result of one workload in a run: its design, the goal's value, the best it could have on its own hardware."""
 
     design: dict[str, float]
     value: float
@@ -38,7 +38,7 @@ class AskedMix:
     relative: bool
 
     def blend(self, offset: np.ndarray) -> CheckedBlend:
-        """Of the goals, less these logs."""
+        """Blend of the goals, less these logs."""
         return CheckedBlend(self.how, np.array(self.weights), self.tail, offset)
 
 

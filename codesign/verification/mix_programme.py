@@ -64,7 +64,7 @@ class _Linear:
 
 @dataclass(frozen=True)
 class SolvedTuples:
-    """Of a relaxed programme: multipliers, and where its plans want the hardware to be."""
+    """Solution of a relaxed programme: multipliers, and where its plans want the hardware to be."""
 
     goal: np.ndarray  # of all goal rows, in their order
     limit: np.ndarray
@@ -99,7 +99,7 @@ class TupleProgramme:
         return True
 
     def rows(self, region: Region) -> tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]], list[np.ndarray]]:
-        """Of each workload: cuts of its plans, (cut, row) of limits that may bind in the box, place of each plan."""
+        """Rows of each workload: cuts of its plans, (cut, row) of limits that may bind in it, place of each plan."""
         own, binding, place = list[np.ndarray](), list[tuple[np.ndarray, np.ndarray]](), list[np.ndarray]()
         for each, constant, mine in zip(self.cuts, self.constants, region.plans, strict=True):
             where = np.full(each.count, -1)

@@ -26,7 +26,7 @@ BLENDED = 6  # rounds in which the blend is linearised once more where a program
 
 @dataclass(frozen=True)
 class FoundTuple:
-    """What came of it: `bound` no tuple lies below; parts that were bounded; whether a solver's word is in it."""
+    """Bound of the tuples: none lies below `bound`; parts that were bounded; `trusted`: a solver's word is in it."""
 
     bound: float
     parts: int
@@ -41,7 +41,7 @@ def bounded(
     told: Callable[[int, int], None],
     most: int = MOST_PARTS,
 ) -> FoundTuple:
-    """Whether no tuple lies below the target; else the bound that a mixed-integer solver says.
+    """Bound all tuples by the target; where that fails, by what a mixed-integer solver says.
 
     Args:
         cuts: of each workload.

@@ -1,4 +1,4 @@
-"""What a verification asks of the model: rows, tangents and designs, by a program of its own."""
+"""Model of a verification: rows, tangents and designs, by a program of its own."""
 
 import dataclasses
 import functools
@@ -61,12 +61,12 @@ class Asked:
 
     @property
     def scenarios(self) -> list[Scenario]:
-        """What a design is judged in."""
+        """Scenarios that a design is judged in."""
         return [self.scenario] if self.cases is None else self.cases.scenarios
 
     @property
     def nominal(self) -> "Asked":
-        """The same, judged in the scenario alone."""
+        """Copy that is judged in the scenario alone."""
         return dataclasses.replace(self, cases=None)
 
     @property
@@ -164,7 +164,7 @@ class CheckedModel:
 
     @property
     def cases(self) -> StudyCases | None:
-        """That designs are judged in, where some constants are uncertain."""
+        """Cases that designs are judged in, where some constants are uncertain."""
         return self.asked.cases
 
     def _rows(self, metrics: Metrics, hardware: dict[str, Array]) -> dict[str, Array]:
@@ -184,7 +184,7 @@ class CheckedModel:
     def judged(
         self, listed: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray]
     ) -> tuple[dict[str, str], dict[tuple[str, str], int]]:
-        """What the rules of curvature say of the rows: row -> why it is not convex; (row, field) -> which way it goes.
+        """Curvature of the rows: row -> why it is not convex; (row, field) -> which way it goes.
 
         Args:
             listed: field -> its value in each legal combination.
@@ -204,7 +204,7 @@ class CheckedModel:
         return unproven, {pair: way for pair, way in agreed.items() if way is not None}
 
     def _judgements(self, listed: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray]) -> list[Judgement]:
-        """Of all values of the listed variables at once; where that does not prove all rows, of each combination."""
+        """Judge all values of the listed variables at once; where that does not prove all rows, each combination."""
         held = {name: np.unique(listed[name]) for name in self.asked.values}
         own = [name for name in listed if name not in held]
         table = np.unique(np.stack([listed[name] for name in own], axis=-1), axis=0) if own else np.zeros((1, 0))
@@ -220,7 +220,7 @@ class CheckedModel:
                 for one in itertools.product(*(values.tolist() for values in held.values()))]  # fmt: skip
 
     def _coordinates(self, plan: Array, u: Array) -> Array:
-        """What the program takes of the variables: coordinates, or values of those that are listed."""
+        """Inputs of the program for the variables: coordinates, or values of those that are listed."""
         given = dict(zip(self.fields, plan, strict=True)) | dict(zip(self.variables, u, strict=True))
         names = self.program.variables
         return jnp.stack([given[name] for name in names]) if names else zeros(0)
@@ -231,7 +231,7 @@ class CheckedModel:
         return [[np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(one)] for one in self.asked.scenarios]
 
     def _columns(self, plan: np.ndarray, u: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """What the program takes of the plan, and of the variables."""
+        """Inputs of the program for the plan, and for the variables."""
         given = dict(zip(self.fields, plan.T, strict=True)) | dict(zip(self.variables, u.T, strict=True))
         return [given[name] for name in self.program.fields], [given[name] for name in self.program.variables]
 

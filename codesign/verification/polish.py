@@ -17,7 +17,7 @@ PRECISION = 1e-9
 
 @runtime_checkable
 class FreedRows(Protocol):
-    """What is polished: rows (the goal, constraints, further targets) and their slopes at points of plans."""
+    """Rows to polish (the goal, constraints, further targets) and their slopes at points of plans."""
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def equal_groups(
     opened: Mapping[str, np.ndarray],
     model: CheckedModel,
 ) -> np.ndarray:
-    """Whether each missing group of plans is equal, value by value of the open fields, to a known one.
+    """True for each missing group of plans that is equal, value by value of the open fields, to a known one.
 
     Args:
         missing, known: field that no node leaves open -> its value in each group.

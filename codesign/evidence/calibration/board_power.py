@@ -40,7 +40,7 @@ LEAST_ROWS = 10
 
 
 class Loads(NamedTuple):
-    """What boards did and drew: arrays of one length."""
+    """Loads of boards and the power they drew: arrays of one length."""
 
     number_format: np.ndarray
     flops_per_s: np.ndarray

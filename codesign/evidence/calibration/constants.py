@@ -101,7 +101,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def is_fitted(data: dict[str, Any], kind: str, number_format: str) -> bool:
-    """Whether the constants were fitted on this device, not inherited."""
+    """True if the constants were fitted on this device, not inherited."""
     return data.get("provenance", {}).get(f"{kind}.{number_format}", {}).get("kind") == "fitted"
 
 

@@ -53,7 +53,7 @@ class TwoLevels(NamedTuple):
 
 
 def pipelined_of(constants: np.ndarray) -> Pipelined:
-    """Of (hop in `HOP_SCALE_S`, power of the norm, hops of a tree's level)."""
+    """Collective with these constants: (hop in `HOP_SCALE_S`, power of the norm, hops of a tree's level)."""
     hop, power, level = np.abs(constants)
     return Pipelined(norm=float(max(power, 1.0)), hop_s=float(hop * HOP_SCALE_S), tree_hops=float(max(level, 1.0)))
 

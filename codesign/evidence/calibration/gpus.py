@@ -53,7 +53,7 @@ class Peaks(NamedTuple):
 
 
 class GpuEntry(NamedTuple):
-    """What the file of an accelerator says; `calibration` names the accelerator whose constants it uses."""
+    """Entry of an accelerator's file; `calibration` names the accelerator whose constants it uses."""
 
     peaks: Peaks
     fabric: str
@@ -173,7 +173,7 @@ def nearest(peaks: Peaks) -> str:
 
 
 def device(name: str, folder: dict[str, Peaks]) -> Device:
-    """What a device's name in a table stands for.
+    """Resolve a device's name in a table.
 
     Args:
         folder: peaks that came with the table; they go before our own.

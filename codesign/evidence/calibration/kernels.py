@@ -238,4 +238,4 @@ ROOFLINES = tuple(
     )
     for table in TABLES
 )
-"""The same tables read as three constants: for searches over very many designs."""
+"""Tables of `TABLES` read as three constants: for searches over very many designs."""

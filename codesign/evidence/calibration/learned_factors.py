@@ -56,7 +56,7 @@ class FactorModel(nn.Module):
 
     @nn.compact
     def __call__(self, scaled: jax.Array, places: jax.Array) -> jax.Array:
-        """Of rows [rows, launches, features] with places [rows, 3]."""
+        """Apply the network to rows [rows, launches, features] with places [rows, 3]."""
         start = nn.initializers.normal(0.1)
         context = jnp.zeros(self.hidden)
         for number, size in enumerate(self.sizes):
@@ -87,7 +87,7 @@ class Launches(NamedTuple):
 
 
 def label_of(group: TableGroup) -> FittedOn:
-    """What its constants are called."""
+    """Label of a group's constants."""
     return FittedOn(group.table.name, group.device.accelerator, group.framework, group.number_format)
 
 
@@ -211,7 +211,7 @@ def as_bytes(network: ShapeNetwork) -> bytes:
 
 
 class Learned(NamedTuple):
-    """What a calibration leaves of networks: content of each file, and a row of the card a class and stratum."""
+    """Networks that a calibration leaves: content of each file, and a row of the card a class and stratum."""
 
     files: dict[str, bytes]
     card: list[dict[str, object]]

@@ -25,15 +25,15 @@ MOST_BYTES = 256 * 2**20
 
 
 class Importer(Protocol):
-    """What a module here offers."""
+    """Interface of a module here."""
 
     @property
     def NAME(self) -> str:
-        """What it reads, in a line."""
+        """Name of what it reads, in a line."""
         ...
 
     def reads(self, text: str) -> bool:
-        """Whether a file is of this kind."""
+        """True if a file is of this kind."""
         ...
 
     def rows(self, text: str) -> list[ImportedRow]:

@@ -1,4 +1,4 @@
-"""What `vllm bench serve` and SGLang's `bench_serving` print: blocks called Serving Benchmark Result."""
+"""Printed results of `vllm bench serve` and SGLang's `bench_serving`: blocks called Serving Benchmark Result."""
 
 import re
 

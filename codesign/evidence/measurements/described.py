@@ -33,7 +33,7 @@ def as_data() -> dict[str, Any]:
 
 
 def as_text() -> str:
-    """The same to be read."""
+    """Text of the rule of choice and every kind, for reading."""
     lines = [RULE, ""]
     for schema in SCHEMAS:
         used = [f"scored by {schema.suite}"] if schema.suite else [f"not scored: {schema.why}"]

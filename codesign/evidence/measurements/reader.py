@@ -214,7 +214,7 @@ def _word(column: Column, value: str) -> str:
 
 
 def is_word(text: str) -> bool:
-    """Whether it may be part of a file's name on every system, and a key."""
+    """True if it may be part of a file's name on every system, and a key."""
     return bool(WORD.fullmatch(text))
 
 

@@ -88,6 +88,6 @@ def number_path(column: str) -> str | None:
 
 
 def is_runs(header: list[str]) -> bool:
-    """Whether a table of these columns holds measured runs."""
+    """True if a table of these columns holds measured runs."""
     devices = [name for name in header if CHOICES.get(name.lower()) == "accelerator"]
     return bool(devices) and any(metric_of(name) for name in header)

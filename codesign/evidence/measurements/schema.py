@@ -1,4 +1,4 @@
-"""What a table of measurements must hold: its columns, their units, types and ranges, declared once for all readers."""
+"""Schemas of tables of measurements: columns, their units, types and ranges, declared once for all readers."""
 
 import difflib
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class Column:
 
     @property
     def allowed(self) -> str:
-        """What a cell may hold, in words."""
+        """Allowed content of a cell, in words."""
         if self.kind == "flag":
             text = "True or False"
         elif self.kind == "word":
@@ -48,11 +48,11 @@ class Column:
         return text + (f"; blank: {self.blank}" if self.blank else "")
 
     def or_blank(self, means: str) -> "Column":
-        """The same, empty cells allowed."""
+        """Copy with empty cells allowed."""
         return replace(self, blank=means)
 
     def if_there(self) -> "Column":
-        """The same; a table may do without."""
+        """Copy that a table may do without."""
         return replace(self, optional=True)
 
 
@@ -88,7 +88,7 @@ def flag(name: str, meaning: str) -> Column:
 
 
 class Check(NamedTuple):
-    """What several columns must keep to together: a sentence, and the rows of a table that break it."""
+    """Rule that several columns must keep to together: a sentence, and the rows of a table that break it."""
 
     says: str
     columns: tuple[str, ...]
@@ -119,7 +119,7 @@ class Schema:
         return tuple(column.name for column in self.columns if not column.optional)
 
     def fits(self, header: list[str]) -> bool:
-        """Whether a table of these columns is of this kind."""
+        """True if a table of these columns is of this kind."""
         return set(self.required) <= set(header) and not set(self.without) & set(header)
 
     def lacking(self, header: list[str]) -> list[str]:
@@ -164,7 +164,7 @@ def choose(header: list[str], schemas: tuple[Schema, ...], shown: str) -> Schema
 
 
 def nearest(header: list[str], schemas: tuple[Schema, ...]) -> str:
-    """Of a table that resembles no kind: why not, and which comes nearest where two columns or more agree."""
+    """Explain why a table resembles no kind, and name the nearest where two columns or more agree."""
     shared = [len(schema.required) - len(schema.lacking(header)) for schema in schemas]
     best = max(shared)
     if best < 2:

@@ -63,7 +63,7 @@ def _anonymous(cluster: Any, compute: str, attention: str) -> Cluster:
 
 
 def anonymous(cluster: Cluster, precision: Precision) -> tuple[Cluster, Precision]:
-    """The same numbers in a structure that names neither device nor arithmetic.
+    """Copy with the same numbers in a structure that names neither device nor arithmetic.
 
     Each class of kernel keeps the one entry, and each part the one peak, that this precision asks for. Energies per
     FLOP are left out: times and memory are what is compared.

@@ -133,7 +133,7 @@ def scenario(row: Any) -> Scenario:
 
 
 def _structure(row: Any) -> Scenario:
-    """What runs of one batch share: system, networks of the axes, number format, training or inference."""
+    """Scenario that runs of one batch share: system, networks of the axes, number format, training or inference."""
     base = system(row["system"])
     number_format = FORMATS[row["exe_datatype"]]
     accelerator = base.cluster.accelerator

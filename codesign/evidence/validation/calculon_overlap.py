@@ -1,4 +1,4 @@
-"""What the peer model Calculon [isaev2023] hides behind a pass, as shares that a plan of this package takes."""
+"""Overlap in the peer model Calculon [isaev2023]: shares hidden behind a pass, as a plan of this package takes them."""
 
 import dataclasses
 

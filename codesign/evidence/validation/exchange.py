@@ -112,7 +112,7 @@ def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors
 
 
 def _constants(stored: dict[tuple[str, str, str, bool], Exchange], *key: str | bool) -> Exchange | None:
-    """Of this key, or of the library's first format where this one was not measured."""
+    """Constants of this key, or of the library's first format where this one was not measured."""
     library, phase, _, across = key
     others = (one for known_key, one in stored.items() if (*known_key[:2], known_key[3]) == (library, phase, across))
     return next((one for known_key, one in stored.items() if known_key == key), next(others, None))

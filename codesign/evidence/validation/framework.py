@@ -1,4 +1,4 @@
-"""What training frameworks add to kernels: a few constants for each source of measured steps.
+"""Overhead of training frameworks over kernels: a few constants for each source of measured steps.
 
 kernel_slowdown multiplies arithmetic, launch_s is the host's time to issue one kernel, step_overhead_s is added to
 every step. They are fitted on one table and kept in `conf/calibration/frameworks/training.yaml` with their residual;
@@ -107,7 +107,7 @@ def adjustment(constants: dict[str, float]) -> Callable[[Scenario], Scenario]:
 
 
 def of_part(stem: str, part: str) -> str:
-    """What constants of a part of a source are called."""
+    """Name of the constants of a part of a source."""
     return f"{stem}-{part}"
 
 

@@ -70,7 +70,7 @@ def _engine_cluster(device: str, engine: str, experts_of: str) -> Cluster:
 
 @functools.cache
 def board_cluster(device: str, engine: str, blocks: bool) -> Cluster:
-    """The same with what its board was found to draw, where it was measured.
+    """Cluster of `engine_cluster` with what its board was found to draw, where it was measured.
 
     Args:
         device: as a table names it.

@@ -65,7 +65,7 @@ OF_ONE_SUITE = {"tpot, two pools, framework named": "disaggregated"}
 
 
 class SuiteErrors(NamedTuple):
-    """What a suite compared."""
+    """Errors of what a suite compared."""
 
     suite: str
     quantity: str
@@ -104,7 +104,7 @@ def _own(group: TableGroup) -> bool:
 
 
 def of_kernels(frame: pd.DataFrame) -> Iterator[Missed]:
-    """Of a class, of a class and number format, of strata that `codesign validate` names, and of any class."""
+    """Errors of a class, of a class and number format, of strata that `codesign validate` names, and of any class."""
     frame = frame.assign(
         name=frame["class"], group=frame["case"] + " " + frame["framework"],
         both=frame["class"] + " " + frame["number_format"],
@@ -172,7 +172,7 @@ def _together(
 
 
 def of_collectives(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
-    """Of an operation: rows of measured devices; devices left out with and without one of their generation."""
+    """Errors of an operation: rows of measured devices; devices left out with and without one of their generation."""
     mine = [one for one in seen if one.suite == "collectives" and one.errors.stratum.startswith("collectives ")]
     gpus = {one.errors.group.rpartition(" ")[0] for one in mine}
     members = _members(gpus)
@@ -194,7 +194,7 @@ def _regime_of_wire(seen: SuiteErrors, gpus: set[str]) -> str:
 
 
 def of_sources(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
-    """Of whole jobs: a source is a stratum of a suite, or a device of one."""
+    """Errors of whole jobs: a source is a stratum of a suite, or a device of one."""
     for name, (quantities, chosen) in SOURCES.items():
         rows = [one for one in seen if one.quantity in quantities and chosen(one.errors.stratum)
                 and one.suite == OF_ONE_SUITE.get(name, one.suite)]  # fmt: skip
@@ -208,13 +208,13 @@ def of_sources(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
 
 
 def _source(seen: SuiteErrors, small: bool) -> str:
-    """What was measured together: a table of training steps; of requests a device and model, of few rows the table."""
+    """Source measured together: a table of training steps; of requests a device and model, of few rows the table."""
     few = seen.quantity == "step_time" or small
     return seen.errors.stratum if few else f"{seen.errors.stratum} {seen.errors.group}"
 
 
 def of_strata(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
-    """Of every stratum that a suite scores, kernels apart, and of its parts: rows at random and groups left out.
+    """Errors of every stratum that a suite scores, kernels apart, and of its parts: rows at random, groups left out.
 
     A group that was measured is covered as rows that were left out at random are; any other as groups that were.
     """
@@ -235,7 +235,7 @@ def of_strata(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
 
 
 def _apart(missed: Missed) -> Iterator[Missed]:
-    """The same of groups left out, the smallest of them together; nothing of what is one group."""
+    """Errors of groups left out, the smallest of them together; nothing of what is one group."""
     names, counts = np.unique(missed.groups, return_counts=True)
     few = names[counts < max(FEWEST, LEAST_SHARE * len(missed.errors))]
     groups = np.where(np.isin(missed.groups, few), "", missed.groups)
@@ -244,7 +244,7 @@ def _apart(missed: Missed) -> Iterator[Missed]:
 
 
 def of_elementwise(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
-    """Of passes over memory, which have no learned factor."""
+    """Errors of passes over memory, which have no learned factor."""
     for stratum, regime in (("elementwise", MEASURED), ("elementwise, GPU left out", RELATIVE)):
         rows = [one for one in seen if one.suite == "kernels" and one.errors.stratum == stratum]
         yield from _together("kernel", "elementwise", regime, rows, [one.errors.group for one in rows])

@@ -77,7 +77,7 @@ def on_device(node: dict[str, Any], device: Device, peak_flops_per_s: float) -> 
 
 
 def left_out(accelerator: str, framework: str, kind: str, number_format: str) -> dict[str, Any]:
-    """What a device's entry would be, had it not been measured; empty where no relative was."""
+    """Entry that a device would have, had it not been measured; empty where no relative was."""
 
     def measured(other: str) -> bool:
         return other != accelerator and is_fitted(constants(other, framework), kind, number_format)
@@ -92,7 +92,7 @@ def kernel_stratum(group: TableGroup) -> str:
 
 
 def regimes(group: TableGroup) -> tuple[str, str]:
-    """Whether constants of a group are those of a measured device, of its generation or of another; and left out."""
+    """Regimes of a group's constants: of a measured device, its generation or another; and with the device left out."""
     kind, number_format = group.table.name, group.number_format
 
     def measured(name: str) -> bool:

@@ -25,7 +25,7 @@ MICRO_BATCHES, INTERLEAVED = (1.0, 2.0), (1.0, 2.0, 4.0, 8.0)
 
 
 def runs(row: Any) -> list[Run]:
-    """What a row may mean.
+    """List the runs that a row may mean.
 
     Raises:
         ConfigError: an adapter's training, no layout, or no one number format.

@@ -33,7 +33,7 @@ class NumberedResidual(AbstractResidual):
     """As `Residual`, of kernels that `numbered` made."""
 
     def factor(self, kernel: AbstractKernel, work: Work) -> Float[Array, "*b"]:
-        """What multiplies the seconds of launches."""
+        """Factor on the seconds of launches."""
         chip = getattr(kernel, "chip", None)
         network = network_of(chip.label, self.folder) if isinstance(chip, NumberedChip) else None
         if network is None or not isinstance(chip, NumberedChip):
@@ -42,7 +42,7 @@ class NumberedResidual(AbstractResidual):
 
 
 def _context(network: ShapeNetwork, chip: NumberedChip) -> Array:
-    """What the three words add to the first layer: a row each, chosen by a product with ones and zeros."""
+    """Contribution of the three words to the first layer: a row each, chosen by a product with ones and zeros."""
     found = jnp.zeros_like(jnp.asarray(network.biases[0]))
     for rows, row in zip(network.embeddings, (chip.accelerator_row, chip.framework_row, chip.format_row), strict=True):
         chosen = jnp.equal(jnp.arange(float(len(rows))), row).astype(float)
@@ -51,7 +51,7 @@ def _context(network: ShapeNetwork, chip: NumberedChip) -> Array:
 
 
 def numbered(kernel: AbstractKernel, folder: str) -> AbstractKernel:
-    """The same with numbers for the words of its label; without a label where nothing was learned of its class."""
+    """Copy with numbers for the words of its label; without a label where nothing was learned of its class."""
     chip = getattr(kernel, "chip", None)
     label = FittedOn.of(chip.label) if isinstance(chip, Chip) else None
     network = network_of(label.kind, folder) if label is not None else None

@@ -36,7 +36,7 @@ Told = Callable[[str], None]
 
 
 class HeldOut(NamedTuple):
-    """What was fitted, of how many rows, and median errors of rows left out, before and after."""
+    """Errors of a fit: what was fitted, of how many rows, and median errors of rows left out, before and after."""
 
     what: str
     rows: int

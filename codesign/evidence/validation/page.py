@@ -33,7 +33,7 @@ FEWEST_COVERED = 20  # rows of a stratum whose interval is judged
 
 
 class Bar(NamedTuple):
-    """What a stratum is held against: the median error that it should not exceed."""
+    """Bar that a stratum is held against: the median error that it should not exceed."""
 
     suite: str
     stratum: str
@@ -94,7 +94,7 @@ REASONS: tuple[tuple[str, str, str], ...] = (
 
 
 def fitted_on(row: Row) -> str:
-    """What was fitted, in words."""
+    """Data that constants were fitted on, in words."""
     return next(
         words
         for suite, stratum, words in FITTED
@@ -103,7 +103,7 @@ def fitted_on(row: Row) -> str:
 
 
 def bar_of(row: Row) -> float | None:
-    """What its median should not exceed; None where nobody said."""
+    """Median error that a stratum should not exceed; None where nobody said."""
     for bar in BARS:
         if (bar.suite, bar.quantity) == (row["suite"], row["quantity"]) and re.fullmatch(bar.stratum, row["stratum"]):
             return bar.most
@@ -135,7 +135,7 @@ COLUMNS = ("rows", "median %", "mean %", "p90 %", "bias %", "rank", "inside %", 
 
 
 def _missed(strata: Sequence[Row]) -> Iterator[str]:
-    """What does not keep its bar, worst first; and intervals that hold too few or too many."""
+    """List what does not keep its bar, worst first; and intervals that hold too few or too many."""
     late = [(row["median"] / bar, row, bar) for row in strata if (bar := bar_of(row)) and row["median"] > bar]
     held = sum(bar_of(row) is not None for row in strata) - len(late)
     yield f"Of {held + len(late)} strata with a bar {held} keep it." + (" These do not:\n" if late else "")

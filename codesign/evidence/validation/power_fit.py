@@ -1,4 +1,4 @@
-"""What boards draw and what choosing tokens adds, fitted on served models in steady decoding.
+"""Power of boards and cost of choosing tokens, fitted on served models in steady decoding.
 
 Times first: the four constants of `served_power.Sampled` on seconds of a step, all devices together. Then, with steps
 as long as they were measured,
@@ -115,7 +115,7 @@ def fit_times(seen: PowerRows) -> Sampled:
 
 
 class BoardFit(NamedTuple):
-    """Of one device."""
+    """Fitted constants of one device's board."""
 
     idle_w: float
     working_w: float
@@ -125,7 +125,7 @@ class BoardFit(NamedTuple):
 
 
 class _Load(NamedTuple):
-    """Of one device's rows: rates over a measured step."""
+    """Load of one device's rows: rates over a measured step."""
 
     working: np.ndarray
     flops: np.ndarray  # by `NAMES`
@@ -195,7 +195,7 @@ def predicted(seen: PowerRows, sampled: Sampled, boards: dict[str, BoardFit]) ->
 
 
 def left_out(seen: PowerRows, limits: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
-    """The same with constants fitted on rows of other devices or models; nan where these are too few."""
+    """Power and energy by constants fitted on rows of other devices or models; nan where these are too few."""
     watts, joules = (np.full(len(seen.jobs), np.nan) for _ in range(2))
     for gpu, model in sorted(set(zip(seen.gpus, seen.models, strict=True))):
         here = (seen.gpus == gpu) & (seen.models == model)

@@ -46,7 +46,7 @@ class PromptEngine(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """Of each network: clients, engines that compute prompts, and the share of a run that is as at its start."""
+    """Closed networks: clients, engines that compute prompts, and share of a run that is as at its start, of each."""
 
     count: np.ndarray
     engines: np.ndarray

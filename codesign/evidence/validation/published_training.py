@@ -233,7 +233,7 @@ class Prepared:
     read: list[tuple[Any, list[Run]]]  # row, the runs it may mean
 
     def on(self, clusters: Clusters) -> "Prepared":
-        """The same rows on other clusters, read once."""
+        """Copy on other clusters, its rows read once."""
         return _prepared(self.table, self.read, {}, clusters)
 
     def some(self, rows: Container[Any], clusters: Clusters) -> "Prepared":

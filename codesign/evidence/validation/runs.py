@@ -28,7 +28,7 @@ OF_MEMORY = {"peak_memory_bytes", "fits", "cache_room_bytes", "cache_tokens"}
 
 
 class PricedRun(NamedTuple):
-    """What a row chooses: options and words, which make a structure, and numbers by their dotted path."""
+    """Choices of a row: options and words, which make a structure, and numbers by their dotted path."""
 
     chosen: tuple[str, ...]
     numbers: dict[str, float]
@@ -66,7 +66,7 @@ def predicted(runs: Sequence[PricedRun], metrics: Sequence[str], *, named: bool 
 
 
 def _unnamed(one: Scenario) -> Scenario:
-    """The same numbers under no names, so that rows of all devices and models are few programs."""
+    """Copy with the same numbers under no names, so that rows of all devices and models are few programs."""
     work: Any = one.workload
     cluster, precision = anonymous(one.cluster, work.precision)
     return replace(

@@ -51,7 +51,7 @@ def observed() -> Iterator[Observed]:
 
 
 def stratum_name(suite: str, stratum: str, quantity: str) -> str:
-    """What intervals of a stratum are called."""
+    """Name of the intervals of a stratum."""
     return f"{suite}: {stratum}: {quantity}"
 
 
@@ -122,6 +122,6 @@ def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:
 
 
 def note(message: str) -> Row:
-    """What was set aside, as a row, so that no output can lose it."""
+    """Row that says what was set aside, so that no output can lose it."""
     nothing = dict.fromkeys(("median", "mean", "p90", "bias", "rank", "coverage", "left_out", "width"))
     return {"suite": "note", "stratum": "", "quantity": message, "group": "", "n": 0, **nothing}

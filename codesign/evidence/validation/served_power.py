@@ -1,4 +1,4 @@
-"""What served models draw in steady decoding: times and joules of an engine that chooses tokens by chance.
+"""Power of served models in steady decoding: times and joules of an engine that chooses tokens by chance.
 
 Clients of these tables ask for what models recommend, top-p: vLLM then sorts all scores of every sequence in every
 step, with PyTorch where its other sampler was not chosen (vLLM pull request 11394: a fifth of the throughput).
@@ -35,7 +35,7 @@ KERNELS = ("kernel_slowdown",)  # of the engine's constants, as fitted on client
 
 
 class Sampled(NamedTuple):
-    """What choosing by chance and its host add."""
+    """Constants of choosing tokens by chance and of its host."""
 
     step_overhead_s: float = 0.0
     sampling_s: float = 0.0
@@ -66,7 +66,7 @@ def expert_layers(jobs: "list[Job]") -> np.ndarray:
 
 
 class DrawnPower(NamedTuple):
-    """Of jobs, a step each and a device: arrays of one length.
+    """Power drawn by jobs, a step each and a device: arrays of one length.
 
     Attributes:
         step_s: of all.

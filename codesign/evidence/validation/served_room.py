@@ -19,7 +19,7 @@ from .batches import batches, grouped, vectorised
 from .served_jobs import Job, continuous_sheet
 
 MEMORY_SHARE = 0.9
-"""Of a device's memory: `gpu_memory_utilization` of vLLM, `free_gpu_memory_fraction` of TensorRT-LLM (published)."""
+"""Share of a device's memory: `gpu_memory_utilization` (vLLM), `free_gpu_memory_fraction` (TensorRT-LLM), published."""
 PROMISING = ("trtllm",)
 """Engines that promise the whole answer, and whose share is one of what is free once weights are there."""
 

@@ -51,7 +51,7 @@ _priced, _rated = vectorised(_first_and_between), vectorised(_rate_and_share)
 
 
 def static_service(jobs: Sequence[Job]) -> Service:
-    """Of static batches of `sequences`: the first token of one prompt alone.
+    """Service of static batches of `sequences`: the first token of one prompt alone.
 
     Raises:
         ConfigError: a device lacks a number format.
@@ -95,7 +95,7 @@ class SteadyTimes(NamedTuple):
 
 
 def parts_of(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]]) -> SteadyTimes:
-    """What steps alone make of jobs; a prompt that meets nobody is priced once for all concurrencies.
+    """Times of jobs by steps alone; a prompt that meets nobody is priced once for all concurrencies.
 
     Raises:
         ConfigError: a device lacks a number format.
@@ -112,7 +112,7 @@ def parts_of(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]]) -> 
 
 
 def _alone_key(job: Job) -> Any:
-    """What a lone prompt depends on."""
+    """Key of all that a lone prompt depends on."""
     return (id(job.cluster), id(job.model), *job[2:7], *job[8:10], job.engine, job.groups, job.varied)
 
 

@@ -1,4 +1,4 @@
-"""What serving engines add to kernels and all-reduce: seven constants each, fitted on served models at a concurrency.
+"""Overhead of serving engines over kernels and all-reduce: seven constants each, of served models at a concurrency.
 
 Least squares in logarithms over the model itself (`served_rows.timed`): every trial prices all rows of an engine anew.
 kernel_slowdown and step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and
@@ -98,12 +98,12 @@ def seen(jobs: Sequence[Job], crowded: np.ndarray, first_s: np.ndarray, between_
 
 
 def _held(engine: np.ndarray) -> np.ndarray:
-    """What keeps the first two constants near 1 and 0, as residuals."""
+    """Residuals that hold the first two constants near 1 and 0."""
     return np.array([HOLD**0.5 * np.log(engine[0]), engine[1] / HELD_STEP_S])
 
 
 def _residuals(missed: np.ndarray, weights: np.ndarray, engine: np.ndarray) -> np.ndarray:
-    """Of all rows, such that their squares are sums of errors that flatten out, and of what is held."""
+    """Residuals of all rows, such that their squares are sums of errors that flatten out, and of what is held."""
     flat = np.sign(missed) * np.sqrt(np.log1p(np.abs(missed) / 0.1) * 0.1)
     return np.concatenate([(flat * np.sqrt(weights)[:, None]).ravel(), _held(engine)])
 
@@ -174,7 +174,7 @@ def left_out(rows: SeenRows, engine: FittedEngine, groups: np.ndarray) -> Servic
 
 
 def weights_of(sequences: np.ndarray) -> np.ndarray:
-    """Of rows, so that each band of concurrencies that `closed_loop` scores counts alike."""
+    """Weights of rows, so that each band of concurrencies that `closed_loop` scores counts alike."""
     band = np.searchsorted([high for high, _ in BANDS], sequences)
     return 1 / np.bincount(band)[band]
 

@@ -54,7 +54,7 @@ def stated(row: Any) -> list[Job]:
 
 
 def tuned(row: Any) -> list[Job]:
-    """What a submitter may have chosen for an offline run.
+    """List what a submitter may have chosen for an offline run.
 
     Raises:
         ConfigError: device, model, number format, scenario or unit is not known.

@@ -149,7 +149,7 @@ def streams(directory: Path, messages: list[str]) -> Iterator[tuple[str, str, fl
 
 
 def sweeps(found: FoundTable, folder: dict[str, Peaks], messages: list[str]) -> Iterator[tuple[str, str, float]]:
-    """The same of a sweep over the working set, beyond the last-level cache."""
+    """(gpu, label, measured bytes per second) of a sweep over the working set, beyond the last-level cache."""
     table = found.rows(messages)
     for gpu, part in table.groupby("gpu", sort=True):
         who = known_device(str(gpu), folder, len(part), found.shown, messages)

@@ -106,7 +106,7 @@ class Amortised(AbstractSearch):
 
 
 def regret_text(facts: dict[str, Any]) -> str:
-    """What was measured on studies held out."""
+    """Regret measured on held-out studies, in words."""
     measured = facts.get("regret")
     if not measured:
         return "instant answer; its regret was not measured"

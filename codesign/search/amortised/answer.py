@@ -43,7 +43,7 @@ def bare_oracle(problem: Problem) -> Oracle:
 
 
 def numbers(scenario: Scenario) -> Scenario:
-    """The same scenario, every leaf in double precision."""
+    """Copy of a scenario with every leaf in double precision."""
 
     def double(leaf: Any) -> np.ndarray:
         return np.asarray(leaf, dtype=float)
@@ -68,7 +68,7 @@ def hard_model(oracle: Oracle) -> Callable[..., Any]:
 
 
 def cut_model(oracle: Oracle) -> Callable[..., Any]:
-    """The same with a sharpness of each -> exact rows, rows of the reading below, their slopes, broken rules."""
+    """Compiled model of cuts: (as `hard_model`, sharpness of each) -> exact rows, lower rows, slopes, broken rules."""
     _, tree = ravel_pytree(numbers(oracle.problem.scenario))
 
     def one(leaves: Any, plan: Any, u: Any, sharpness: Any) -> Any:
@@ -81,7 +81,7 @@ def cut_model(oracle: Oracle) -> Callable[..., Any]:
 
 
 def with_plans(oracle: Oracle, problem: Problem, table: Float[np.ndarray, "plans fields"]) -> Oracle:
-    """The same compiled oracle over these plans of a problem of the same structure (illegal ones break a rule)."""
+    """Copy of a compiled oracle over these plans of a problem of the same structure (illegal ones break a rule)."""
     other = copy.copy(oracle)
     other.problem, other.evaluated = problem, 0
     other.plans = {name: table[:, i] for i, name in enumerate(oracle.plans)}
@@ -135,7 +135,7 @@ def legality(problem: Problem) -> Callable[..., Any]:
 
 
 class Instant:
-    """What answers to studies of one structure share: the compiled model and rules, and every combination of plans."""
+    """Shared state of answers to studies of one structure: the compiled model and rules, every combination of plans."""
 
     def __init__(self, problem: Problem, shape: NetworkShape):
         self.shape, self.table = shape, shape.table

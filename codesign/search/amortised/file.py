@@ -20,7 +20,7 @@ from ...core.untrusted_io import checksum, read_arrays
 from ...core.yaml_io import is_list, is_mapping
 
 TOLD = {"family": str, "plan": dict, "hardware": list, "inputs": list, "limits": list, "facts": dict}
-"""What a file says in words, and as what."""
+"""Header fields of a file and their types."""
 
 MOST_BYTES = 2**30  # of a file; networks of the packaged studies have 2 MiB
 

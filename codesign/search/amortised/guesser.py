@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent / "weights"
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """What a network's outputs mean: fields of the plan with their values, and hardware variables.
+    """Meaning of a network's outputs: plan fields with their values, and hardware variables.
 
     A plan's score is a sum over its values and pairs of its values, each with an output of its own; the hardware that
     suits it a sum over its values. (Demands on memory and links are products of degrees: sums in the logarithm.)
@@ -34,7 +34,7 @@ class NetworkShape:
 
     @classmethod
     def of(cls, space: DesignSpace) -> "NetworkShape":
-        """Of a space."""
+        """Return the shape of a space's network."""
         return cls(
             {name: tuple(sorted(_level(name, one) for one in values)) for name, values in space.plan.items()},
             space.names,
@@ -81,7 +81,7 @@ class NetworkShape:
         return pairs, outputs[..., :count].reshape(*shape, 1 + self.values, len(self.hardware))
 
     def scores(self, pairs: Float[np.ndarray, "*batch values values"]) -> Float[np.ndarray, "*batch plans"]:
-        """Of every combination: plans are products of two halves, so only their cross terms take a sum per plan."""
+        """Scores of every combination: plans are products of two halves, so only cross terms take a sum per plan."""
         first, second = self._halves
         a, b = first.shape[1], second.shape[1]
         inner = [((half @ part) * half).sum(axis=-1) for half, part in (

@@ -58,7 +58,7 @@ class Box:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the coordinates: plan fields, then hardware."""
+        """Names of the coordinates: plan fields, then hardware."""
         return (*self.levels, *self.problem.space.names)
 
     def places(self, x: Float[np.ndarray, "points coordinates"]) -> Int[np.ndarray, "points fields"]:

@@ -1,4 +1,4 @@
-"""What a black-box search asks: prices points, keeps the best, ends when time or evaluations are up."""
+"""Evaluator of a black-box search: prices points, keeps the best, ends when time or evaluations are up."""
 
 import time
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 
 class BoundsTable:
-    """What is proven of every node, which nodes are leaves, and how often each was refined.
+    """Proven bound of every node, which nodes are leaves, and how often each was refined.
 
     Every bound holds from the moment it is there: `lower` and `leaf` may be read by anybody and written by none.
 
@@ -55,7 +55,7 @@ class BoundsTable:
         return bound > known
 
     def raise_all(self, lower: Float[np.ndarray, " some"]) -> None:
-        """The same for the first nodes, in order."""
+        """Raise the bounds of the first nodes, in order."""
         np.fmax(self._lower[: len(lower)], lower, out=self._lower[: len(lower)])
 
     def split(self, group: Int[np.ndarray, " groups"], part: Int[np.ndarray, " parts"]) -> None:

@@ -76,7 +76,7 @@ class Certified(AbstractSearch):
         return self.search(maker(problem), problem.wanted, seed, report, maker=maker)
 
     def refuse(self, problem: Problem) -> None:
-        """What cannot be searched; any number of plans can.
+        """Refuse a problem that cannot be searched; any number of plans can.
 
         Raises:
             ConfigError: nothing varies.
@@ -152,7 +152,7 @@ class Certified(AbstractSearch):
         return Trace(points, ["certified"] * len(best), counts, seconds, claim, certificate, evidence=kept)
 
     def _least_violating(self, oracle: AbstractModelOracle) -> tuple[np.ndarray, np.ndarray]:
-        """Of a sample of plans in the middle of the box, the one that breaks its limits least."""
+        """Find the plan of a sample that breaks its limits least in the middle of the box."""
         plan = oracle.sample(np.random.default_rng(0), 4096)
         found = oracle.tangents(plan, np.full((len(plan), len(oracle.variables)), 0.5), 50.0)
         at = int(np.argmin(found.exact[:, 1:].max(axis=1)))
@@ -186,7 +186,7 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome, **more: Any
 
 
 def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certificate) -> Evidence | None:
-    """What the bound rests on, where notes were taken of all of it, beside what is claimed."""
+    """Evidence of the bound beside the claim, where all of it was recorded."""
     found = outcome.bounding
     if not isinstance(found.recorder, Recorder):
         return None
@@ -197,7 +197,7 @@ def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certif
 
 
 def _claimed(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certificate) -> dict[str, Any]:
-    """What is claimed of the best design, to stand beside what its bound rests on."""
+    """Claim of the best design, to stand beside the evidence of its bound."""
     found = outcome.bounding
     design = {} if found.plan < 0 else oracle.point(found.plan, found.u)
     none = certificate.convex and found.plan < 0 and outcome.lower == math.inf
@@ -205,7 +205,7 @@ def _claimed(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certifi
 
 
 def held_by(oracle: AbstractOracle, plan: int, u: np.ndarray, found: list[Resource], sign: float) -> dict[str, Any]:
-    """What binds and what more of it would bring: changes of the goal, not of the row that is minimised."""
+    """Explain what binds and what more of it would bring: changes of the goal, not of the row that is minimised."""
     edges = [
         Edge(name, "low" if u[i] < EDGE else "high")
         for i, name in enumerate(oracle.variables)

@@ -1,4 +1,4 @@
-"""Whether a proof may be called one: convexity of this very model over this very space, proven by rules or tested.
+"""Convexity of this very model over this very space, proven by rules or tested: a proof rests on it.
 
 A certified search relies on one property: for every plan and row, the tangent at any point lies below the row
 everywhere in the box. `curvature` proves it by a walk over the traced program of the rows. What the walk does not prove
@@ -22,7 +22,7 @@ LOCAL, CLIMBERS, ASCENTS = 512, 128, 12  # pairs around designs; those moved whe
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of the rows.
+    """Verdict on the convexity of the rows.
 
     pairs: of points that rows were tested on; worst: row -> largest excess over convexity (log) that they showed;
     unproven: row -> why the walk does not prove it; broken: what a test showed, or why plans are missing.
@@ -128,7 +128,7 @@ def _excess(
 
 
 def _finite_excess(oracle: AbstractOracle, plan: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The same where both ends and the excess are numbers."""
+    """Excess over convexity, -inf where an end or the excess is no number."""
     excess, ends, _ = _excess(oracle, plan, a, b, 1e4)
     return np.where(np.isfinite(ends).all(axis=0) & ~np.isnan(excess), excess, -np.inf)
 

@@ -43,7 +43,7 @@ class CutPool(Mapping[int, list[np.ndarray]]):
         return len(self._cuts)
 
     def __contains__(self, node: object) -> bool:
-        """Whether a node has cuts."""
+        """True if a node has cuts."""
         return node in self._cuts
 
     def keep(
@@ -105,7 +105,7 @@ class CutPool(Mapping[int, list[np.ndarray]]):
         return affine, at
 
     def trim(self, node: int, weights: Float[np.ndarray, "cuts rows"]) -> None:
-        """Of a node with too many cuts, keep those that its last programme leant on most."""
+        """Drop cuts of a node with too many: keep those that its last programme leant on most."""
         count = len(self._cuts[node])
         if count > BRANCH_AND_BOUND.most_cuts:
             leant = np.argsort(-weights[:count].sum(axis=1), kind="stable")

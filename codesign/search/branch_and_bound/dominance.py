@@ -26,7 +26,7 @@ Ask = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # (plan
 
 
 class Order(NamedTuple):
-    """What a field does to every row.
+    """Effect of a field on every row.
 
     below: [row, a, b], no design was seen whose row is lower at value b than at value a; effect: mean range of the
     rows over the values tried, summed over the rows.

@@ -1,4 +1,4 @@
-"""What the latest programme of each plan said: where its cuts are lowest, its multipliers, its Lagrangian cut.
+"""Latest solution of each plan's programme: where its cuts are lowest, its multipliers, its Lagrangian cut.
 
 Source: see docs/optimisation.md, section 3.
 """
@@ -30,7 +30,7 @@ class Pruned(NamedTuple):
 
 
 class DualSolutions:
-    """Of every node that was solved.
+    """Dual solutions of all solved nodes.
 
     Attributes:
         point: where its cuts are lowest.
@@ -44,7 +44,7 @@ class DualSolutions:
         self.lagrangian: dict[int, np.ndarray] = {}
 
     def learn(self, node: np.ndarray, solved: Solved, affine: np.ndarray) -> None:
-        """Of programmes over the cuts `affine`."""
+        """Record the solutions of programmes over the cuts `affine`."""
         total = np.einsum("ltr,ltrv->lv", solved.weights, affine)
         for lane, n in enumerate(node.tolist()):
             self.weights[n], self.point[n] = solved.weights[lane].sum(axis=0), solved.edge[lane]

@@ -30,7 +30,7 @@ class Effort:
 
 @dataclass
 class Outcome:
-    """What is known when a search ends, or later: its bounding may have been worked on since."""
+    """State of a search when it ends, or later: its bounding may have been worked on since."""
 
     bounding: Bounding
     counts: dict[str, int]

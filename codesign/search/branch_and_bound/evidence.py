@@ -1,4 +1,4 @@
-"""What bounds each plan or group, written down while a certified search runs, so that others can check it.
+"""Evidence of the bound of each plan or group, recorded while a certified search runs, so that others can check it.
 
 A bound is the least, over the cube, of a weighted sum of tangents: points where the rows were linearised, with which
 sharpness of the maxima, and a weight for each row at each point. Without the goal among the weights it says that the
@@ -74,7 +74,7 @@ class AbstractListener(abc.ABC):
         value: Float[np.ndarray, " k"],
         higher: Bool[np.ndarray, " k"],
     ) -> None:
-        """What tangents at these points bound with these weights; a point of -1 says nothing.
+        """Note the bound from tangents at these points with these weights; a point of -1 says nothing.
 
         value: least of the weighted tangents over the cube; higher: where that raises a bound.
         """
@@ -176,7 +176,7 @@ def evidence_of(
     bound: float,
     variables: tuple[str, ...] | None = None,
 ) -> Evidence | None:
-    """What the bounds of the frontier rest on; None where a part of it has no bound.
+    """Collect the evidence of the frontier's bounds; None where a part of it has no bound.
 
     Args:
         oracle: numbers and their plans.

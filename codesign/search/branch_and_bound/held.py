@@ -22,7 +22,7 @@ class Held(AbstractRelay):
         return tuple(self.inner.variables[i] for i in self.free.tolist())
 
     def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
-        """Of the rows over the free coordinates."""
+        """Reasons why rows are not proven convex over the free coordinates, by row."""
         own: dict[str, Sequence[float]] = {
             self.inner.variables[int(i)]: [float(at)] for i, at in zip(self.fixed, self.at, strict=True)
         }

@@ -44,7 +44,7 @@ def optimum(
 def closed(
     oracle: AbstractOracle, held: dict[int, float], proof: Certified, seed: int, report: Report = silent
 ) -> Outcome:
-    """The same without the proof."""
+    """Search with some coordinates fixed, without the proof."""
     return BranchAndBound(Programme(Held(oracle, held)), proof.effort, seed, report).run()
 
 
@@ -68,7 +68,7 @@ class HeldPart:
 
 @dataclass(frozen=True)
 class HeldFound:
-    """What a search left, the points it evaluated, and of its bound: whether it may be called one and its evidence."""
+    """Result of a search with fixed coordinates: outcome, points evaluated, verdict on its bound, and evidence."""
 
     part: HeldPart
     outcome: SentOutcome

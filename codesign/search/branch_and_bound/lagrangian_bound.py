@@ -60,7 +60,7 @@ def dual_ascent_of_two(
     start: Float[np.ndarray, "plans rows"],
     sweeps: int = 2,
 ) -> tuple[Float[np.ndarray, " plans"], Float[np.ndarray, "plans 2 rows"]]:
-    """The same from two tangents of every row: any mean of the goal's two, and multipliers for all constraints.
+    """(bound, multipliers) from two tangents of every row: any mean of the goal's two, multipliers for all constraints.
 
     `start` are multipliers of the second.
     """

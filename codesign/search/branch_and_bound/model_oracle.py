@@ -177,7 +177,7 @@ class Oracle(AbstractModelOracle):
         scenario: Scenario | None = None,
         names: Sequence[str] | None = None,
     ) -> Tangents:
-        """The same for plans given by the values of their fields; of these rows alone if any are named."""
+        """Rows and tangents of plans given by the values of their fields; of these rows alone if any are named."""
         found = self.found(rows, u, sharpness, scenario, names)
         return Tangents(found.exact, affine(found.below, found.slopes, u), found.broken)
 

@@ -1,4 +1,4 @@
-"""What a certified search asks of the model: its logarithms and their slopes for many plans at many points.
+"""Interface of the model to a certified search: logarithms and their slopes for many plans at many points.
 
 A row is the log of one quantity: the goal, and the used share of each constraint (at most 0 where it holds). For a
 fixed plan every row is a convex function of the unit-cube coordinates u of the hardware variables, where the walk over

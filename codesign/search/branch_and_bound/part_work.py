@@ -70,7 +70,7 @@ class PartWork(AbstractSentWork):
 
 @dataclass
 class ProvenInParts:
-    """What all parts come to, as one search leaves it, and what the bound rests on."""
+    """Merged result of all parts, as one search leaves it, with the evidence of its bound."""
 
     outcome: Outcome
     evidence: Evidence | None

@@ -63,7 +63,7 @@ class PartTold:
 
 @dataclass(frozen=True)
 class PartProof:
-    """What is known of some parts.
+    """Proof over some parts of the plans.
 
     Args:
         lower: log of a bound on every plan of them; inf where none is feasible.
@@ -93,7 +93,7 @@ class PartProof:
 
 
 def merged(a: PartProof, b: PartProof) -> PartProof:
-    """What both know."""
+    """Merge the proofs of two sets of parts."""
     keep = min(a.keep, b.keep)
     designs = sorted({*a.designs, *b.designs})[:keep]
     return PartProof(min(a.lower, b.lower), tuple(designs), b.told | a.told, keep)

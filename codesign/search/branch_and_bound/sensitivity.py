@@ -1,4 +1,4 @@
-"""What binds the optimum and what more of it would bring: the optimum solved again under moved constraints.
+"""Sensitivity of the optimum: what binds it and what more would bring, solved again under moved constraints.
 
 Moving a bound only adds a constant to its row, so every tangent of a plan serves all moves at once. The optimum of one
 plan is a convex function of the moves; its slopes on both sides of zero are the one-sided elasticities, which differ

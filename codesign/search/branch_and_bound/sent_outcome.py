@@ -11,11 +11,11 @@ from .effort import Outcome
 from .programme import Programme
 
 HERE = ("programme", "_began", "_evaluated")
-"""Of a `Bounding`: the programme, and what is counted from the moment that it was made."""
+"""Attributes of a `Bounding` that are not sent: the programme, and counters that start when it is made."""
 
 
 class SentOutcome:
-    """What is left of an outcome without its programme.
+    """Outcome without its programme.
 
     Args:
         outcome: of a search that nobody works on any more.

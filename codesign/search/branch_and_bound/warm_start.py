@@ -1,4 +1,4 @@
-"""What is known before a branch and bound begins.
+"""Warm start of a branch and bound: bounds, splits and designs known before it begins.
 
 Source: see docs/optimisation.md, section 4.
 """

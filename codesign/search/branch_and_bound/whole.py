@@ -113,7 +113,7 @@ class Integer(AbstractSearch):
         return self.search(problem, Oracle(problem, rows_of(problem), self.proof.batch_size), seed, report)
 
     def search(self, problem: Problem, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
-        """The same, on rows of the problem that are there already."""
+        """Search as `run` does, on rows of the problem that are there already."""
         told, listed = in_values(report, problem.wanted), self._listed(oracle)
         real: list[Real] = []
         tried: list[tuple[dict[int, float], Outcome]] = []
@@ -188,7 +188,7 @@ class Integer(AbstractSearch):
         return trace
 
     def _evidence(self, found: Tried, certificate: Certificate, design: dict[str, float]) -> Evidence | None:
-        """What the bounds of all combinations rest on; None where one of them has none."""
+        """Evidence of the bounds of all combinations; None where one of them has none."""
         parts = [one.evidence for one in found.real if one.evidence is not None]
         if not found.complete or len(parts) < len(found.real):
             return None
@@ -211,7 +211,7 @@ class Integer(AbstractSearch):
         return points
 
     def _explained(self, oracle: Oracle, held: dict[int, float], best: Outcome, sign: float) -> dict[str, Any]:
-        """What binds with the counted numbers held, and which of the listed ones lies at the end of its list."""
+        """Explain what binds with the counted numbers held, and which listed one lies at the end of its list."""
         bounding, free = best.bounding, best.bounding.programme.oracle
         told: dict[str, Any] = {}
         with contextlib.suppress(KeyboardInterrupt):
@@ -230,7 +230,7 @@ class Integer(AbstractSearch):
         return [dict(choice) for choice in itertools.product(*options)]
 
     def _proven(self, oracle: Oracle, listed: list[dict[int, float]]) -> bool:
-        """Whether one walk proves the rows for all values listed."""
+        """True if one walk proves the rows for all values listed."""
         columns: dict[str, list[float]] = {}
         for held in listed:
             for at, value in held.items():
@@ -249,7 +249,7 @@ class Integer(AbstractSearch):
             yield optimum(oracle, held, self.proof, work.proven, work.seed, _named(report, place))
 
     def _wholes(self, oracle: Oracle, real: list[Real], work: HeldWork, report: Report) -> Closing:
-        """What closes one combination of whole numbers: a search here, or of what a runner has searched before."""
+        """Return the search of a combination of integers: run here, or looked up among those that a runner has run."""
         if self.runner is None:
             return lambda held: closed(oracle, held, self.proof, work.seed, report)
         asked = {tuple(sorted(held.items())): held for one in real if one.outcome.bounding.plan >= 0
@@ -292,7 +292,7 @@ def _named(report: Report, place: str) -> Report:
 
 
 def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:
-    """Whether a value of a variable changes workload or layout, of which plans are legal or not."""
+    """True if values of a variable change workload or layout, of which plans are legal or not."""
     there = [problem.scenario] + [problem.space.place(problem.scenario, {name: float(value)}) for value in values]
     leaves = [jax.tree.leaves((scenario.workload, scenario.layout)) for scenario in there]
     return any(not np.array_equal(a, b) for one in leaves[1:] for a, b in zip(leaves[0], one, strict=True))

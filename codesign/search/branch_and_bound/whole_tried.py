@@ -11,7 +11,7 @@ from .effort import Outcome
 
 @dataclass(frozen=True)
 class Real:
-    """What is known with some coordinates held and no number whole; `evidence` is what its bound `lower` rests on."""
+    """Relaxed optimum with some coordinates held, no number integer; `evidence` is what its bound `lower` rests on."""
 
     held: dict[int, float]
     verdict: Verdict

@@ -37,7 +37,7 @@ class Relaxation:
 
     @classmethod
     def of(cls, space: DesignSpace, kind: str) -> "Relaxation":
-        """Of a space.
+        """Relax the plans of a space.
 
         Raises:
             ConfigError: an unknown kind.
@@ -56,7 +56,7 @@ class Relaxation:
 
     @property
     def bounded(self) -> bool:
-        """Whether they live in the unit cube (logits do not)."""
+        """True if points live in the unit cube (logits do not)."""
         return self.kind != "gumbel"
 
     def start(self, rng: np.random.Generator, starts: int) -> Float[np.ndarray, "starts size"]:

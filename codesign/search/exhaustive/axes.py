@@ -21,7 +21,7 @@ class Axes:
 
     @classmethod
     def of(cls, problem: Problem) -> "Axes":
-        """Of a problem.
+        """Return the axes of a problem.
 
         Raises:
             ConfigError: nothing varies, or no plan is legal.

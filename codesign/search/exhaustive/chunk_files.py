@@ -31,7 +31,7 @@ SHORT = 16  # characters of a study's hash in the name of a file
 
 
 def name_of(study: str, first: int, blocks: int) -> str:
-    """Of the file of a chunk."""
+    """Name of the file of a chunk."""
     return f"{study[:SHORT]}-{first}-{blocks}.parquet"
 
 
@@ -74,12 +74,12 @@ def _row(portion: Portion, sweep: Sweep) -> dict[str, Any]:
 
 
 def _checksum(study: str, numbers: dict[str, Any], lists: dict[str, np.ndarray]) -> str:
-    """Of all that a file holds."""
+    """Checksum of all that a file holds."""
     return checksum({name: np.asarray(value) for name, value in {"study": study, **numbers, **lists}.items()})
 
 
 def load_portion(path: Path) -> Portion:
-    """What a file holds.
+    """Read a portion from its file.
 
     Raises:
         ConfigError: it is no such file, or damaged.

@@ -41,7 +41,7 @@ class ChunkWork(AbstractSentWork):
         return sweep
 
     def __call__(self, chunk: Chunk) -> Portion:
-        """What one chunk leaves."""
+        """Compute one chunk."""
         sweep = self._sweep()
         portion = run(sweep, chunk, self.edges)
         if self.folder and Path(self.folder).is_dir():

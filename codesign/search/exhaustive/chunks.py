@@ -41,7 +41,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Portion:
-    """What some chunks of a study leave.
+    """Results of some chunks of a study.
 
     chunks: [n, 2] first block and blocks of each, in order; counts: [n, 2 + bins] points, feasible points and
     histogram of each; seconds: [n] that each took. front_block: block of each point of the front. The other arrays are
@@ -90,7 +90,7 @@ def study_of(sweep: Sweep) -> str:
 
 
 def merged(a: Portion, b: Portion) -> Portion:
-    """What the chunks of both leave.
+    """Merge the results of two sets of chunks.
 
     Raises:
         ValueError: of two studies or two histograms, or chunks that overlap without being the same.

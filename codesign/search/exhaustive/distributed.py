@@ -28,7 +28,7 @@ class ChunkFolders:
 
     @property
     def folder(self) -> Path | None:
-        """That finished chunks go to."""
+        """Folder that finished chunks go to."""
         return Path(self.run) / FOLDER if self.run else None
 
     @property
@@ -106,7 +106,7 @@ def _compute(
 
 
 def _written(portion: Portion, sweep: Sweep, folder: Path) -> bool:
-    """Whether the file of a portion is there: its worker wrote it, or it is written now."""
+    """True if the file of a portion is there: its worker wrote it, or it is written now."""
     if (folder / name_of(portion.study, *portion.chunks[0].tolist())).exists():
         return True
     try:

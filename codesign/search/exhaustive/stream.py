@@ -1,4 +1,4 @@
-"""What an exhaustive search keeps of the points that stream past: a few arrays, however many points there are."""
+"""Running state of an exhaustive search over streaming points: a few arrays, however many points there are."""
 
 import copy
 import hashlib
@@ -83,7 +83,7 @@ class Kept:
 
     @classmethod
     def load(cls, path: Path, study: str) -> "Kept":
-        """What another run left.
+        """Load the state that another run left.
 
         Raises:
             ConfigError: no such file, damaged, or one of another study or edition of this package.
@@ -180,7 +180,7 @@ class Kept:
         self.front, self.front_at = values[keep], pairs[keep]
 
     def copied(self) -> "Kept":
-        """The same state, of which what changes in place is its own."""
+        """Copy with arrays of its own for all that changes in place."""
         other = copy.copy(self)
         other.row, other.by_value = self.row.copy(), self.by_value.copy()
         return other

@@ -14,7 +14,7 @@ from .stream import Block, Kept, fingerprint
 
 @dataclass
 class Screened:
-    """What an exhaustive search leaves."""
+    """Result of an exhaustive search."""
 
     axes: Axes
     kept: Kept

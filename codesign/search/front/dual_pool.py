@@ -42,7 +42,7 @@ class _Pairs(Protocol):
 
 @dataclass(frozen=True)
 class Statement:
-    """That the metric `goal` is at least `bound` (logs) wherever the other metrics keep to `levels`.
+    """Statement: the metric `goal` is at least `bound` (logs) wherever the other metrics keep to `levels`.
 
     An infinite bound says that nothing keeps to them.
     """
@@ -226,7 +226,7 @@ class _Family:
 
 
 def _reached(one: Statement, metrics: tuple[str, ...], value: np.ndarray, lean: np.ndarray) -> np.ndarray:
-    """What each note says the statement's metric is at least; inf where it says that nothing keeps to the levels."""
+    """Lower bound of the statement's metric by each note; inf where it says that nothing keeps to the levels."""
     found, goal = value.copy(), lean[:, metrics.index(one.goal)]
     for i, name in enumerate(metrics):
         if name == one.goal:

@@ -261,7 +261,7 @@ class FrontWalk:
         return dict(zip(self.rows[1:], level.tolist(), strict=True))
 
     def _known(self, allowed: dict[str, float]) -> bool:
-        """Whether a solved programme answers this one: it allowed more and its design keeps to less, or had none."""
+        """True if a solved programme answers this one: it allowed more and its design keeps to less, or had none."""
         for one in self.found:
             more = all(name in allowed and allowed[name] <= most for name, most in one.levels.items())
             kept = all(one.values[self.rows.index(name)] <= most for name, most in allowed.items())
@@ -279,7 +279,7 @@ class FrontWalk:
         return np.where(open_ > gap, open_, 0.0) * np.array([cell.size for cell in self.cells])
 
     def _lower(self, level: Float[np.ndarray, "levels others"]) -> Float[np.ndarray, " levels"]:
-        """What the first metric is proven to be at least wherever the others keep to these levels."""
+        """Proven lower bound of the first metric wherever the others keep to these levels."""
         proven = [(one.levels, one.lower) for one in self.found] + [(levels, np.inf) for levels in self.impossible]
         most = np.array([[levels.get(name, np.inf) for name in self.rows[1:]] for levels, _ in proven])
         lower = np.array([value for _, value in proven])

@@ -1,4 +1,4 @@
-"""What a front rests on, for others to check: statements about its metrics, and weighted tangents that prove them.
+"""Evidence of a front, for others to check: statements about its metrics, and weighted tangents that prove them.
 
 Source: see docs/optimisation.md, section 5.
 """

@@ -24,7 +24,7 @@ from .parametric_sequence import ParametricSequence
 
 @dataclass(frozen=True)
 class FrontLevel:
-    """What the other metrics may be at most: (row, log) of each; number: among all levels."""
+    """Level of a front: upper limits of the other metrics, (row, log) of each; number: among all levels."""
 
     number: int
     allowed: tuple[tuple[str, float], ...]

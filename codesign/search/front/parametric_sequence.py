@@ -53,7 +53,7 @@ class SolvedProgramme:
         np.maximum(lower[: len(mine)], mine, out=lower[: len(mine)])
 
     def looser(self, goal: str, allowed: dict[str, float]) -> bool:
-        """Whether whatever `allowed` admits was admitted here too, for the same goal: bounds then carry over."""
+        """True if whatever `allowed` admits was admitted here too, for the same goal: bounds then carry over."""
         inside = all(name in allowed and allowed[name] <= most for name, most in self.allowed.items())
         return self.goal == goal and inside
 
@@ -105,7 +105,7 @@ class ParametricSequence:
         return outcome
 
     def _warm(self, programme: Programme, goal: str, allowed: dict[str, float]) -> WarmStart:
-        """What earlier programmes proved, and what had to be split next door."""
+        """Warm start from earlier programmes: what they proved, and what had to be split next door."""
         if not self.steps:
             return COLD
         lower = np.full(self.oracle.count, -np.inf)
@@ -174,7 +174,7 @@ class ParametricSequence:
                 bounding.own.keep(seen, *bounding.evaluate(seen, u, 1.0, self._memory(bounding, slot)), at=at)
 
     def _memory(self, bounding: Bounding, slot: int) -> Programme:
-        """The same programme, answered from memory."""
+        """Copy of the programme that is answered from memory."""
         return replace(bounding.programme, oracle=Memory(self.oracle, slot))
 
 

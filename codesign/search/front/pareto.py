@@ -94,7 +94,7 @@ class Pareto(AbstractSearch):
 
     @property
     def wanted(self) -> list[Wanted]:
-        """What each row is the log of."""
+        """Quantities whose logs are the rows."""
         return [Wanted(n, 1.0) for n in self.minimise] + [Wanted(n, -1.0) for n in self.maximise]
 
     def logged(self, problem: Problem) -> list[tuple[str, str]]:
@@ -125,17 +125,17 @@ class Pareto(AbstractSearch):
             super().refuse(problem)
 
     def sequence(self, oracle: AbstractModelOracle, seed: int) -> ParametricSequence:
-        """What solves the programmes of an oracle with these rows."""
+        """Return a sequence of programmes over an oracle with these rows."""
         effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.plans_per_round)
         limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
         return ParametricSequence(Remembering(oracle), limits, effort, seed)
 
     def listed(self, seed: int, problem: Problem) -> ParametricSequence:
-        """The same of a problem, every plan by itself."""
+        """Return a sequence of programmes over a problem, every plan by itself."""
         return self.sequence(Oracle(problem, front_rows(problem, self.wanted), self.batch_size), seed)
 
     def front(self, oracle: AbstractModelOracle, seed: int, report: Report = silent) -> Trace:
-        """The same over an oracle with these rows."""
+        """Search for the front over an oracle with these rows."""
         verdict = check_convexity(oracle, seed, self.convexity_samples)
         sweep = self.sequence(oracle, seed)
         told = proving(report, verdict.convex)

@@ -93,7 +93,7 @@ class Memory(AbstractRelay):
         self.source, self.slot = source, slot
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
-        """What was found for these plans before."""
+        """Recall the tangents of these plans."""
         exact, tangent = self.source.exact[plan, self.slot], self.source.affine[plan, self.slot]
         return Tangents(exact, tangent, np.zeros(len(plan)))
 

@@ -102,7 +102,7 @@ class Alternating:
         return better
 
     def _learn_prices(self, bounding: Bounding, plans: np.ndarray) -> None:
-        """What a unit of each workload's violation costs in its own goal, from the best tuple's multipliers."""
+        """Learn the price of each workload's violation in its own goal from the best tuple's multipliers."""
         weights = bounding.duals.weights.get(bounding.plan)
         if weights is None:
             return

@@ -37,8 +37,10 @@ class Lean:
 
 @dataclass(frozen=True)
 class MasterSolution:
-    """Of the programme. shares, places, goals: share, hardware and log of the goal of each plan, one array per
-    workload; u: the common hardware as each workload has it, [members, variables]; logs: their goals.
+    """Solution of the programme.
+
+    shares, places, goals: share, hardware and log of the goal of each plan, one array per workload; u: the common
+    hardware as each workload has it, [members, variables]; logs: their goals.
     """
 
     value: float

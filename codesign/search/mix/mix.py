@@ -117,7 +117,7 @@ class Mix(AbstractSearch):
 
     @classmethod
     def example(cls, problem: Problem) -> "Mix":
-        """Of one workload."""
+        """An example: a mix of one workload."""
         return cls({"one": {}}, gap=1e-2, convexity_samples=64, batch_size=64)
 
 
@@ -234,7 +234,7 @@ class _MixRun:
         return Trace(points, ["mix"], *told, tables=tables, evidence=self._evidence(certificate))
 
     def _evidence(self, certificate: Certificate) -> Evidence | None:
-        """What the bound rests on, or that nothing is feasible."""
+        """Evidence of the bound, or of there being no feasible design."""
         if certificate.alone_infeasible:
             return self._impossible(certificate.alone_infeasible[0])
         if certificate.bound is None:
@@ -248,7 +248,7 @@ class _MixRun:
         return evidence_of_mix(self.members, oracles, self.search.blend, rounds, whole, self.lower, claim)
 
     def _impossible(self, name: str) -> Evidence | None:
-        """That a workload has no feasible design, on whatever hardware."""
+        """Evidence that a workload has no feasible design, on whatever hardware."""
         bounding, wanted = self.own[name].bounding, self.wanted[name]
         assert isinstance(bounding.recorder, Recorder)
         rows, oracle = bounding.programme.rows, self.oracles[name][0]
@@ -273,7 +273,7 @@ class _MixRun:
         )  # fmt: skip
 
     def _each(self) -> list[Shared]:
-        """What every workload has on the common hardware, beside what it could have alone."""
+        """Results of every workload on the common hardware, beside what it could have alone."""
         rows, search = list[Shared](), self.search
         goals = [m.tangents(search.plans[k : k + 1], search.u[None], 1e6)[0][0] for k, m in enumerate(self.members)]
         _, slopes = search.blend.tangent(np.array([[exact[0] for exact in goals]]))

@@ -1,4 +1,4 @@
-"""What the bound of a mix rests on, kept for `codesign verify`: rounds of duals, and the tangents of the plans left.
+"""Evidence of the bound of a mix, kept for `codesign verify`: rounds of duals, and the tangents of the plans left.
 
 A round leans every workload's goal by its duals and bounds each plan's leaned goal; what reaches the claim is dropped
 from the rounds that follow. Kept are only the rounds without which the claim would not follow, with the weights of the
@@ -80,7 +80,7 @@ def round_alone(own: Sequence[Bounding], blend: Blend) -> Round | None:
 
 @dataclass(frozen=True)
 class _Replay:
-    """What rounds prove: plans of each workload whose floor lies below the claim; plans asked and room, by round."""
+    """Replayed rounds: plans of each workload whose floor lies below the claim; plans asked and room, by round."""
 
     left: list[np.ndarray]
     asked: list[list[np.ndarray]]

@@ -23,7 +23,7 @@ def oracles_of(problems: dict[str, Problem], block: int) -> Oracles:
 
 
 def oracle_of(name: str, problems: dict[str, Problem], block: int) -> tuple[Oracle, dict[str, float]]:
-    """The same of one of the problems alone."""
+    """Return the oracle of one of the problems and the logs by which its limits differ from the oracle's."""
     return _oracle(name, {key: _nameless(given) for key, given in problems.items()}, block)
 
 
@@ -55,7 +55,7 @@ def nameless(scenario: Scenario) -> Scenario:
 
 
 def _alike(one: Problem, other: Problem) -> bool:
-    """Whether both are priced by the same program."""
+    """True if both are priced by the same program."""
     a, b = one.objective, other.objective
     names = (set(a.limits), set(a.floors)) == (set(b.limits), set(b.floors))
     goals = names and a == dataclasses.replace(b, limits=a.limits, floors=a.floors)

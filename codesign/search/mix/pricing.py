@@ -50,7 +50,7 @@ class Proof:
         self.whole: WholeShares | None = None
 
     def late(self) -> bool:
-        """Whether time is up."""
+        """True if time is up."""
         return time.perf_counter() > self.until
 
     @property
@@ -148,7 +148,7 @@ class Proof:
         return bound
 
     def _keep(self, lean: Lean) -> None:
-        """What the floors rest on; plans told apart after a pricing replace what it left."""
+        """Keep the evidence of the floors; plans told apart after a pricing replace what it left."""
         if self.rounds and self.rounds[-1].lean is lean:
             self.rounds.pop()
         self.rounds.append(Round(lean, [side.noted() for side in self.sides]))

@@ -84,7 +84,7 @@ class Side:
         self.alive &= self.floor < enough
 
     def noted(self) -> Priced:
-        """What the last pricing rests on."""
+        """Evidence of the last pricing."""
         assert self.bounding is not None
         assert isinstance(self.bounding.recorder, Recorder)
         return Priced(self.bounding.recorder, self.bounding.lower.copy(), self.asked)

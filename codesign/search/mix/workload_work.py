@@ -80,7 +80,7 @@ class WorkloadWork(AbstractSentProblems):
 
     @functools.cached_property
     def programmes(self) -> dict[str, tuple[Oracle, Programme]]:
-        """Of the workloads that were asked for so far."""
+        """Oracle and programme of each workload that was asked for so far."""
         return {}
 
     def __call__(self, asked: WorkloadSearch) -> tuple[str, SentOutcome, int]:
@@ -119,7 +119,7 @@ class Searches:
         return self.runner.chunk_s if self.runner is not None else math.inf
 
     def run(self, asked: Callable[[int, float], WorkloadSearch], spread: bool = True) -> Iterator[Outcome]:
-        """What becomes of the search for each workload, in their order; here unless `spread`.
+        """Run the search for each workload, and yield the outcomes in their order; here unless `spread`.
 
         Args:
             asked: (number of the workload, share of the time that is left) -> its search, just before it begins.

@@ -64,7 +64,7 @@ def regrets(
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What `facts` keep of a measurement."""
+    """Summarise a measurement of regret, as kept in `facts`."""
     regret = np.array([row["regret"] for row in rows])
     seconds = np.array([row["seconds"] for row in rows])
     finite = regret[np.isfinite(regret)]
