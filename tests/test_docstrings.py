@@ -1,0 +1,19 @@
+"""Docstrings say what a thing is: no first line that only answers a question nobody has asked."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VAGUE = re.compile(r'"""(Of|Whether|What|Who|The same|That)\b')
+TEMPLATES = {"skeleton_texts.py", "skeleton_workload.py"}  # files that `codesign scaffold` writes, to be filled in
+
+
+def test_first_lines_say_what_the_thing_is():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((ROOT / "codesign").rglob("*.py"))
+        if path.name not in TEMPLATES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if VAGUE.search(line)
+    ]
+    assert not wrong, "begin with a noun or a verb (`Seconds of a step`, `True if ...`):\n" + "\n".join(wrong)
