@@ -63,6 +63,7 @@ from .serving import Serving as Serving
 from .shaped_plan import ShapedPlan as ShapedPlan
 from .slowdowns import Slowdowns as Slowdowns
 from .sparse_attention import SparseAttention as SparseAttention
+from .supported_layouts import SupportedLayouts as SupportedLayouts
 from .training import Training as Training
 from .training_memory import TrainerBuffers as TrainerBuffers
 from .training_run import TrainingRun as TrainingRun
@@ -122,6 +123,7 @@ __all__ = [
     "Slowdowns",
     "SparseAttention",
     "Timeline",
+    "SupportedLayouts",
     "TrainerBuffers",
     "Training",
     "TrainingRun",

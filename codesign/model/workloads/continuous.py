@@ -20,6 +20,7 @@ from .schedule import Pass, Priced, Timeline, one_pass
 from .served import AbstractServing
 from .sessions import computed_cv, keys_before
 from .steady_state import FULLEST, Rhythm, SteadyState, steady_state
+from .supported_layouts import SupportedLayouts
 from .transformer import Transformer
 
 
@@ -88,6 +89,7 @@ class AbstractContinuousServing(AbstractServing):
     input_lengths: Kinds = known_kinds("input_lengths")
     output_lengths: Kinds = known_kinds("output_lengths")
     engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
+    layouts: SupportedLayouts = eqx.field(default_factory=SupportedLayouts)
 
     def computed_tokens(self) -> Array:
         """Of a prompt, those that no cache holds."""
@@ -363,12 +365,13 @@ class AbstractContinuousServing(AbstractServing):
         return self.moments_of(self.footprint(layout), self.full_step(layout, rows).layer_ops(layout), rows)
 
     def violations(self, layout: Layout) -> dict[str, Array]:
-        """Divisibility of heads, devices, experts and groups; no stage or group without work; prompts that keep up."""
-        return batching_violations(self, layout)
+        """Divisibility of heads, devices, experts and groups; no stage or group without work; prompts that keep up; what
+        the engine runs."""
+        return batching_violations(self, layout) | self.layouts.violations(self.model, layout.plan)
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
-        """Prompts that pile up, parts without a sequence, groups that do not divide the ranks."""
-        return broken_batching(self, rule, layout)
+        """Prompts that pile up, parts without a sequence, groups that do not divide the ranks, or the engine refuses."""
+        return self.layouts.broken(rule, self.model, layout.plan) or broken_batching(self, rule, layout)
 
     @classmethod
     def example(cls) -> "AbstractContinuousServing":
