@@ -122,12 +122,16 @@ class AbstractContinuousServing(AbstractServing):
         tokens = self.computed_tokens()
         decodes = self.clients_of_group(layout) / self.overload(layout)
         state = steady_state(decodes, steps, tokens, self.computed_cv(), plan.token_budget, kinds=self.input_lengths)
-        groups = plan.attention_dp * (plan.ep if self.model.has_experts else 1.0)  # of ranks that step together
+        groups = self.step_groups(layout)
         mixed, met = (
             jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
             for own in (state.share, state.met)
         )
         return Rhythm(state, at_least(decodes, 1.0), steps, mixed, met, state.tokens * state.share / mixed)
+
+    def step_groups(self, layout: Layout) -> Array:
+        """Attention groups that step together: those of all replicas that share experts."""
+        return layout.plan.attention_dp * (layout.plan.ep if self.model.has_experts else 1.0)
 
     def clients_of_group(self, layout: Layout) -> Array:
         """Requests that are open at a time in one attention group, on one stage of the pipeline."""
