@@ -18,7 +18,7 @@ PARTS = (1, 2, 4)
 REACH = 10.0  # times the least: a tenth of the peak is what poor serving reaches
 MOST = 5  # counts that are listed at first
 RACKS = 3  # counts of whole racks beside them
-BESIDE = 12  # counts around the best of them
+BESIDE = 8  # counts below the best of them
 LARGEST = 2**17
 
 
@@ -54,12 +54,6 @@ def rack_of(scenario: Scenario) -> int:
     endpoints = getattr(scenario.cluster.network["scale_up"].fabric, "endpoints", None)
     count = 0 if endpoints is None else int(endpoints)
     return count if count > BOX and count & (count - 1) else 0
-
-
-def experts_over(listed: Sequence[int], rack: int, counts: Sequence[int]) -> list[int]:
-    """Degrees of expert parallelism to choose from: those listed, and a whole rack and its half where one is bought."""
-    racks = [rack, rack // 2] if rack and any(count % rack == 0 for count in counts) else []
-    return sorted({*listed, *racks})
 
 
 def device_counts(least: float, reach: float = REACH, batch: int = 0, rack: int = 0) -> list[int]:
@@ -104,15 +98,15 @@ def more_devices(counts: list[int], batch: int = 0, rack: int = 0) -> list[int]:
 
 
 def between(counts: Sequence[int], best: int, batch: int = 0) -> list[int]:
-    """Counts of whole boxes that a list left out around its best: up to the listed ones below and above that."""
+    """Counts of whole boxes that a list left out around its best: those above the listed one below, and the next."""
     if best <= BOX:
         return [best]
     smaller = max((count for count in counts if count < best), default=best)
     larger = min((count for count in counts if count > best), default=best)
     first = BOX * (smaller // BOX) + BOX
     below = [count for count in range(first, best + 1, BOX) if shares(count, batch)]
-    above = [count for count in range(BOX * (best // BOX) + BOX, larger, BOX) if shares(count, batch)]
-    return sorted({*_some(below[::-1], 2 * BESIDE // 3), *_some(above, BESIDE // 3), best})
+    above = [count for count in range(BOX * (best // BOX) + BOX, larger + 1, BOX) if shares(count, batch)]
+    return sorted({*_some(below[::-1], BESIDE), *above[:1], best})
 
 
 def _some(counts: list[int], most: int) -> list[int]:

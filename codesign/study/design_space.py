@@ -21,7 +21,7 @@ from ..core.fields import flattened, get_path, range_of, replace
 from ..model.scenario import Scenario
 from ..model.workloads.plan_fields import plan_fields, plan_numbers, words_of
 from .feasible_plans import Rules, TooManyPlans
-from .plan_axes import check_word, generated_axes
+from .plan_axes import axes_text, check_word, generated_axes
 from .variables import NOTHING, ROUNDING, check_bounds, check_movers, in_proportion, moved_by, ordered
 
 __all__ = ["Continuous", "DesignSpace", "Ratio", "levels", "shown"]
@@ -243,8 +243,8 @@ class DesignSpace:
             legal, refused = self._legal(scenario)
         except TooManyPlans:
             raise ConfigError(
-                f"space.plan lists {self.combinations:,} combinations, of which more than {MOST_LISTED:,} are legal plans,"
-                " the most that are tried one by one: shorten its lists, or take search=certified, which bounds groups"
+                f"space.plan lists {self.combinations:,} combinations, more than {MOST_LISTED:,} of them legal plans, the"
+                " most that are tried one by one: shorten its lists, or take search=certified, which bounds groups"
             ) from None
         if not len(legal):
             total, worst = self.combinations, max(refused, key=lambda rule: refused[rule])
@@ -253,6 +253,19 @@ class DesignSpace:
                 f" the rule {worst!r} alone refuses {refused[worst] / total:.0%}"
             )
         return self.decoded(legal)
+
+    def text(self, scenario: Scenario) -> str:
+        """The space and its size in words, made from its axes: `every layout that vLLM runs on 8 to 64 devices ...`.
+
+        Empty where its axes were listed by hand.
+        """
+        text = axes_text(self.plan, self.words, scenario)
+        if not text:
+            return ""
+        try:
+            return f"{text}: {len(self._legal(scenario)[0]):,} plans"
+        except TooManyPlans:
+            return f"{text}: more than {MOST_LISTED:,} plans"
 
     def _legal(self, scenario: Scenario) -> tuple[np.ndarray, dict[str, int]]:
         """(numbers of the legal combinations, rule -> combinations that break it), kept for whoever asks again."""

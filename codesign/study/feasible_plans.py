@@ -80,7 +80,7 @@ class Rules:
         return _joined(kept, sizes, most), {rule: refused[rule] for rule in names}
 
     def _by_fields(self) -> dict[Fields, list[str]]:
-        """Places of the fields that rules depend on -> these rules: seen in the shapes of what two values of each give."""
+        """Places of the fields that rules depend on -> these rules: the shapes show it of what two values of each give."""
         few = {name: np.resize(values, 2) for name, values in self.listed.items()}
         groups: dict[Fields, list[str]] = {}
         for rule, found in _of_values(self.scenario, few).items():
@@ -100,8 +100,8 @@ class Rules:
             some = values | ({first: values[first][start : start + step]} if fields else {})
             found = _of_values(self.scenario, some)
             size = tuple(len(some[names[field]]) for field in fields)
-            parts.append({rule: np.broadcast_to(np.asarray(found[rule]), _spread(size, fields, len(names))).reshape(size)
-                          for rule in rules})  # fmt: skip
+            whole = _spread(size, fields, len(names))
+            parts.append({rule: np.broadcast_to(np.asarray(found[rule]), whole).reshape(size) for rule in rules})
         return {rule: np.concatenate([part[rule] for part in parts]) if fields else parts[0][rule] for rule in rules}
 
 

@@ -28,7 +28,7 @@ from ..model.scenario import Scenario
 from ..model.workloads.plan_fields import plan_numbers, words_of
 from .feasible_plans import Rules, TooManyPlans
 
-__all__ = ["WORDS", "check_word", "generated_axes"]
+__all__ = ["EVERY", "POWERS", "SIZES", "WORDS", "axes_text", "check_word", "generated_axes"]
 
 EVERY, POWERS = "every", "powers"
 WORDS = (EVERY, POWERS)
@@ -36,6 +36,7 @@ MAX_SEQUENCES, MAX_TOKENS, MIN_TOKENS = 1024, 16384, 64
 MAX_CHUNKS = 8  # model chunks of a pipeline stage
 BOX = 8  # devices in which pools of their own are bought
 MOST_JOINED = 4_000_000
+MOST_NAMED = 12  # device counts that are named one by one
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,8 @@ def check_word(field: str, word: str) -> None:
         )
     if field not in AXES:
         raise ConfigError(
-            f"space.plan.{field} = {word}: no rule says which values {field} may have, so list them; fields with a rule:"
-            f" {', '.join(AXES)}"
+            f"space.plan.{field} = {word}: no rule says which values {field} may have, so list them; fields with a rule: "
+            + ", ".join(AXES)
         )
 
 
@@ -151,7 +152,9 @@ def generated_axes(plan: Mapping[str, Any], scenario: Scenario) -> dict[str, Any
     if not hasattr(getattr(scenario.workload, "model", None), "feed_forward"):
         field, word = next(iter(named.items()))
         kind = type(scenario.workload).__name__
-        raise ConfigError(f"space.plan.{field} = {word}: rules of axes are for transformers, not for {kind}: list values")
+        raise ConfigError(
+            f"space.plan.{field} = {word}: rules of axes are for transformers, not for {kind}: list values"
+        )
     inputs, lists = _inputs(plan, scenario), dict(plan)
     for field in sorted(named, key=lambda field: field != "prefill_devices"):  # whose values decide about its pool
         lists[field] = _of_word(named[field], list(AXES[field](inputs)))
@@ -178,10 +181,10 @@ def _in_legal_plans(lists: Mapping[str, Any], named: Mapping[str, str], scenario
         return {}
     if not len(numbers):
         total = math.prod(len(values) for values in joined.values())
-        worst = max(refused, key=lambda rule: refused[rule])
+        worst, (field, word) = max(refused, key=lambda rule: refused[rule]), next(iter(named.items()))
         raise ConfigError(
-            f"space.plan.{next(iter(named))} = {named[next(iter(named))]}: no value is possible: none of {total:,} plans is"
-            f" legal; the rule {worst!r} alone refuses {refused[worst] / total:.0%}"
+            f"space.plan.{field} = {word}: no value is possible: none of {total:,} plans is legal; the rule {worst!r} alone"
+            f" refuses {refused[worst] / total:.0%}"
         )
     found: dict[str, list[int]] = {}
     for name, values in reversed(joined.items()):
@@ -211,3 +214,45 @@ def _inputs(plan: Mapping[str, Any], scenario: Scenario) -> AxisInputs:
 def _counts(values: Sequence[Any], otherwise: Sequence[int]) -> tuple[int, ...]:
     found = sorted({int(float(value)) for value in values if float(value) >= 1})
     return tuple(found) or tuple(otherwise) or (1,)
+
+
+def axes_text(plan: Mapping[str, Sequence[Any]], words: Mapping[str, str], scenario: Scenario) -> str:
+    """A space with generated axes in words, without its size; empty where every axis was listed by hand.
+
+    Args:
+        plan: field -> values.
+        words: fields whose values were made from a word.
+        scenario: whose engine and devices are named.
+    """
+    degrees = [name for name in words if name not in SIZES]
+    if not degrees:
+        return ""
+    layouts = getattr(scenario.workload, "layouts", None)
+    who = f"{layouts.engine} runs" if layouts is not None and layouts.engine else "the rules of plans allow"
+    devices = _inputs(plan, scenario).devices
+    counts = [f"{count:,}" for count in devices]
+    few = " or ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
+    where = few if len(counts) <= MOST_NAMED else f"{len(counts)} counts from {counts[0]} to {counts[-1]}"
+    text = f"every layout that {who} on {where} device{'' if counts == ['1'] else 's'}"
+    kinds = ["powers of two" if words.get(name) == POWERS else "" for name in degrees]
+    text += " with degrees that are powers of two" if all(kinds) else ""
+    parts = [_sizes(name, plan[name], words.get(name, "")) for name in SIZES if name in plan]
+    known = {*words, *SIZES, "device_count"}
+    parts += [f"{name} {_listed(values)}" for name, values in plan.items() if name not in known]
+    return f"{text}, {', '.join(parts)}" if parts else text
+
+
+SIZES = {"micro_batch": "batch", "token_budget": "step budget", "prefill_token_budget": "step budget of prompts"}
+
+
+def _sizes(name: str, values: Sequence[Any], word: str) -> str:
+    """`20 batch sizes to 1,024`."""
+    if not word or len(values) < 3:
+        return f"{name} {_listed(values)}"
+    many = {"batch": "batch sizes"}.get(SIZES[name], f"{SIZES[name]}s")
+    return f"{len(values)} {many} from {values[0]:,} to {values[-1]:,}"
+
+
+def _listed(values: Sequence[Any]) -> str:
+    texts = [str(value) for value in values]
+    return ", ".join(texts) if len(texts) < 5 else f"{texts[0]}, {texts[1]} ... {texts[-1]}"

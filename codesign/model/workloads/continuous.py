@@ -369,12 +369,11 @@ class AbstractContinuousServing(AbstractServing):
         return self.moments_of(self.footprint(layout), self.full_step(layout, rows).layer_ops(layout), rows)
 
     def violations(self, layout: Layout) -> dict[str, Array]:
-        """Divisibility of heads, devices, experts and groups; no stage or group without work; prompts that keep up; what
-        the engine runs."""
+        """Divisibility, no stage or group without work, prompts that keep up, and what the engine runs."""
         return batching_violations(self, layout) | self.layouts.violations(self.model, layout.plan)
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
-        """Prompts that pile up, parts without a sequence, groups that do not divide the ranks, or the engine refuses."""
+        """Prompts that pile up, parts without a sequence, groups that no engine or this engine does not run."""
         return self.layouts.broken(rule, self.model, layout.plan) or broken_batching(self, rule, layout)
 
     @classmethod

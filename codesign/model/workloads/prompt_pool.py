@@ -164,7 +164,11 @@ class AbstractPromptPool(AbstractContinuousServing):
                 f" {float(layout.prefill_devices) / float(pool.tp * pool.pp):g} engines of the pool"
             ),
         }
-        engine = self.layouts.broken(rule.removeprefix("prefill_"), self.model, pool, "prefill_") if rule.startswith("prefill_engine") else None
+        engine = (
+            self.layouts.broken(rule.removeprefix("prefill_"), self.model, pool, "prefill_")
+            if rule.startswith("prefill_engine")
+            else None
+        )
         return engine or texts.get(rule) or super().broken_rule(rule, layout)
 
 

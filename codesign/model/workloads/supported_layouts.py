@@ -93,7 +93,9 @@ class SupportedLayouts(eqx.Module):
             plan: degrees of one pool.
             pool: what its fields begin with.
         """
-        tp, groups, ep = (f"plan.{pool}{name} = {float(getattr(plan, name)):g}" for name in ("tp", "attention_dp", "ep"))
+        tp, groups, ep = (
+            f"plan.{pool}{name} = {float(getattr(plan, name)):g}" for name in ("tp", "attention_dp", "ep")
+        )
         runs = "; framework=none prices it all the same"
         if rule == "engine_groups":
             if not self.runs_groups(model):
@@ -105,7 +107,9 @@ class SupportedLayouts(eqx.Module):
         ranks = float(plan.tp / plan.attention_dp)
         if rule == "engine_heads":
             heads = float(getattr(model.attention, "kv_heads", 1.0))
-            said = f"{ranks:g} ranks of {self.engine} neither divide {heads:g} key-value heads nor are a multiple of them"
+            said = (
+                f"{ranks:g} ranks of {self.engine} neither divide {heads:g} key-value heads nor are a multiple of them"
+            )
             return f"{tp}, {groups}: {said}{runs}"
         if rule == "engine_widths":
             return f"{tp}: {self.engine} cuts feed-forward networks into equal columns, which these ranks do not{runs}"
