@@ -345,7 +345,10 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
     if "runner" in asked:
         search = search.over(built.objects["runner"])
     if problem.space.words:  # a run folder says what was searched, whatever the rules of axes are by then
-        resolved["space"] |= {"plan": {**problem.space.plan}, "words": {**problem.space.words}}
+        resolved["space"] |= {
+            "plan": {k: [*v] for k, v in problem.space.plan.items()},
+            "words": {**problem.space.words},
+        }
     provenance = built.provenance | origins(overrides) | overridden(overrides)
     return Study(
         problem.scenario,

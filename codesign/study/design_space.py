@@ -243,8 +243,8 @@ class DesignSpace:
             legal, refused = self._legal(scenario)
         except TooManyPlans:
             raise ConfigError(
-                f"space.plan lists {self.combinations:,} combinations, more than {MOST_LISTED:,} of them legal plans, the"
-                " most that are tried one by one: shorten its lists, or take search=certified, which bounds groups"
+                f"space.plan lists {self.combinations:,} combinations, over {MOST_LISTED:,} of them legal, the most"
+                " that are tried one by one: shorten its lists, or take search=certified, which bounds groups"
             ) from None
         if not len(legal):
             total, worst = self.combinations, max(refused, key=lambda rule: refused[rule])

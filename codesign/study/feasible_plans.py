@@ -80,7 +80,7 @@ class Rules:
         return _joined(kept, sizes, most), {rule: refused[rule] for rule in names}
 
     def _by_fields(self) -> dict[Fields, list[str]]:
-        """Places of the fields that rules depend on -> these rules: the shapes show it of what two values of each give."""
+        """Places of the fields that rules depend on -> these rules: shapes of what two values of each give show it."""
         few = {name: np.resize(values, 2) for name, values in self.listed.items()}
         groups: dict[Fields, list[str]] = {}
         for rule, found in _of_values(self.scenario, few).items():

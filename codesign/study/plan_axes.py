@@ -129,7 +129,7 @@ def check_word(field: str, word: str) -> None:
         )
     if field not in AXES:
         raise ConfigError(
-            f"space.plan.{field} = {word}: no rule says which values {field} may have, so list them; fields with a rule: "
+            f"space.plan.{field} = {word}: no rule says which values {field} may have, list them; fields with a rule: "
             + ", ".join(AXES)
         )
 
@@ -183,8 +183,8 @@ def _in_legal_plans(lists: Mapping[str, Any], named: Mapping[str, str], scenario
         total = math.prod(len(values) for values in joined.values())
         worst, (field, word) = max(refused, key=lambda rule: refused[rule]), next(iter(named.items()))
         raise ConfigError(
-            f"space.plan.{field} = {word}: no value is possible: none of {total:,} plans is legal; the rule {worst!r} alone"
-            f" refuses {refused[worst] / total:.0%}"
+            f"space.plan.{field} = {word}: no value is possible: none of {total:,} plans is legal; the rule {worst!r}"
+            f" alone refuses {refused[worst] / total:.0%}"
         )
     found: dict[str, list[int]] = {}
     for name, values in reversed(joined.items()):

@@ -76,7 +76,8 @@ class SupportedLayouts(eqx.Module):
 
     def _cut(self, model: Transformer, plan: Any) -> Array:
         """By how much columns do not divide: of experts, of dense layers beside them, or of the only network."""
-        network, ranks = model.feed_forward, plan.tp / plan.attention_dp
+        network: Any = model.feed_forward
+        ranks = plan.tp / plan.attention_dp
         if not model.has_experts:
             width = getattr(network, "width", None)
             return jnp.zeros_like(ranks) if width is None else indivisible(width, plan.tp)
