@@ -203,7 +203,7 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
         proven = counts if not coarse and found.study is not None and {*counts} == _counts_of(found) else []
         for _ in range(CLOSER):
             if found.best is not None:
-                counts = _around(counts, int(found.best[COUNT]), question.batch)
+                counts = _around(question, counts, int(found.best[COUNT]))
             if {*counts} <= {*proven} or found.study is None:
                 break
             found, proven = _search(quick, counts, folder, number), counts  # all, so that the proof is of all of them
@@ -217,17 +217,23 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
 
 
 def _plans(candidate: Candidate, counts: Sequence[int]) -> float:
-    """Legal plans on these counts; none of what cannot be listed, which its search will say."""
+    """Legal plans on these counts, inf of too many to list; 0 of what cannot be built, as its search will say."""
     try:
         study = study_of(_with_counts(candidate, counts))
-        return float(len(next(iter(study.space.plans(study.scenario).values()), ())))
+        return study.space.size(study.scenario)
     except ConfigError:
         return 0.0
 
 
-def _around(counts: list[int], best: int, batch: int) -> list[int]:
-    """Counts that were looked at up to the best, those below it that were left out, and the next above it."""
-    return sorted({count for count in counts if count <= best} | {*between(counts, best, batch)})
+def _around(question: Question, counts: list[int], best: int) -> list[int]:
+    """Counts that were looked at, and those around the best that were left out.
+
+    Where a rate is served, more devices than the best's cost more: the next count is all that is looked at of them.
+    """
+    if question.batch:
+        return sorted({*counts, *between(counts, best, question.batch)})
+    more = [count for count in counts if count > best]
+    return sorted({count for count in counts if count <= best} | {*between(counts, best, most_above=1), *more[:1]})
 
 
 def _with_chance(
@@ -258,7 +264,7 @@ def _with_chance(
                 counts = sorted({*counts, *more})
                 again = _search(with_margin(first, asked, margin), counts, folder, number)
         if again.best is not None and not question.counts:  # a margin wants other counts than the centre
-            counts = _around(counts, int(again.best[COUNT]), question.batch)
+            counts = _around(question, counts, int(again.best[COUNT]))
         if again.best is None or place.coarse or not {*counts} <= _counts_of(again):
             again = _search(with_margin(candidate, asked, margin), counts, folder, number)
         if again.best is None or again.study is None:

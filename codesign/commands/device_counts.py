@@ -97,16 +97,16 @@ def more_devices(counts: list[int], batch: int = 0, rack: int = 0) -> list[int]:
     return [] if top >= LARGEST else device_counts(float(top), 4.0, batch, rack)
 
 
-def between(counts: Sequence[int], best: int, batch: int = 0) -> list[int]:
-    """Counts of whole boxes that a list left out around its best: those above the listed one below, and the next."""
+def between(counts: Sequence[int], best: int, batch: int = 0, most_above: int = BESIDE // 2) -> list[int]:
+    """Counts of whole boxes that a list left out around its best: up to the listed ones below and above that."""
     if best <= BOX:
         return [best]
     smaller = max((count for count in counts if count < best), default=best)
     larger = min((count for count in counts if count > best), default=best)
     first = BOX * (smaller // BOX) + BOX
     below = [count for count in range(first, best + 1, BOX) if shares(count, batch)]
-    above = [count for count in range(BOX * (best // BOX) + BOX, larger + 1, BOX) if shares(count, batch)]
-    return sorted({*_some(below[::-1], BESIDE), *above[:1], best})
+    above = [count for count in range(BOX * (best // BOX) + BOX, larger, BOX) if shares(count, batch)]
+    return sorted({*_some(below[::-1], BESIDE), *_some(above, most_above), best})
 
 
 def _some(counts: list[int], most: int) -> list[int]:

@@ -262,10 +262,15 @@ class DesignSpace:
         text = axes_text(self.plan, self.words, scenario)
         if not text:
             return ""
+        size = self.size(scenario)
+        return f"{text}: {f'{size:,.0f}' if size < math.inf else f'more than {MOST_LISTED:,}'} plans"
+
+    def size(self, scenario: Scenario) -> float:
+        """Legal plans; inf where there are more than are listed one by one."""
         try:
-            return f"{text}: {len(self._legal(scenario)[0]):,} plans"
+            return float(len(self._legal(scenario)[0]))
         except TooManyPlans:
-            return f"{text}: more than {MOST_LISTED:,} plans"
+            return math.inf
 
     def _legal(self, scenario: Scenario) -> tuple[np.ndarray, dict[str, int]]:
         """(numbers of the legal combinations, rule -> combinations that break it), kept for whoever asks again."""

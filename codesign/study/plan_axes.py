@@ -98,7 +98,7 @@ AXES: Mapping[str, Rule] = {
     "attention_dp": lambda inputs: _divisors(inputs.devices) if inputs.groups else [1],
     "micro_batch": lambda inputs: _steps(1, inputs.batch or MAX_SEQUENCES),
     "token_budget": lambda inputs: _steps(MIN_TOKENS, MAX_TOKENS),
-    "virtual_stages": lambda inputs: [each for each in _divisors([inputs.layers]) if each <= MAX_CHUNKS],
+    "virtual_stages": lambda inputs: range(1, MAX_CHUNKS + 1),
     "recompute": lambda inputs: range(len(words_of("recompute"))),
     "sequence_parallel": lambda inputs: (0, 1),
     "zero": lambda inputs: (0, 1, 2, 3),
