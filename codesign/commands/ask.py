@@ -33,7 +33,7 @@ QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too s
 PARTS_OF_MANY = 12  # devices above which a replica is looked for among up to twice the least, below among four times
 STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
 WIDENED = 3  # times that more devices are tried where all listed are too few
-FEW_PLANS = 40_000  # up to which all are searched at once: a first look at some would take as long
+FEW_PLANS = 40_000  # plans at a rate up to which all are searched at once: a first look at some would take as long
 CLOSER = 3  # searches of all plans, where counts beside the best were left out
 
 
@@ -189,7 +189,8 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
             found = _search(candidate, counts, folder, number)
             return _with_chance(question, candidate, found, place, counts, folder, number)
         quick = dataclasses.replace(candidate, overrides=(*candidate.overrides, *QUICK))
-        coarse = place.coarse if _plans(quick, counts) > FEW_PLANS else ()
+        many = not question.batch and _plans(quick, counts) > FEW_PLANS  # each of which is a queue to solve
+        coarse = place.coarse if many else ()
         first = dataclasses.replace(quick, overrides=(*quick.overrides, *coarse))
         found = _search(first, counts, folder, number)
         for _ in range(WIDENED):

@@ -59,6 +59,7 @@ COMMANDS = {
         (
             "Finds the proven least cost of serving a model at a rate within limits, on each",
             "of the named accelerators: how many devices, which plan, $ a month, power.",
+            "Looks at every layout that the engine runs, and says how many these are.",
             "Shows what it assumed and how to change it; any override may follow.",
         ),
         (
