@@ -34,6 +34,7 @@ PARTS_OF_MANY = 12  # devices above which a replica is looked for among up to tw
 STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
 WIDENED = 3  # times that more devices are tried where all listed are too few
 FEW_PLANS = 40_000  # plans at a rate up to which all are searched at once: a first look at some would take as long
+NONE_IN_ALL_CASES = "no design keeps all limits with the margin"
 CLOSER = 3  # searches of all plans, where counts beside the best were left out
 
 
@@ -199,13 +200,14 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
             more = more_devices(counts, question.batch, place.rack) if few else []
             if not more:
                 break
-            found = _search(first, [*counts[-1:], *more] if top else more, folder, number)
+            found = _search(first, sorted({*counts[-1:], *more}) if top else more, folder, number)
             counts = sorted({*counts, *more})
         proven = counts if not coarse and found.study is not None and {*counts} == _counts_of(found) else []
         for _ in range(CLOSER):
             if found.best is not None:
                 counts = _around(question, counts, int(found.best[COUNT]))
             if {*counts} <= {*proven} or found.study is None:
+                counts = proven or counts
                 break
             found, proven = _search(quick, counts, folder, number), counts  # all, so that the proof is of all of them
         if found.best is None and found.study is not None:  # what the most devices lack, say few of them
@@ -266,6 +268,9 @@ def _with_chance(
                 again = _search(with_margin(first, asked, margin), counts, folder, number)
         if again.best is not None and not question.counts:  # a margin wants other counts than the centre
             counts = _around(question, counts, int(again.best[COUNT]))
+        if place.coarse and again.best is not None and (share := kept_share(again, asked)) < question.confidence:
+            found, kept, margin = again, share, margin.wider
+            continue
         if again.best is None or place.coarse or not {*counts} <= _counts_of(again):
             again = _search(with_margin(candidate, asked, margin), counts, folder, number)
         if again.best is None or again.study is None:
@@ -285,4 +290,7 @@ def _search(candidate: Candidate, counts: Sequence[int], folder: Path, number: s
     """A candidate searched over these counts; what an earlier search of it left is replaced."""
     if (folder / number).exists():
         shutil.rmtree(folder / number)
-    return run_candidate(_with_counts(candidate, counts), folder, number)
+    found = run_candidate(_with_counts(candidate, counts), folder, number)
+    if found.best is not None and found.certificate is not None and found.certificate.best is None:
+        return dataclasses.replace(found, why=NONE_IN_ALL_CASES)  # what is shown keeps them at the centre alone
+    return found
