@@ -124,8 +124,9 @@ def drawn(family: str, rng: np.random.Generator) -> Study | None:
         return None
     for _ in range(TRIES):
         lists, scenario = _lists(how, study.scenario, rng)
-        legal, _ = Rules({name: np.array(values, dtype=float) for name, values in lists.items()}, scenario).of_all()
-        if legal.sum() > 1 or (legal.any() and rng.uniform() < 0.1):
+        listed = {name: np.array(values, dtype=float) for name, values in lists.items()}
+        legal, _ = Rules(listed, scenario).of_all(MOST_LISTED)
+        if len(legal) > 1 or (len(legal) and rng.uniform() < 0.1):
             break
     else:
         return None
