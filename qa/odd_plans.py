@@ -27,6 +27,7 @@ from codesign import study_from_config as composed
 from codesign.jaxprs import interpreted
 from codesign.search import Certified
 from codesign.study import Rules, feasible
+from codesign.study.design_space import MOST_LISTED
 from codesign.verification import Asked, derivation_of, verify
 
 A = "cluster.accelerator"
