@@ -22,7 +22,7 @@ from .candidates import Candidate, study_of
 from .chance import kept_share, margin_of, refuse_search, with_margin
 from .compare import dated, finish, run_all, run_candidate
 from .comparing import beside_each_other
-from .device_counts import between, device_counts, least_devices, more_devices, rack_of
+from .device_counts import BOX, between, device_counts, least_devices, more_devices, rack_of
 from .questions import Question, serving_question, training_question
 from .setup import prepare_jax
 from .terminal import console
@@ -35,6 +35,7 @@ STRICTER = 6  # searches with wider margins, for a chance of keeping those asked
 WIDENED = 3  # times that more devices are tried where all listed are too few
 FEW_PLANS = 40_000  # plans at a rate up to which all are searched at once: a first look at some would take as long
 NONE_IN_ALL_CASES = "no design keeps all limits with the margin"
+MOST_BOXES = 16  # below the best that are all looked at
 CLOSER = 3  # searches of all plans, where counts beside the best were left out
 
 
@@ -231,12 +232,16 @@ def _plans(candidate: Candidate, counts: Sequence[int]) -> float:
 def _around(question: Question, counts: list[int], best: int) -> list[int]:
     """Counts that were looked at, and those around the best that were left out.
 
-    Where a rate is served, more devices than the best's cost more: the next count is all that is looked at of them.
+    Where a rate is served, more devices than the best's cost more: the next count is all that is looked at of them; and
+    fewer, if they keep the limits, cost less: every box is looked at where these are not many.
     """
     if question.batch:
         return sorted({*counts, *between(counts, best, question.batch)})
-    more = [count for count in counts if count > best]
-    return sorted({count for count in counts if count <= best} | {*between(counts, best, most_above=1), *more[:1]})
+    closer = between(counts, best, most_above=1)
+    more = sorted(count for count in {*counts, *closer} if count > best)
+    boxes = [count for count in range(BOX, best, BOX) if count >= counts[0]]
+    fewer = boxes if len(boxes) <= MOST_BOXES else [count for count in closer if count < best]
+    return sorted({*(count for count in counts if count <= best), *fewer, best, *more[:1]})
 
 
 def _with_chance(

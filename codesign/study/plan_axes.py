@@ -232,7 +232,11 @@ def axes_text(plan: Mapping[str, Sequence[Any]], words: Mapping[str, str], scena
     devices = _inputs(plan, scenario).devices
     counts = [f"{count:,}" for count in devices]
     few = " or ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
-    where = few if len(counts) <= MOST_NAMED else f"{len(counts)} counts from {counts[0]} to {counts[-1]}"
+    step = devices[0]
+    if len(devices) > 2 and list(devices) == list(range(step, devices[-1] + 1, step)):
+        where = f"{counts[0]}, {counts[1]} ... {counts[-1]}"
+    else:
+        where = few if len(counts) <= MOST_NAMED else f"{len(counts)} counts from {counts[0]} to {counts[-1]}"
     text = f"every layout that {who} on {where} device{'' if counts == ['1'] else 's'}"
     kinds = ["powers of two" if words.get(name) == POWERS else "" for name in degrees]
     text += " with degrees that are powers of two" if all(kinds) else ""
