@@ -27,7 +27,6 @@ from codesign import study_from_config as composed
 from codesign.jaxprs import interpreted
 from codesign.search import Certified
 from codesign.study import Rules, feasible
-from codesign.study.design_space import MOST_LISTED
 from codesign.verification import Asked, derivation_of, verify
 
 A = "cluster.accelerator"
@@ -39,6 +38,7 @@ GAP = 1e-4
 SAME = 1e-7
 KINDS = [1, 2, 5, 10, 17, 28]  # tokens of prompts, of which no step lies between
 TRIES = 200  # lists that are drawn until two plans are legal
+MOST_PLANS = 20_000_000
 HARDWARE = {
     "hbm_bandwidth": f"{A}.hbm.bandwidth_bytes_per_s",
     "compute": f"{A}.peak_flops_per_s.bf16",
@@ -126,7 +126,7 @@ def drawn(family: str, rng: np.random.Generator) -> Study | None:
     for _ in range(TRIES):
         lists, scenario = _lists(how, study.scenario, rng)
         listed = {name: np.array(values, dtype=float) for name, values in lists.items()}
-        legal, _ = Rules(listed, scenario).of_all(MOST_LISTED)
+        legal, _ = Rules(listed, scenario).of_all(MOST_PLANS)
         if len(legal) > 1 or (len(legal) and rng.uniform() < 0.1):
             break
     else:

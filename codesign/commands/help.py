@@ -57,9 +57,8 @@ COMMANDS = {
     "serve": CommandHelp(
         "say what to buy to serve a model, how many, and what it costs",
         (
-            "Finds the proven least cost of serving a model at a rate within limits, on each",
-            "of the named accelerators: how many devices, which plan, $ a month, power.",
-            "Looks at every layout that the engine runs, and says how many these are.",
+            "Finds the proven least cost of serving a model at a rate within limits, on each of",
+            "the named accelerators, over every layout that the engine runs: devices, plan, $.",
             "Shows what it assumed and how to change it; any override may follow.",
         ),
         (
