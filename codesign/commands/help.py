@@ -57,8 +57,8 @@ COMMANDS = {
     "serve": CommandHelp(
         "say what to buy to serve a model, how many, and what it costs",
         (
-            "Finds the proven least cost of serving a model at a rate within limits, on each of",
-            "the named accelerators, over every layout that the engine runs: devices, plan, $.",
+            "Finds the proven least cost of serving a model at a rate within limits, on each",
+            "named accelerator, of all layouts that the engine runs: devices, plan, $, power.",
             "Shows what it assumed and how to change it; any override may follow.",
         ),
         (
