@@ -38,6 +38,7 @@ GAP = 1e-4
 SAME = 1e-7
 KINDS = [1, 2, 5, 10, 17, 28]  # tokens of prompts, of which no step lies between
 TRIES = 200  # lists that are drawn until two plans are legal
+MOST_PLANS = 20_000_000
 HARDWARE = {
     "hbm_bandwidth": f"{A}.hbm.bandwidth_bytes_per_s",
     "compute": f"{A}.peak_flops_per_s.bf16",
@@ -124,8 +125,9 @@ def drawn(family: str, rng: np.random.Generator) -> Study | None:
         return None
     for _ in range(TRIES):
         lists, scenario = _lists(how, study.scenario, rng)
-        legal, _ = Rules({name: np.array(values, dtype=float) for name, values in lists.items()}, scenario).of_all()
-        if legal.sum() > 1 or (legal.any() and rng.uniform() < 0.1):
+        listed = {name: np.array(values, dtype=float) for name, values in lists.items()}
+        legal, _ = Rules(listed, scenario).of_all(MOST_PLANS)
+        if len(legal) > 1 or (len(legal) and rng.uniform() < 0.1):
             break
     else:
         return None

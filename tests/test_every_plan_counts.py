@@ -130,7 +130,9 @@ def test_legal_plans_are_counted_apart(seed):
     lists["zero"], lists["recompute"] = np.arange(4), np.arange(3)
     scenario = training(float(rng.choice([60, 72, 168, 504])))
     apart = LegalPlans(lists, scenario)
-    legal = Rules({name: values.astype(float) for name, values in lists.items()}, scenario).of_all()[0]
+    numbers, _ = Rules({name: values.astype(float) for name, values in lists.items()}, scenario).of_all(1 << 20)
+    legal = np.zeros(apart.combinations, dtype=bool)
+    legal[numbers] = True
     assert np.array_equal(apart.flags(), legal)
     assert apart.count == legal.sum()
     assert apart.check(rng) > 0

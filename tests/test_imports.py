@@ -42,7 +42,12 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
         {"metrics"},
         {"__init__", "networks"},
     ],
-    "study": [{"expressions", "feasible_plans", "variables"}, {"objective", "design_space"}, {"__init__"}],
+    "study": [
+        {"expressions", "feasible_plans", "variables"},
+        {"plan_axes"},
+        {"objective", "design_space"},
+        {"__init__"},
+    ],
     "search": [
         {"certificate", "settings"},
         {"base", "blend", "claims"},

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from builders import cluster, gpt3
 from codesign.commands.day import day, hours
 from codesign.config import check_plan
 from codesign.config.load_checks import check_load
-from codesign.config.study import scenario_from_config
+from codesign.config.study import scenario_from_config, study_from_config
 from codesign.core.errors import ConfigError
+from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import SLO, ContinuousServing, GoodputServing, Plan, ServingAtRate
 from codesign.model.workloads.clumps import alone, others
@@ -154,3 +156,19 @@ def test_following_a_day_of_load_switches_replicas_off(agreed):
     assert told["owned"]["kwh"] == pytest.approx(table["power_w"].sum() / 1e3)
     with pytest.raises(ConfigError, match="no SLO"):
         hours(Scenario(cluster(16.0), ContinuousServing(gpt3(), **LENGTHS), PLAN), np.ones(2))
+
+
+@pytest.mark.slow
+def test_slots_that_nobody_needs_make_no_step_faster():
+    """Steps of experts grow less than their sequences: a line from one decode to many would lie far below them."""
+    study = study_from_config(
+        "workload=at_rate", "model=mixtral_8x7b", "accelerator=h100_sxm", "framework=vllm_async",
+        "workload.arrivals_per_s=20", "cluster.device_count=16",
+    )  # fmt: skip
+    priced = jax.jit(lambda plan: evaluate(study.space.place(study.scenario, plan)).get("tpot_s"))
+    fixed = {"pp": 1.0, "attention_dp": 1.0, "token_budget": 512.0}
+    for tp, ep in ((8.0, 1.0), (1.0, 8.0)):
+        degrees = fixed | {"tp": tp, "ep": ep}
+        few, many, most = (float(priced(degrees | {"micro_batch": slots})) for slots in (128.0, 512.0, 1024.0))
+        assert few * 0.98 < many
+        assert few * 0.98 < most

@@ -162,7 +162,7 @@ def test_where_plans_are_too_many_combinations_are_checked(stored: Stored, model
     """Six legal combinations of stages and sharding, each with all eight choices that nodes leave open."""
     from codesign.verification import coverage
 
-    monkeypatch.setattr(coverage, "MOST_LISTED", 20)
+    monkeypatch.setattr(coverage, "MOST_COVERED", 20)
     whole = derivation_of(*stored)
     found = coverage.cover(whole, ASKED, model)
     assert (found.plans, found.exact) == (48, False)

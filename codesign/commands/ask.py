@@ -13,10 +13,10 @@ from rich.markup import escape
 
 from ..config import study_from_config
 from ..config.device_counts import (
+    BOX,
     between,
     counts_of_replica,
     device_counts,
-    experts_over,
     least_devices,
     listed,
     more_devices,
@@ -27,7 +27,8 @@ from ..core.errors import ConfigError
 from ..model.workloads import AbstractServing
 from ..report.side_by_side import Comparison
 from ..report.slide import write_slide
-from .candidates import Candidate
+from ..study.plan_axes import EVERY, POWERS
+from .candidates import Candidate, study_of
 from .chance import kept_share, margin_of, refuse_search, with_margin
 from .compare import dated, finish, run_all, run_candidate
 from .comparing import beside_each_other
@@ -40,6 +41,10 @@ COUNT = "var.device_count"
 QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason
 STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
 WIDENED = 3  # times that more devices are tried where all listed are too few
+FEW_PLANS = 40_000  # plans at a rate up to which all are searched at once: a first look at some would take as long
+NONE_IN_ALL_CASES = "no design keeps all limits with the margin"
+MOST_BOXES = 16  # below the best that are all looked at
+CLOSER = 3  # searches of all plans, where counts beside the best were left out
 
 
 def serve(options: argparse.Namespace, words: Sequence[str], root: Path | str = "runs") -> int:
@@ -73,7 +78,7 @@ def _answer(question: Question, options: argparse.Namespace, words: Sequence[str
         prepare_jax()
         places = _asked(question)
         for candidate, place in zip(question.candidates, places, strict=True):
-            print(shlex.join(["codesign", "optimize", *_with_counts(candidate, place, place.counts).overrides]))
+            print(shlex.join(["codesign", "optimize", *_with_counts(candidate, place.counts).overrides]))
         return 0
     return answered(question, options, words, root).code
 
@@ -136,19 +141,20 @@ def _asked(question: Question) -> list["Place"]:
 
 
 class Place(NamedTuple):
-    """Device counts that a candidate chooses from at first; devices of its racks, and listed degrees of experts.
+    """Device counts that a candidate chooses from at first; devices of its racks.
 
-    formats: number formats by class of weights, in words.
+    coarse: overrides of a first look at fewer values of each axis; formats: number formats by class of
+    weights, in words.
     """
 
     counts: list[int]
     rack: int = 0
-    experts: tuple[int, ...] = ()
+    coarse: tuple[str, ...] = ()
     formats: str = ""
 
 
 def _place(question: Question, candidate: Candidate) -> Place:
-    """Device counts and degrees of expert parallelism that a candidate chooses from.
+    """Device counts that a candidate chooses from, and how it is looked for at first.
 
     Raises:
         ConfigError: anything wrong in the configuration.
@@ -156,9 +162,7 @@ def _place(question: Question, candidate: Candidate) -> Place:
     study = study_from_config(*candidate.overrides)
     scenario = study.scenario
     rack = rack_of(scenario) if isinstance(scenario.workload, AbstractServing) else 0
-    experts = (
-        tuple(int(degree) for degree in study.space.plan.get("ep", ())) if scenario.workload.model.has_experts else ()
-    )
+    coarse = tuple(f"space.plan.{name}={POWERS}" for name, word in study.space.words.items() if word == EVERY)
     formats = "".join(f"; {line}" for line in format_lines(scenario)[:1])
     counts = list(question.counts)
     if not counts:
@@ -167,45 +171,79 @@ def _place(question: Question, candidate: Candidate) -> Place:
             counts = device_counts(least, batch=question.batch, rack=rack)
         else:  # one replica
             counts = counts_of_replica(scenario, least)
-    return Place(counts, rack, experts, formats)
+    return Place(counts, rack, coarse, formats)
 
 
-def _with_counts(candidate: Candidate, place: Place, counts: Sequence[int]) -> Candidate:
-    listed = [f"++space.plan.device_count=[{','.join(map(str, counts))}]"]
-    degrees = experts_over(place.experts, place.rack, counts)
-    if place.experts and degrees != list(place.experts):
-        listed.append(f"++space.plan.ep=[{','.join(map(str, degrees))}]")
-    return dataclasses.replace(candidate, overrides=(*candidate.overrides, *listed))
+def _with_counts(candidate: Candidate, counts: Sequence[int]) -> Candidate:
+    told = f"++space.plan.device_count=[{','.join(map(str, counts))}]"
+    return dataclasses.replace(candidate, overrides=(*candidate.overrides, told))
 
 
 def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candidate, Path, str], Candidate]:
-    """The search of one candidate, with more devices where all are too few and with those that a list left out."""
+    """The search of one candidate, with more devices where all are too few and with those that a list left out.
+
+    Which counts matter is seen among few values of each axis. What is proven in the end is proven of all of
+    them, on every count from the fewest to the first above the best that was looked at.
+    """
 
     def searched(candidate: Candidate, folder: Path, number: str) -> Candidate:
         place = known[candidate.label]
         counts, grows = place.counts, question.demand and not question.counts
-        quick = dataclasses.replace(candidate, overrides=(*candidate.overrides, *QUICK)) if grows else candidate
-        found = _search(quick, place, counts, folder, number)
-        for _ in range(WIDENED if grows else 0):
+        if not grows:
+            found = _search(candidate, counts, folder, number)
+            return _with_chance(question, candidate, found, place, counts, folder, number)
+        quick = dataclasses.replace(candidate, overrides=(*candidate.overrides, *QUICK))
+        many = not question.batch and _plans(quick, counts) > FEW_PLANS  # each of which is a queue to solve
+        coarse = place.coarse if many else ()
+        first = dataclasses.replace(quick, overrides=(*quick.overrides, *coarse))
+        found = _search(first, counts, folder, number)
+        for _ in range(WIDENED):
             top = found.best is not None and found.best[COUNT] == counts[-1] and len(counts) > 1
             few = found.study is not None and (found.best is None or top)
             more = more_devices(counts, question.batch, place.rack) if few else []
             if not more:
                 break
+            found = _search(first, sorted({*counts[-1:], *more}) if top else more, folder, number)
             counts = sorted({*counts, *more})
-            found = _search(quick, place, counts, folder, number)
-        if found.best is None and grows and found.study is not None:  # what the most devices lack, say few of them
-            why = _search(candidate, place, counts[-1:], folder, f"{number}{WHY}")
+        proven = counts if not coarse and found.study is not None and {*counts} == _counts_of(found) else []
+        for _ in range(CLOSER):
+            if found.best is not None:
+                counts = _around(question, counts, int(found.best[COUNT]))
+            if {*counts} <= {*proven} or found.study is None:
+                counts = proven or counts
+                break
+            found, proven = _search(quick, counts, folder, number), counts  # all, so that the proof is of all of them
+        if found.best is None and found.study is not None:  # what the most devices lack, say few of them
+            why = _search(candidate, counts[-1:], folder, f"{number}{WHY}")
             shutil.rmtree(folder / f"{number}{WHY}", ignore_errors=True)
             found = dataclasses.replace(found, why=why.why)
-        if found.best is not None and grows:
-            closer = {*between(counts, int(found.best[COUNT]), question.batch)}
-            if not closer <= {*counts}:  # all of them once more, so that the proof is of all that were listed
-                counts = sorted({*counts, *closer})
-                found = _search(quick, place, counts, folder, number)
         return _with_chance(question, candidate, found, place, counts, folder, number)
 
     return searched
+
+
+def _plans(candidate: Candidate, counts: Sequence[int]) -> float:
+    """Legal plans on these counts, inf of too many to list; 0 of what cannot be built, as its search will say."""
+    try:
+        study = study_of(_with_counts(candidate, counts))
+        return study.space.size(study.scenario)
+    except ConfigError:
+        return 0.0
+
+
+def _around(question: Question, counts: list[int], best: int) -> list[int]:
+    """Counts that were looked at, and those around the best that were left out.
+
+    Where a rate is served, more devices than the best's cost more: the next count is all that is looked at of them; and
+    fewer, if they keep the limits, cost less: every box is looked at where these are not many.
+    """
+    if question.batch:
+        return sorted({*counts, *between(counts, best, question.batch)})
+    closer = between(counts, best, most_above=1)
+    more = sorted(count for count in {*counts, *closer} if count > best)
+    boxes = [count for count in range(BOX, best, BOX) if count >= counts[0]]
+    fewer = boxes if len(boxes) <= MOST_BOXES else [count for count in closer if count < best]
+    return sorted({*(count for count in counts if count <= best), *fewer, best, *more[:1]})
 
 
 def _with_chance(
@@ -221,22 +259,27 @@ def _with_chance(
     if not question.confidence or found.best is None or found.study is None:
         return found
     asked, centre = found.study.objective, found
-    kept = kept_share(found, asked)
+    kept, first = (
+        kept_share(found, asked),
+        dataclasses.replace(candidate, overrides=(*candidate.overrides, *place.coarse)),
+    )
     margin = margin_of(found, question.confidence)
     for _ in range(STRICTER):
         if kept >= question.confidence:
             return dataclasses.replace(found, study=dataclasses.replace(found.study, objective=asked))
-        again = _search(with_margin(candidate, asked, margin), place, counts, folder, number)
+        again = _search(with_margin(first, asked, margin), counts, folder, number)
         if again.best is None and not question.counts:
             more = more_devices(counts, question.batch, place.rack)
             if more:
                 counts = sorted({*counts, *more})
-                again = _search(with_margin(candidate, asked, margin), place, counts, folder, number)
+                again = _search(with_margin(first, asked, margin), counts, folder, number)
         if again.best is not None and not question.counts:  # a margin wants other counts than the centre
-            closer = {*between(counts, int(again.best[COUNT]), question.batch)}
-            if not closer <= {*counts}:
-                counts = sorted({*counts, *closer})
-                again = _search(with_margin(candidate, asked, margin), place, counts, folder, number)
+            counts = _around(question, counts, int(again.best[COUNT]))
+        if place.coarse and again.best is not None and (share := kept_share(again, asked)) < question.confidence:
+            found, kept, margin = again, share, margin.wider
+            continue
+        if again.best is None or place.coarse or not {*counts} <= _counts_of(again):
+            again = _search(with_margin(candidate, asked, margin), counts, folder, number)
         if again.best is None or again.study is None:
             why = f"keeps all limits in {kept:.0%} of the draws; with a margin of {margin.slower:.2f}: {again.why}"
             return dataclasses.replace(again, why=why)
@@ -244,8 +287,17 @@ def _with_chance(
     return dataclasses.replace(centre, why=f"keeps all limits in {kept:.0%} of the draws, no more was found")
 
 
-def _search(candidate: Candidate, place: Place, counts: Sequence[int], folder: Path, number: str) -> Candidate:
+def _counts_of(candidate: Candidate) -> set[int]:
+    """Device counts that its search chose from."""
+    listed = () if candidate.study is None else candidate.study.space.plan.get("device_count", ())
+    return {int(count) for count in listed}
+
+
+def _search(candidate: Candidate, counts: Sequence[int], folder: Path, number: str) -> Candidate:
     """A candidate searched over these counts; what an earlier search of it left is replaced."""
     if (folder / number).exists():
         shutil.rmtree(folder / number)
-    return run_candidate(_with_counts(candidate, place, counts), folder, number)
+    found = run_candidate(_with_counts(candidate, counts), folder, number)
+    if found.best is not None and found.certificate is not None and found.certificate.best is None:
+        return dataclasses.replace(found, why=NONE_IN_ALL_CASES)  # what is shown keeps them at the centre alone
+    return found

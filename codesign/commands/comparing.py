@@ -219,6 +219,8 @@ def _row(candidate: Candidate) -> dict[str, Any]:
     row |= _numbers(candidate) | {"claim": candidate.claim, "certified": certified}
     row |= {"bound": proof.bound if proof else None, "gap": proof.gap if proof else None}
     row |= {"run": candidate.folder, "overrides": " ".join(candidate.overrides)}
+    if candidate.study is not None:
+        row["space"] = candidate.study.space.text(candidate.study.scenario)
     if candidate.study is not None and candidate.best is not None:
         found = differences(candidate.study, candidate.scenario)
         row |= {"device": device_name(candidate.scenario, found), "differs": "; ".join(one.text for one in found)}

@@ -58,7 +58,7 @@ COMMANDS = {
         "say what to buy to serve a model, how many, and what it costs",
         (
             "Finds the proven least cost of serving a model at a rate within limits, on each",
-            "of the named accelerators: how many devices, which plan, $ a month, power.",
+            "named accelerator, among all layouts that its engine runs: count, plan, $.",
             "Shows what it assumed and how to change it; any override may follow.",
         ),
         (

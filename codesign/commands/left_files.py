@@ -103,6 +103,7 @@ def summary_of(study: Study, results: Results, trace: Trace) -> dict[str, Any]:
     objective, proof = study.objective, trace.certificate
     return {
         "experiment": study.name, "seed": study.seed, "claim": trace.claim, "counts": trace.counts,
+        "space": study.space.text(study.scenario),
         "seconds": trace.seconds, "feasible": bool(results.best["feasible"]),
         "objective": {"minimise": objective.minimise, "maximise": objective.maximise},
         "limits": dict(objective.limits), "floors": dict(objective.floors),

@@ -269,6 +269,8 @@ def show(study: Study, results: Results, trace: Trace, out: Console, *, explain:
     if text := intervals_text(results.best):
         out.print(text, highlight=False)
     out.print(f"{count}; {trace.claim}")
+    if space := study.space.text(study.scenario):
+        out.print(f"looked at: {space}", highlight=False)
     show_certificate(out, found, texts(study, 6))
     if results.catalogue:
         out.print(f"{device}: {'; '.join(results.catalogue)}", highlight=False)

@@ -26,6 +26,12 @@ GOALS = {"cost": "usd_per_million_tokens", "energy": "joules_per_token"}
 FORMATS = ("bf16", "fp8")  # of weights, cache and arithmetic alike
 PUBLISHED = "checkpoint"
 POOLS = ("beside", "apart", "both")
+SPACES = (
+    ("disaggregated", "every_disaggregated_plan"),
+    ("training", "every_training_plan"),
+    ("", "every_serving_plan"),
+)
+"""Beginning of a workload's name -> space in which it is answered."""
 INPUT, OUTPUT = "2048", "512"
 SEQUENCE, BATCH = "8192", "4M"
 NO_RATE = "percentiles are of requests that come at a rate: add --rate 30/s"
@@ -265,11 +271,14 @@ def _counts(options: argparse.Namespace) -> tuple[int, ...]:
 def _candidates(devices: Sequence[str], workloads: Sequence[str], rest: Sequence[str]) -> tuple[Candidate, ...]:
     """A candidate for each accelerator and workload."""
     searched = [] if any(text.lstrip("+~").startswith("search=") for text in rest) else [PROOF]
+    chosen = any(text.lstrip("+~").startswith("space=") for text in rest)
     found = []
     for device in devices:
         for workload in workloads:
             pool = ["prefill=same"] if workload.startswith("disaggregated") else []
-            overrides = admit([*searched, f"accelerator={device}", f"workload={workload}", *pool, *rest])
+            kind = next(name for begins, name in SPACES if workload.startswith(begins))
+            space = [] if chosen else [f"space={kind}"]
+            overrides = admit([*searched, f"accelerator={device}", f"workload={workload}", *space, *pool, *rest])
             varied = {"accelerator": device} if len(workloads) == 1 else {"accelerator": device, "workload": workload}
             label = device if len(workloads) == 1 else f"{device}, {'pools apart' if pool else 'one pool'}"
             found.append(Candidate(label, varied, tuple(overrides)))

@@ -10,7 +10,7 @@ from ..core.units import DAY_S, YEAR_S
 from ..model.ownership import Cloud
 from ..model.scenario import Scenario
 from ..model.workloads import Training
-from ..report.side_by_side import Comparison, price_sentences, sentences
+from ..report.side_by_side import Comparison, price_sentences, sentences, space_sentences
 from ..report.slide import AnswerSlide
 from .candidates import Candidate
 from .chance import kept_share
@@ -146,7 +146,12 @@ def slide_of(question: Question, joint: Comparison, answer: Purchase) -> AnswerS
     ]
     others = tuple(f"{name}: " for name in joint.feasible["candidate"])  # doubts of each stand in the table
     said = [text for text in sentences(joint) if text not in price_sentences(joint) and not text.startswith(others)]
-    proof = ["No listed plan and count does better: the bound is proven by the search."] if answer.certified else []
+    spaces = space_sentences(joint)
+    own = [text for text in spaces if text.startswith(f"{answer.candidate}: ")]
+    listed = ["No listed plan and count does better: the bound is proven by the search."] if answer.certified else []
+    proof = [
+        f"{text[:1].upper()}{text[1:]}" for text in (one.removeprefix(f"{answer.candidate}: ") for one in own)
+    ] or listed
     row = joint.feasible.iloc[0]
     doubt = load_text(dict(row))
     interval = joint.interval(row, joint.goal)

@@ -28,7 +28,7 @@ REACH = 10.0  # times the least: a tenth of the peak is what poor serving reache
 MOST = 5  # counts that are listed at first
 PARTS_OF_MANY = 12  # devices above which a replica is looked for among up to twice the least, below among four times
 RACKS = 3  # counts of whole racks beside them
-BESIDE = 12  # counts around the best of them
+BESIDE = 8  # counts below the best of them
 LARGEST = 2**17
 
 
@@ -119,12 +119,6 @@ def rack_of(scenario: Scenario) -> int:
     return count if count > BOX and count & (count - 1) else 0
 
 
-def experts_over(listed: Sequence[int], rack: int, counts: Sequence[int]) -> list[int]:
-    """Degrees of expert parallelism to choose from: those listed, and a whole rack and its half where one is bought."""
-    racks = [rack, rack // 2] if rack and any(count % rack == 0 for count in counts) else []
-    return sorted({*listed, *racks})
-
-
 def device_counts(least: float, reach: float = REACH, batch: int = 0, rack: int = 0) -> list[int]:
     """Counts to choose from: parts of a box and whole boxes from a bound from below to `reach` times of it.
 
@@ -166,7 +160,7 @@ def more_devices(counts: list[int], batch: int = 0, rack: int = 0) -> list[int]:
     return [] if top >= LARGEST else device_counts(float(top), 4.0, batch, rack)
 
 
-def between(counts: Sequence[int], best: int, batch: int = 0) -> list[int]:
+def between(counts: Sequence[int], best: int, batch: int = 0, most_above: int = BESIDE // 2) -> list[int]:
     """Counts of whole boxes that a list left out around its best: up to the listed ones below and above that."""
     if best <= BOX:
         return [best]
@@ -175,7 +169,7 @@ def between(counts: Sequence[int], best: int, batch: int = 0) -> list[int]:
     first = BOX * (smaller // BOX) + BOX
     below = [count for count in range(first, best + 1, BOX) if shares(count, batch)]
     above = [count for count in range(BOX * (best // BOX) + BOX, larger, BOX) if shares(count, batch)]
-    return sorted({*_some(below[::-1], 2 * BESIDE // 3), *_some(above, BESIDE // 3), best})
+    return sorted({*_some(below[::-1], BESIDE), *_some(above, most_above), best})
 
 
 def _some(counts: list[int], most: int) -> list[int]:

@@ -12,6 +12,8 @@ as long as 16 bits, while models served in 8 bits are as fast as other kernels s
 of the collective library's all-to-all, whose start grows with the ranks (NCCL on GB200: 57 us at 8, 627 at 64): one
 start and shares of the link, means of what dispatch and combine take on such a link (`exchanges`).
 
+`layouts` says which layouts it can run (`SupportedLayouts`): others break a rule of the plan and are in no space.
+
 `clients` says how clients of a closed loop wait for each other there, of a workload that knows (`Lockstep`).
 
 Passes over memory stay the accelerator's: what tables hold of an engine's is one kernel, the quantisation of an input,
@@ -29,8 +31,9 @@ from . import exchanges
 from .construct import parameters, resolve
 from .groups import conf_dir, read_yaml
 
-KEYS = ("kernels", "all_reduce", "exchange", "fused_floor", "clients")
+KEYS = ("kernels", "all_reduce", "exchange", "fused_floor", "clients", "layouts")
 CLIENTS = {"_target_": "codesign.model.workloads.Lockstep"}
+LAYOUTS = {"_target_": "codesign.model.workloads.SupportedLayouts"}
 MEASURED = "codesign.model.networks.collectives.Measured"
 LINK = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 MODEL = "workload.model"
@@ -67,6 +70,9 @@ def with_engine(config: DictConfig) -> DictConfig:
     for key in named if named else ("engine",):
         if key not in KEYS:
             raise ConfigError(f"workload.engine: no key {key!r}{suggestion(str(key), KEYS)}")
+    if named.get("layouts") is not None and "layouts" in parameters(workload):
+        with open_dict(config):
+            config.workload.layouts = OmegaConf.merge(LAYOUTS, named["layouts"], config.workload.get("layouts") or {})
     if named.get("clients") is not None and "clients" in parameters(workload):
         with open_dict(config):
             config.workload.clients = OmegaConf.merge(CLIENTS, named["clients"], config.workload.get("clients") or {})

@@ -96,9 +96,10 @@ def choice(key: str) -> str:
 def problem_of(built: Built) -> Problem:
     """Build the problem that is searched, its variables checked."""
     scenario = _shared(scenario_of(built))
-    check_variables(built.objects["space"], scenario)
+    space = built.objects["space"].settled(scenario)
+    check_variables(space, scenario)
     check_asked(built.objects["objective"], scenario)
-    return Problem(scenario, built.objects["space"], built.objects["objective"])
+    return Problem(scenario, space, built.objects["objective"])
 
 
 def _shared(scenario: Scenario) -> Scenario:

@@ -346,6 +346,11 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         search = Single()
     if "runner" in asked:
         search = search.over(built.objects["runner"])
+    if problem.space.words:  # a run folder says what was searched, whatever the rules of axes are by then
+        resolved["space"] |= {
+            "plan": {k: [*v] for k, v in problem.space.plan.items()},
+            "words": {**problem.space.words},
+        }
     provenance = built.provenance | origins(overrides) | overridden(overrides)
     return Study(
         problem.scenario,

@@ -122,7 +122,16 @@ def sentences(found: Comparison) -> list[str]:
         told.append(f"Not catalogue products: {', '.join(dict.fromkeys(modified))}.")
     if len(ranked) < len(found.table):
         told.append(f"Without a design: {_reasons(found)}")
-    return told + price_sentences(found) + turning_points(found)
+    return told + space_sentences(found) + price_sentences(found) + turning_points(found)
+
+
+def space_sentences(found: Comparison) -> list[str]:
+    """Space that was searched for each candidate with a design, and whether nothing better in it is proven."""
+    if "space" not in found.table:
+        return []
+    named = found.feasible[found.feasible["space"].fillna("") != ""]
+    how = {True: "proven the best of", False: "looked at, without proof:"}
+    return [f"{row['candidate']}: {how[bool(row['certified'])]} {row['space']}." for _, row in named.iterrows()]
 
 
 def price_sentences(found: Comparison) -> list[str]:

@@ -208,6 +208,8 @@ def claim(run: RunFolder) -> str:
         for name in sorted(methods, key=lambda name: name != "grid")
     )
     text = told or f"Heuristic solution by {how or 'the search'}, no certificate"
+    space = str(run.summary.get("space") or "")
+    text += f"; looked at: {space}" if space else ""
     seconds = _total(run.summary.get("seconds"))
     if done:
         took = f"; {number(seconds, 's')}" if seconds else ""

@@ -9,6 +9,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from dataclasses import replace as replaced
 from typing import Any, cast
 
 import jax.numpy as jnp
@@ -19,7 +20,8 @@ from ..core.errors import ConfigError, suggestion
 from ..core.fields import flattened, get_path, range_of, replace
 from ..model.scenario import Scenario
 from ..model.workloads.plan_fields import plan_fields, plan_numbers, words_of
-from .feasible_plans import Rules
+from .feasible_plans import Rules, TooManyPlans
+from .plan_axes import axes_text, check_word, generated_axes
 from .variables import NOTHING, ROUNDING, check_bounds, check_movers, in_proportion, moved_by, ordered
 
 __all__ = ["Continuous", "DesignSpace", "Ratio", "levels", "shown"]
@@ -94,14 +96,17 @@ class DesignSpace:
     """The choices of a study: plan fields and hardware variables.
 
     Args:
-        plan: field of the plan -> values to try; the others keep the scenario's value.
+        plan: field of the plan -> values to try, or a word for the axis (`plan_axes`) until the space is `settled`; the
+            others keep the scenario's value.
         hardware: name -> `Continuous` or `Ratio`.
         given: variables whose coordinates are their values, exactly.
+        words: fields whose values were made from a word -> the word.
     """
 
     plan: dict[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     hardware: dict[str, Variable] = field(default_factory=dict[str, Variable])
     given: tuple[str, ...] = ()
+    words: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         """Known plan fields, non-empty lists, proper bounds."""
@@ -109,7 +114,9 @@ class DesignSpace:
         for name, values in self.plan.items():
             if name not in known:
                 raise ConfigError(f"space.plan.{name} is no field of a plan{suggestion(name, known)}")
-            if not _is_list(values):
+            if isinstance(values, str):
+                check_word(name, values)
+            elif not _is_list(values):
                 raise ConfigError(f"space.plan.{name} = {values!r} must be a non-empty list of values")
         for name, variable in self.hardware.items():
             if name in known:
@@ -124,6 +131,18 @@ class DesignSpace:
                 )
             if variable.grid < 1:
                 raise ConfigError(f"space.hardware.{name}.grid = {variable.grid} must be at least 1")
+
+    def settled(self, scenario: Scenario) -> "DesignSpace":
+        """The space with lists in place of words, made for a scenario.
+
+        Raises:
+            ConfigError: an axis without a possible value.
+        """
+        own = {each.name for each in fields(scenario.plan)}
+        words = {name: word for name, word in self.plan.items() if isinstance(word, str) and name in own}
+        if not words:
+            return self
+        return replaced(self, plan=generated_axes(self.plan, scenario), words={**self.words, **words})
 
     def check(self, scenario: Scenario) -> None:
         """Refuse variables that the scenario does not have, that move one leaf or take it out of its legal range.
@@ -220,8 +239,13 @@ class DesignSpace:
         Raises:
             ConfigError: too many combinations; or no plan is legal: names the rule that the fewest plans keep.
         """
-        self.check_listable()
-        legal, refused = self._legal(scenario)
+        try:
+            legal, refused = self._legal(scenario)
+        except TooManyPlans:
+            raise ConfigError(
+                f"space.plan lists {self.combinations:,} combinations, over {MOST_LISTED:,} of them legal, the most"
+                " that are tried one by one: shorten its lists, or take search=certified, which bounds groups"
+            ) from None
         if not len(legal):
             total, worst = self.combinations, max(refused, key=lambda rule: refused[rule])
             raise ConfigError(
@@ -230,12 +254,29 @@ class DesignSpace:
             )
         return self.decoded(legal)
 
+    def text(self, scenario: Scenario) -> str:
+        """The space and its size in words, made from its axes: `every layout that vLLM runs on 8 to 64 devices ...`.
+
+        Empty where its axes were listed by hand.
+        """
+        text = axes_text(self.plan, self.words, scenario)
+        if not text:
+            return ""
+        size = self.size(scenario)
+        return f"{text}: {f'{size:,.0f}' if size < math.inf else f'more than {MOST_LISTED:,}'} plans"
+
+    def size(self, scenario: Scenario) -> float:
+        """Legal plans; inf where there are more than are listed one by one."""
+        try:
+            return float(len(self._legal(scenario)[0]))
+        except TooManyPlans:
+            return math.inf
+
     def _legal(self, scenario: Scenario) -> tuple[np.ndarray, dict[str, int]]:
         """(numbers of the legal combinations, rule -> combinations that break it), kept for whoever asks again."""
         asked = (tuple((name, values.tobytes()) for name, values in self.lists.items()), _numbers(scenario))
         if asked not in _listed:
-            legal, refused = Rules(self.lists, scenario).of_all()
-            _listed[asked] = (np.flatnonzero(legal), refused)
+            _listed[asked] = Rules(self.lists, scenario).of_all(MOST_LISTED)
             if len(_listed) > MOST_KEPT:
                 _listed.popitem(last=False)
         return _listed[asked]

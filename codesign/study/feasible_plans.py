@@ -1,8 +1,7 @@
 """Which plans are legal: no rule of the workload is broken on the scenario's devices."""
 
-import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +15,12 @@ from ..model.scenario import Scenario
 __all__ = ["Rules", "violations"]
 
 PART = 1 << 20  # combinations of plan values looked at at once
+JOINED = 4  # times as many combinations as may be legal are joined before rules drop some
+Fields = tuple[int, ...]
+
+
+class TooManyPlans(Exception):
+    """More legal combinations than are listed one by one."""
 
 
 def as_it_stands(scenario: Scenario) -> dict[str, np.ndarray]:
@@ -52,23 +57,99 @@ class Rules:
         found = _of_plans(self.scenario, {name: np.asarray(column, dtype=float) for name, column in columns.items()})
         return _legal(found, (count,))
 
-    def of_all(self) -> tuple[np.ndarray, dict[str, int]]:
-        """(legal, rule -> plans that break it) of all combinations of listed values, the last field changing fastest.
+    def of_all(self, most: int) -> tuple[np.ndarray, dict[str, int]]:
+        """(numbers of the legal combinations of the listed values, rule -> combinations that break it).
 
-        A rule is looked at once for each combination of the fields that it depends on.
+        The last field changes fastest where combinations are numbered. A rule is looked at once for each combination of
+        the fields that it depends on, and fields are joined rule by rule, so that time and memory follow the legal
+        combinations, not all of them.
+
+        Raises:
+            TooManyPlans: more than so many combinations keep the rules.
         """
-        names, sizes = list(self.listed), [len(values) for values in self.listed.values()]
-        split, parts, refused = 0, list[np.ndarray](), dict[str, int]()
-        while math.prod(sizes[split:]) > PART and split < len(sizes) - 1:
-            split += 1
-        for first in itertools.product(*(self.listed[name] for name in names[:split])):
-            values = {name: np.array([value]) for name, value in zip(names[:split], first, strict=True)}
-            values |= {name: self.listed[name] for name in names[split:]}
-            shape = tuple(len(column) for column in values.values())
-            legal, broken = _legal(_of_values(self.scenario, values), shape)
-            parts.append(legal.reshape(-1))
-            refused = {rule: refused.get(rule, 0) + count for rule, count in broken.items()}
-        return np.concatenate(parts), refused
+        sizes = [len(values) for values in self.listed.values()]
+        kept, refused, total = list[tuple[Fields, np.ndarray]](), dict[str, int](), math.prod(sizes)
+        for fields, rules in self._by_fields().items():
+            found = self._of_fields(fields, rules)
+            shape = tuple(sizes[field] for field in fields)
+            legal, broken = _legal(found, shape)
+            share = total // math.prod(shape)
+            refused |= {rule: count * share for rule, count in broken.items()}
+            kept.append((fields, legal))
+        names = list(_of_values(self.scenario, {name: values[:1] for name, values in self.listed.items()}))
+        return _joined(kept, sizes, most), {rule: refused[rule] for rule in names}
+
+    def _by_fields(self) -> dict[Fields, list[str]]:
+        """Places of the fields that rules depend on -> these rules: shapes of what two values of each give show it."""
+        few = {name: np.resize(values, 2) for name, values in self.listed.items()}
+        groups: dict[Fields, list[str]] = {}
+        for rule, found in _of_values(self.scenario, few).items():
+            lengths = np.shape(found) or (1,) * len(few)
+            groups.setdefault(tuple(place for place, length in enumerate(lengths) if length > 1), []).append(rule)
+        return groups
+
+    def _of_fields(self, fields: Fields, rules: Sequence[str]) -> dict[str, np.ndarray]:
+        """By how much these rules are broken, with an axis for each of these fields; other fields have any value."""
+        names = list(self.listed)
+        values = {name: np.asarray(each[: None if place in fields else 1], dtype=float)
+                  for place, (name, each) in enumerate(self.listed.items())}  # fmt: skip
+        shape, parts = tuple(len(values[names[field]]) for field in fields), list[dict[str, np.ndarray]]()
+        first = names[fields[0]] if fields else ""
+        step = max(PART * shape[0] // math.prod(shape), 1) if fields else 1
+        for start in range(0, shape[0] if fields else 1, step):
+            some = values | ({first: values[first][start : start + step]} if fields else {})
+            found = _of_values(self.scenario, some)
+            size = tuple(len(some[names[field]]) for field in fields)
+            whole = _spread(size, fields, len(names))
+            parts.append({rule: np.broadcast_to(np.asarray(found[rule]), whole).reshape(size) for rule in rules})
+        return {rule: np.concatenate([part[rule] for part in parts]) if fields else parts[0][rule] for rule in rules}
+
+
+def _spread(size: tuple[int, ...], fields: Fields, count: int) -> tuple[int, ...]:
+    """Lengths of all axes: those of these fields, 1 of the others."""
+    lengths = dict(zip(fields, size, strict=True))
+    return tuple(lengths.get(place, 1) for place in range(count))
+
+
+def _joined(kept: Sequence[tuple[Fields, np.ndarray]], sizes: Sequence[int], most: int) -> np.ndarray:
+    """Numbers of the combinations that every table allows: fields are joined in an order that keeps them few."""
+    places: dict[int, np.ndarray] = {}
+    count, left = 1, list(kept)
+
+    def join(field: int) -> None:
+        nonlocal count
+        if count * sizes[field] > JOINED * most:
+            raise TooManyPlans
+        for other, column in places.items():
+            places[other] = np.repeat(column, sizes[field])
+        places[field] = np.tile(np.arange(sizes[field], dtype=np.int32), count)
+        count *= sizes[field]
+
+    def keep() -> None:
+        nonlocal count
+        for entry in [each for each in left if set(each[0]) <= set(places)]:
+            left.remove(entry)
+            fields, legal = entry
+            there = legal[tuple(places[field] for field in fields)] if fields else np.broadcast_to(legal, (count,))
+            for field, column in places.items():
+                places[field] = column[there]
+            count = int(np.count_nonzero(there))
+
+    while left:
+        fields, _ = min(left, key=lambda each: math.prod(sizes[field] for field in each[0] if field not in places))
+        for field in sorted(set(fields) - set(places), key=lambda field: sizes[field]):
+            join(field)
+            keep()
+        keep()
+    for field in range(len(sizes)):
+        if field not in places:
+            join(field)
+    if count > most:
+        raise TooManyPlans
+    numbers = np.zeros(count, dtype=np.int64)
+    for field, size in enumerate(sizes):
+        numbers = numbers * size + places[field]
+    return np.sort(numbers)
 
 
 def _legal(found: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray, dict[str, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from ..model.scenario import Scenario
-from ..study.design_space import MOST_LISTED, DesignSpace
+from ..study.design_space import DesignSpace
 from .derivation import Derivation, Refuted
 from .legal_plans import legal_plans
 from .model_answers import Asked, CheckedModel
@@ -21,6 +21,8 @@ from .twins import columns_of, equal_groups, twins_of
 
 PART = 1 << 20  # plans written out at once
 EDGE = 1e-9  # relative: how far outside its range a listed value may lie, for rounding
+
+MOST_COVERED = 1 << 27  # combinations, four bytes each, of which it is written down which node stands for them
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def cover(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
         return Cover(1, np.zeros(1, dtype=np.int64), True)
     _every_value(certificate)
     _same_rules(asked)
-    if asked.combinations <= MOST_LISTED:
+    if asked.combinations <= MOST_COVERED:
         return _every_plan(certificate, asked, model)
     if certificate.held:
         return _value_by_value(certificate, asked, model)
@@ -196,7 +198,7 @@ def covered_by(
 
     The certificate as a whole has passed `cover`.
     """
-    if asked.combinations > MOST_LISTED or not certificate.plan:
+    if asked.combinations > MOST_COVERED or not certificate.plan:
         for some in chosen:
             try:
                 cover(_of_nodes(certificate, some), asked, model)
@@ -279,7 +281,7 @@ def _every_combination(certificate: Derivation, asked: Asked, model: CheckedMode
     if decides:
         raise Refuted(f"nodes leave {decides[0]} open, which decides what is legal: combinations cannot be checked")
     legal = legal_plans(outer, asked.scenario, **{name: float(values[0]) for name, values in inner.items()})
-    if legal.combinations > MOST_LISTED:
+    if legal.combinations > MOST_COVERED:
         raise Refuted(f"{asked.combinations:,} combinations of plan values are too many to check that nodes cover them")
     sizes, whole = certificate.sizes, int(certificate.sizes[opened].prod())
     key = _cell(low[:, shut], sizes[shut])

@@ -63,6 +63,7 @@ from .shaped_plan import ShapedPlan as ShapedPlan
 from .slowdowns import Slowdowns as Slowdowns
 from .sparse_attention import SparseAttention as SparseAttention
 from .static_batch import StaticBatch as StaticBatch
+from .supported_layouts import SupportedLayouts as SupportedLayouts
 from .training import Training as Training
 from .training_memory import TrainerBuffers as TrainerBuffers
 from .training_run import TrainingRun as TrainingRun
@@ -121,6 +122,7 @@ __all__ = [
     "Slowdowns",
     "SparseAttention",
     "StaticBatch",
+    "SupportedLayouts",
     "Timeline",
     "TrainerBuffers",
     "Training",

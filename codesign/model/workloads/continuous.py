@@ -21,6 +21,7 @@ from .schedule import Pass, Priced, Timeline, one_pass
 from .served import AbstractServing
 from .sessions import computed_cv, keys_before
 from .steady_state import FULLEST, Rhythm, SteadyState, steady_state
+from .supported_layouts import SupportedLayouts
 from .transformer import Transformer
 
 
@@ -93,6 +94,7 @@ class AbstractContinuousServing(AbstractServing):
     input_lengths: Kinds = known_kinds("input_lengths")
     output_lengths: Kinds = known_kinds("output_lengths")
     engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
+    layouts: SupportedLayouts = eqx.field(default_factory=SupportedLayouts)
     images: Float[Array, "*b"] = quantity(high=1e4, default=0.0, doc="of a prompt, beside its text")
 
     def __check_init__(self) -> None:
@@ -142,12 +144,16 @@ class AbstractContinuousServing(AbstractServing):
         tokens = self.computed_tokens()
         decodes = self.clients_of_group(layout) / self.overload(layout)
         state = steady_state(decodes, steps, tokens, self.computed_cv(), plan.token_budget, kinds=self.input_lengths)
-        groups = plan.attention_dp * (plan.ep if self.model.has_experts else 1.0)  # of ranks that step together
+        groups = self.step_groups(layout)
         mixed, met = (
             jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
             for own in (state.share, state.met)
         )
         return Rhythm(state, at_least(decodes, 1.0), steps, mixed, met, state.tokens * state.share / mixed)
+
+    def step_groups(self, layout: Layout) -> Array:
+        """Attention groups that step together: those of all replicas that share experts."""
+        return layout.plan.attention_dp * (layout.plan.ep if self.model.has_experts else 1.0)
 
     def clients_of_group(self, layout: Layout) -> Array:
         """Requests that are open at a time in one attention group, on one stage of the pipeline."""
@@ -389,12 +395,12 @@ class AbstractContinuousServing(AbstractServing):
         return self.moments_of(self.footprint(layout), self.full_step(layout, rows).layer_ops(layout), rows)
 
     def violations(self, layout: Layout) -> dict[str, Array]:
-        """Divisibility of heads, devices, experts and groups; no stage or group without work; prompts that keep up."""
-        return batching_violations(self, layout)
+        """Divisibility, no stage or group without work, prompts that keep up, and what the engine runs."""
+        return batching_violations(self, layout) | self.layouts.violations(self.model, layout.plan)
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
-        """Prompts that pile up, parts without a sequence, groups that do not divide the ranks."""
-        return broken_batching(self, rule, layout)
+        """Prompts that pile up, parts without a sequence, groups that no engine or this engine does not run."""
+        return self.layouts.broken(rule, self.model, layout.plan) or broken_batching(self, rule, layout)
 
     @classmethod
     def example(cls) -> "AbstractContinuousServing":

@@ -119,7 +119,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
             (engines, count), crossing.time_s, (pool.plan.pp - 1) * last,
             self.accepted_tokens, self.steps_before(),
         )  # fmt: skip
-        answered = self.answered(asked, count * rhythm.decodes / (steps * seconds[2]))
+        answered = self.answered(asked, count * rhythm.decodes / (steps * seconds[-1]))
         seen = answered.seen
         rate = jnp.minimum(answered.rate, count * seen.decodes / (steps * seen.step_s))
         told = self.told(passes, times.weights(seen.decodes, jnp.asarray(0.0)), answered._replace(rate=rate), layout)

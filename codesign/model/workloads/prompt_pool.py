@@ -144,6 +144,7 @@ class AbstractPromptPool(AbstractContinuousServing):
             ),
             "prefill_experts": unspread(experts, pool.plan.ep) + indivisible(devices / engine, pool.plan.ep),
         }
+        beside |= {f"prefill_{name}": value for name, value in self.layouts.violations(self.model, pool.plan).items()}
         if "prompts" in rules:
             rules["prompts"] = jnp.where(two, 0.0, rules["prompts"])
         return rules | {name: jnp.where(two, value, 0.0) for name, value in beside.items()}
@@ -167,7 +168,12 @@ class AbstractPromptPool(AbstractContinuousServing):
                 f" {float(layout.prefill_devices) / float(pool.tp * pool.pp):g} engines of the pool"
             ),
         }
-        return texts.get(rule) or super().broken_rule(rule, layout)
+        engine = (
+            self.layouts.broken(rule.removeprefix("prefill_"), self.model, pool, "prefill_")
+            if rule.startswith("prefill_engine")
+            else None
+        )
+        return engine or texts.get(rule) or super().broken_rule(rule, layout)
 
 
 def _groups(pool: AbstractModelPlan) -> str:

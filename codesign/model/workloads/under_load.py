@@ -25,9 +25,8 @@ from .schedule import Pass, Priced, Timeline, alongside, one_pass
 from .steady_state import FULLEST
 from .words import OPEN_SERVING, Words
 
-FEWER = 4.0  # times fewer decodes of the node between one and all
 SHORTER = 8.0  # times fewer prompt tokens of short mixed steps
-DECODES = ("decode_one", "decode_few", "decode")
+DECODES = ("decode_one", "decode_few", "decode_some", "decode_many", "decode")  # evenly spaced in log
 MIXED = (("mixed_one_short", "mixed_one"), ("mixed_short", "mixed"))
 LEAST_LEFT_S = 1e-9  # of a limit on the first token that the host alone takes up
 LATE_S = 1e9  # of TTFT for each time that sequences exceed their places
@@ -68,7 +67,7 @@ class Answered(NamedTuple):
 
 
 class NodeTimes(NamedTuple):
-    """Seconds of steps between few that were priced: three numbers of decodes, two of prompt tokens and none.
+    """Seconds of steps between few that were priced: some numbers of decodes, two of prompt tokens and none.
 
     Contexts and keys are those that they were priced at.
     """
@@ -101,7 +100,7 @@ class AbstractOpenServing(AbstractContinuousServing):
 
     Gaps between requests have the variation `arrival_cv`. Each of dp x attention_dp x pp engines takes its part of
     them. All metrics are those at a rate: mean and percentiles (`ttft_p99_s`, `tpot_p90_s`, `e2e_p50_s`) from
-    `open_loop`, over seven priced steps; `time_s` is that in which as many requests are answered as are decoded at a
+    `open_loop`, over nine priced steps; `time_s` is that in which as many requests are answered as are decoded at a
     time.
 
     Assumes: what `open_loop` does; engines that step together meet as many prompts of the others as with their
@@ -117,8 +116,9 @@ class AbstractOpenServing(AbstractContinuousServing):
         """Decodes and prompt tokens of the steps that are priced."""
         most = self.rhythm(layout).decodes
         one, chunk = jnp.ones_like(most), layout.plan.token_budget * jnp.ones_like(most)
-        few = at_least(most / FEWER, 1.0)
-        return jnp.stack([one, few, most]), jnp.stack([0 * one, at_least(chunk / SHORTER, 1.0), chunk])
+        last = len(DECODES) - 1
+        between = [most ** (row / last) for row in range(1, last)]
+        return jnp.stack([one, *between, most]), jnp.stack([0 * one, at_least(chunk / SHORTER, 1.0), chunk])
 
     def step_of(self, layout: Layout, decodes: Array, tokens: Array | None) -> MixedStep:
         """The operations of a step of one attention group."""
@@ -145,7 +145,7 @@ class AbstractOpenServing(AbstractContinuousServing):
             step = self.step_of(layout, decodes[row], None)
             ops += step.lower(layout, layers, scored, phase=phase, mixed=False)
             ops.append(self.cache_in(layout, step, phase))
-        for row, phases in zip((0, 2), MIXED, strict=True):
+        for row, phases in zip((0, -1), MIXED, strict=True):
             for column, phase in zip((1, 2), phases, strict=True):
                 step = self.step_of(layout, decodes[row], tokens[column])
                 ended = step.shared_tokens * layout.plan.cp / self.computed_tokens()
@@ -162,12 +162,12 @@ class AbstractOpenServing(AbstractContinuousServing):
             return jax.tree.map(lambda each: jnp.broadcast_to(each, len(phases)), alike)
 
         decodes, _ = self.nodes(layout)
-        share = (decodes[1] - decodes[0]) / at_least(decodes[2] - decodes[0], 1.0)
+        share = (decodes - decodes[0]) / at_least(decodes[-1] - decodes[0], 1.0)
 
         def table(plain: Array, mixed: Array) -> Array:
             one, all_ = mixed.reshape(2, 2)
-            few = plain[1] + (1 - share) * (one - plain[0]) + share * (all_ - plain[2])
-            return jnp.concatenate([plain[:, None], jnp.stack([one, few, all_])], axis=1)
+            more = (1 - share)[:, None] * (one - plain[0]) + share[:, None] * (all_ - plain[-1])
+            return jnp.concatenate([plain[:, None], plain[:, None] + more], axis=1)
 
         return jax.tree.map(table, done(DECODES), done((*MIXED[0], *MIXED[1])))
 
@@ -198,13 +198,13 @@ class AbstractOpenServing(AbstractContinuousServing):
         passes, (decodes, tokens) = self._passes(priced, layout), self.nodes(layout)
         seconds = self._seconds(passes, layout, decodes[:, None])
         rhythm = self.rhythm(layout)
-        others = (rhythm.mixed - rhythm.state.share) / at_least(1 - rhythm.state.share, 1e-9)
+        others = 1 - at_least(1 - rhythm.state.share, 0.0) ** at_least(self.step_groups(layout) - 1, 0.0)
         usual = (between(tokens, rhythm.state.tokens) * seconds).sum(-1)
         plain = (1 - others) * seconds[:, 0] + others * usual
         times = NodeTimes(decodes, tokens, jnp.concatenate([plain[:, None], seconds[:, 1:]], axis=1))
         count, steps = self.engines(layout), rhythm.steps
         asked = Engines(times, self.demand(layout), count, self.accepted_tokens, float(self.async_scheduling))
-        answered = self.answered(asked, count * rhythm.decodes / (steps * times.seconds[2, 0]))
+        answered = self.answered(asked, count * rhythm.decodes / (steps * times.seconds[-1, 0]))
         rate, seen, share = answered.rate, answered.seen, answered.seen.hybrid_step_share
         rate = jnp.minimum(rate, count * seen.decodes / (steps * seen.step_s))  # who finds no place is not answered
         carried = jnp.minimum(rate / count * seen.step_s * self.computed_tokens() / share, tokens[2])

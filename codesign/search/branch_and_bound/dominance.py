@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float
 from ...curvature import Judgement
 
 LOOKS = 256  # random designs on which it is looked how much a field matters
+FEW = 64  # random designs that show of most fields that no row orders them
 SAMPLES = 1024  # random designs, each with up to `LEVELS` values of every field
 LEVELS = 8  # values of a field compared in one look; of longer lists each look draws others
 SAME = 1e-9  # log by which a row may contradict an order, for rounding
@@ -85,6 +86,7 @@ def find_orders(
     ask: Ask,
     seed: int,
     fields: Collection[str],
+    samples: int = SAMPLES,
 ) -> dict[str, Order]:
     """Which of these fields every row orders, on random plans and hardware, half of it at corners of the box."""
     rng = np.random.default_rng(seed)
@@ -92,13 +94,13 @@ def find_orders(
     for column, (name, values) in enumerate(lists.items()):
         if name not in fields:
             continue
-        taken = np.sort(rng.permuted(np.tile(np.arange(len(values)), (SAMPLES, 1)), axis=1)[:, :LEVELS], axis=1)
-        rows = np.repeat(plans[rng.integers(0, len(plans), SAMPLES)], taken.shape[1], axis=0)
+        taken = np.sort(rng.permuted(np.tile(np.arange(len(values)), (samples, 1)), axis=1)[:, :LEVELS], axis=1)
+        rows = np.repeat(plans[rng.integers(0, len(plans), samples)], taken.shape[1], axis=0)
         rows[:, column] = values[taken.reshape(-1)]
-        u = rng.uniform(size=(SAMPLES, width))
+        u = rng.uniform(size=(samples, width))
         u[::2] = np.round(u[::2])
         exact, broken = ask(rows, np.repeat(u, taken.shape[1], axis=0))
-        order = _order(exact.reshape(SAMPLES, taken.shape[1], -1), broken.reshape(SAMPLES, -1), taken, len(values))
+        order = _order(exact.reshape(samples, taken.shape[1], -1), broken.reshape(samples, -1), taken, len(values))
         if order is not None and all(_ranking(below) is not None for below in order.below):
             found[name] = order
     return found

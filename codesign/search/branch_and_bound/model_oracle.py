@@ -48,12 +48,15 @@ class AbstractModelOracle(AbstractOracle):
         """Fields of these plans."""
 
     def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
-        """Rows that the walk does not prove; all of them in single precision, where rounding breaks bounds."""
+        """Rows that the walk does not prove; all of them in single precision, where rounding breaks bounds.
+
+        Without variables a bound is an evaluation of the plan: nothing is to be proven.
+        """
         if not configured("jax_enable_x64"):
             return dict.fromkeys(
                 self.names, "single precision: jax.config.update('jax_enable_x64', True) before JAX runs"
             )
-        return self.judged(held).unproven
+        return self.judged(held).unproven if self.variables else {}
 
     def point(self, plan: int, u: np.ndarray) -> dict[str, float]:
         """Plan fields and hardware values of a design."""

@@ -18,7 +18,7 @@ from ...model.scenario import Scenario
 from ...staging import distinct_plans
 from ...study.design_space import MOST_LISTED, DesignSpace
 from ..base import Problem
-from .dominance import NEVER_OPEN, SAMPLES, Order, effects, find_orders, order_of, views
+from .dominance import FEW, NEVER_OPEN, SAMPLES, Order, effects, find_orders, order_of, views
 from .model_oracle import AbstractModelOracle, Oracle
 from .node_tree import PlanTree
 from .oracle import Rows, Tangents, relayed
@@ -59,6 +59,7 @@ class GroupOracle(AbstractModelOracle):
         legal_with_all = self.model.program.fields_without_rules()
         free = [n for n in lists if len(lists[n]) > 1 and n not in NEVER_OPEN and n in legal_with_all]
         self._free = {name: lists[name] for name in free}
+        self._judgement: Judgement | None = None
         self._listed, self.doubt = self._outer(free, some)
         self.orders = self._orders(some, seed)
         inner = list(self.orders)
@@ -86,12 +87,17 @@ class GroupOracle(AbstractModelOracle):
         return dict(zip(outer.plan, table.T, strict=True)), why
 
     def _orders(self, some: np.ndarray, seed: int) -> dict[str, Order]:
-        """Fields that every row orders: proven by the walk; tested ones as well where plans are too many without."""
-        judgement = self._judgement = self._judge([self.problem.scenario], None, tuple(self._free))
-        proven = {name: order_of(judgement, self.names, name, values) for name, values in self._free.items()}
-        found = {name: order for name, order in proven.items() if order is not None}
+        """Fields that every row orders: proven by the walk; tested ones as well where plans are too many without.
+
+        Without hardware variables there is nothing else to prove: fields that designs contradict are not walked for.
+        """
         lists = {name: np.unique(values) for name, values in self.problem.space.lists.items()}
-        width, left = len(self.variables), [name for name in self._free if name not in found]
+        width, found = len(self.variables), dict[str, Order]()
+        if width or find_orders(lists, some, width, self._ask, seed, list(self._free), FEW):
+            judgement = self.judged()
+            proven = {name: order_of(judgement, self.names, name, values) for name, values in self._free.items()}
+            found = {name: order for name, order in proven.items() if order is not None}
+        left = [name for name in self._free if name not in found]
         roots = len(next(iter(self._listed.values()), [0])) * np.prod([len(self._free[n]) for n in left], dtype=float)
         if roots > MOST_ROOTS:
             tested = find_orders(lists, some, width, self._ask, seed, left)
@@ -107,8 +113,10 @@ class GroupOracle(AbstractModelOracle):
         scenarios: Sequence[Scenario] = (),
         ordered: Sequence[str] = (),
     ) -> Judgement:
-        """The rows of all plans, listed and free fields; of the problem itself walked once."""
+        """The rows of all plans, listed and free fields; of the problem itself walked once, when first asked for."""
         if not held and not scenarios and not ordered:
+            if self._judgement is None:
+                self._judgement = self._judge([self.problem.scenario], None, tuple(self._free))
             return self._judgement
         return self._judge(scenarios or [self.problem.scenario], held, ordered)
 

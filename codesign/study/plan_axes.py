@@ -1,0 +1,262 @@
+"""Plan axes made from model, machine and engine: for each field one rule that says which values are possible.
+
+A space lists the values of a plan field, or names them by a word:
+
+    every     all values of the rule below
+    powers    those among them that are powers of two
+
+Fields are then joined by the rules of the workload, which hold what the engine or trainer can run: what occurs in no
+legal plan is in no axis. So degrees are divisors of the device counts, among them 72 and 36 where a rack has 72
+devices; which of them divide heads, columns, layers and experts is decided once, where plans are checked.
+
+Batches and step budgets are numbers that an engine would take any value of: the powers of two and one and a half
+times these, up to what vLLM sets where nothing is said.
+
+Source: defaults of `--max-num-seqs` and `--max-num-batched-tokens`, [vllm_source].
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import ConfigError, suggestion
+from ..model.scenario import Scenario
+from ..model.workloads.plan_fields import plan_numbers, words_of
+from .feasible_plans import Rules, TooManyPlans
+
+__all__ = ["EVERY", "POWERS", "SIZES", "WORDS", "axes_text", "check_word", "generated_axes"]
+
+EVERY, POWERS = "every", "powers"
+WORDS = (EVERY, POWERS)
+MAX_SEQUENCES, MAX_TOKENS, MIN_TOKENS = 1024, 16384, 64
+MAX_CHUNKS = 8  # model chunks of a pipeline stage
+BOX = 8  # devices in which pools of their own are bought
+MOST_JOINED = 4_000_000
+MOST_NAMED = 12  # device counts that are named one by one
+
+
+@dataclass(frozen=True)
+class AxisInputs:
+    """Facts of model, machine and engine that the rules of the axes look at.
+
+    devices: counts of the job; pools: counts of a pool for prompts; domain: devices of the largest scale-up domain;
+    experts: 0 of a dense model; batch: sequences of a training step, 0 where it serves.
+    """
+
+    devices: tuple[int, ...]
+    pools: tuple[int, ...]
+    domain: int
+    layers: int
+    experts: int
+    batch: int
+    groups: bool
+
+    @property
+    def trains(self) -> bool:
+        """True if a model is trained."""
+        return self.batch > 0
+
+
+def _divisors(counts: Sequence[int], most: float = math.inf) -> list[int]:
+    """Divisors of any of these counts, 1 among them."""
+    return sorted({
+        each
+        for count in (*counts, 1)
+        for low in range(1, math.isqrt(count) + 1) if count % low == 0
+        for each in (low, count // low) if each <= most
+    })  # fmt: skip
+
+
+def _steps(least: int, most: int) -> list[int]:
+    """Powers of two and one and a half times these."""
+    powers = [2**power for power in range(int(math.log2(most)) + 1)]
+    return sorted(each for each in {*powers, *(3 * power // 2 for power in powers[1:])} if least <= each <= most)
+
+
+def _tensor(inputs: AxisInputs, counts: Sequence[int]) -> list[int]:
+    return _divisors(counts, inputs.domain if inputs.trains else math.inf)
+
+
+def _experts(inputs: AxisInputs, counts: Sequence[int]) -> list[int]:
+    return _divisors(counts, inputs.experts * (1 if inputs.trains else 2)) if inputs.experts else [1]
+
+
+def _pools(inputs: AxisInputs) -> list[int]:
+    return [0, *(BOX * each for each in _steps(1, max(inputs.devices[-1] // BOX, 1)))]
+
+
+Rule = Callable[[AxisInputs], Sequence[int]]
+AXES: Mapping[str, Rule] = {
+    "tp": lambda inputs: _tensor(inputs, inputs.devices),
+    "pp": lambda inputs: _divisors(inputs.devices, inputs.layers),
+    "cp": lambda inputs: _divisors(inputs.devices),
+    "ep": lambda inputs: _experts(inputs, inputs.devices),
+    "attention_dp": lambda inputs: _divisors(inputs.devices) if inputs.groups else [1],
+    "micro_batch": lambda inputs: _steps(1, inputs.batch or MAX_SEQUENCES),
+    "token_budget": lambda inputs: _steps(MIN_TOKENS, MAX_TOKENS),
+    "virtual_stages": lambda inputs: range(1, MAX_CHUNKS + 1),
+    "recompute": lambda inputs: range(len(words_of("recompute"))),
+    "sequence_parallel": lambda inputs: (0, 1),
+    "zero": lambda inputs: (0, 1, 2, 3),
+    "offload_optimizer": lambda inputs: (0, 1),
+    "prefill_devices": _pools,
+    "prefill_tp": lambda inputs: _tensor(inputs, inputs.pools),
+    "prefill_pp": lambda inputs: _divisors(inputs.pools, inputs.layers),
+    "prefill_ep": lambda inputs: _experts(inputs, inputs.pools),
+    "prefill_attention_dp": lambda inputs: _divisors(inputs.pools) if inputs.groups else [1],
+    "prefill_token_budget": lambda inputs: _steps(MIN_TOKENS, MAX_TOKENS),
+}
+"""Field -> its possible values; what breaks a rule of the workload in every plan is dropped afterwards."""
+
+NEVER_DECIDE = ("token_budget", "prefill_token_budget")
+"""Fields that are left out of the join: no rule that a word may break depends on them alone."""
+
+
+def check_word(field: str, word: str) -> None:
+    """Refuse a word that names no axis, or one of a field without a rule.
+
+    Raises:
+        ConfigError: says which words there are and which fields have a rule.
+    """
+    if word not in WORDS:
+        raise ConfigError(
+            f"space.plan.{field} = {word!r} must be a list of values, or one of {', '.join(WORDS)}"
+            f"{suggestion(word, WORDS)}"
+        )
+    if field not in AXES:
+        raise ConfigError(
+            f"space.plan.{field} = {word}: no rule says which values {field} may have, list them; fields with a rule: "
+            + ", ".join(AXES)
+        )
+
+
+def generated_axes(plan: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
+    """The lists of a space in which some fields are named by a word, in its order; other lists stay as they are.
+
+    Args:
+        plan: field -> list of values or a word.
+        scenario: model, machine and engine.
+
+    Raises:
+        ConfigError: a word that is none, a field without a rule, or no value that any legal plan has.
+    """
+    named = {field: word for field, word in plan.items() if isinstance(word, str)}
+    for field, word in named.items():
+        check_word(field, word)
+    if not named:
+        return dict(plan)
+    if not hasattr(getattr(scenario.workload, "model", None), "feed_forward"):
+        field, word = next(iter(named.items()))
+        kind = type(scenario.workload).__name__
+        raise ConfigError(
+            f"space.plan.{field} = {word}: rules of axes are for transformers, not for {kind}: list values"
+        )
+    inputs, lists = _inputs(plan, scenario), dict(plan)
+    for field in sorted(named, key=lambda field: field != "prefill_devices"):  # whose values decide about its pool
+        lists[field] = _of_word(named[field], list(AXES[field](inputs)))
+        if field == "prefill_devices":
+            inputs = dataclasses.replace(inputs, pools=_counts(lists[field], inputs.devices))
+    lists |= _in_legal_plans(lists, named, scenario)
+    return lists
+
+
+def _of_word(word: str, values: list[int]) -> list[int]:
+    return [each for each in values if word == EVERY or each & (each - 1) == 0]
+
+
+def _in_legal_plans(lists: Mapping[str, Any], named: Mapping[str, str], scenario: Scenario) -> dict[str, list[int]]:
+    """Values of the named fields that some legal plan has.
+
+    Raises:
+        ConfigError: none is legal.
+    """
+    joined = {name: plan_numbers(name, values) for name, values in lists.items() if name not in NEVER_DECIDE}
+    try:
+        numbers, refused = Rules(joined, scenario).of_all(MOST_JOINED)
+    except TooManyPlans:
+        return {}
+    if not len(numbers):
+        total = math.prod(len(values) for values in joined.values())
+        worst, (field, word) = max(refused, key=lambda rule: refused[rule]), next(iter(named.items()))
+        raise ConfigError(
+            f"space.plan.{field} = {word}: no value is possible: none of {total:,} plans is legal; the rule {worst!r}"
+            f" alone refuses {refused[worst] / total:.0%}"
+        )
+    found: dict[str, list[int]] = {}
+    for name, values in reversed(joined.items()):
+        numbers, place = np.divmod(numbers, len(values))
+        if name in named:
+            found[name] = [lists[name][each] for each in np.unique(place).tolist()]
+    return found
+
+
+def _inputs(plan: Mapping[str, Any], scenario: Scenario) -> AxisInputs:
+    workload, own = scenario.workload, scenario.plan.device_count
+    listed = plan.get("device_count")
+    alone = [float(scenario.cluster.device_count if own is None else own)]
+    devices = _counts(alone if listed is None or isinstance(listed, str) else listed, ())
+    pools = plan.get("prefill_devices", [float(getattr(scenario.plan, "prefill_devices", 0.0))])
+    fabrics = [level.fabric for level in scenario.cluster.network.values()]
+    layouts = getattr(workload, "layouts", None)
+    model = workload.model
+    return AxisInputs(
+        devices, _counts([] if isinstance(pools, str) else pools, ()),
+        int(getattr(fabrics[0], "endpoints", None) or devices[-1]),
+        int(model.layers), int(getattr(model.feed_forward, "experts", 0)), int(getattr(workload, "global_batch", 0)),
+        layouts is not None and layouts.runs_groups(model),
+    )  # fmt: skip
+
+
+def _counts(values: Sequence[Any], otherwise: Sequence[int]) -> tuple[int, ...]:
+    found = sorted({int(float(value)) for value in values if float(value) >= 1})
+    return tuple(found) or tuple(otherwise) or (1,)
+
+
+def axes_text(plan: Mapping[str, Sequence[Any]], words: Mapping[str, str], scenario: Scenario) -> str:
+    """A space with generated axes in words, without its size; empty where every axis was listed by hand.
+
+    Args:
+        plan: field -> values.
+        words: fields whose values were made from a word.
+        scenario: whose engine and devices are named.
+    """
+    degrees = [name for name in words if name not in SIZES]
+    if not degrees:
+        return ""
+    layouts = getattr(scenario.workload, "layouts", None)
+    who = f"{layouts.engine} runs" if layouts is not None and layouts.engine else "the rules of plans allow"
+    devices = _inputs(plan, scenario).devices
+    counts = [f"{count:,}" for count in devices]
+    few = " or ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
+    step = devices[0]
+    if len(devices) > 2 and list(devices) == list(range(step, devices[-1] + 1, step)):
+        where = f"{counts[0]}, {counts[1]} ... {counts[-1]}"
+    else:
+        where = few if len(counts) <= MOST_NAMED else f"{len(counts)} counts from {counts[0]} to {counts[-1]}"
+    text = f"every layout that {who} on {where} device{'' if counts == ['1'] else 's'}"
+    kinds = ["powers of two" if words.get(name) == POWERS else "" for name in degrees]
+    text += " with degrees that are powers of two" if all(kinds) else ""
+    parts = [_sizes(name, plan[name], words.get(name, "")) for name in SIZES if name in plan]
+    known = {*words, *SIZES, "device_count"}
+    parts += [f"{name} {_listed(values)}" for name, values in plan.items() if name not in known]
+    return f"{text}, {', '.join(parts)}" if parts else text
+
+
+SIZES = {"micro_batch": "batch", "token_budget": "step budget", "prefill_token_budget": "step budget of prompts"}
+
+
+def _sizes(name: str, values: Sequence[Any], word: str) -> str:
+    """`20 batch sizes to 1,024`."""
+    if not word or len(values) < 3:
+        return f"{name} {_listed(values)}"
+    many = {"batch": "batch sizes"}.get(SIZES[name], f"{SIZES[name]}s")
+    return f"{len(values)} {many} from {values[0]:,} to {values[-1]:,}"
+
+
+def _listed(values: Sequence[Any]) -> str:
+    texts = [str(value) for value in values]
+    return ", ".join(texts) if len(texts) < 5 else f"{texts[0]}, {texts[1]} ... {texts[-1]}"

@@ -1,0 +1,188 @@
+"""Plan axes made from model, machine and engine: their values, their words, and what an engine runs."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codesign.config import study_from_config
+from codesign.core.errors import ConfigError
+from codesign.model.workloads import Plan, SupportedLayouts, Transformer
+from codesign.study.feasible_plans import Rules, violations
+
+SERVING = ("workload=at_rate", "space=every_serving_plan")
+
+
+def axes(*overrides: str) -> dict[str, list[int]]:
+    return {name: list(values) for name, values in study_from_config(*SERVING, *overrides).space.plan.items()}
+
+
+@pytest.fixture(scope="module")
+def rack() -> dict[str, list[int]]:
+    return axes("model=deepseek_v3", "accelerator=gb200", "framework=vllm_async", "++space.plan.device_count=[72]")
+
+
+def test_a_rack_of_72_offers_its_divisors_to_experts(rack):
+    assert {1, 8, 9, 18, 24, 36, 72} <= {*rack["ep"]}
+    assert all(72 % each == 0 for each in rack["ep"])
+
+
+def test_tensor_ranks_divide_heads_and_experts_where_these_are_cut(rack):
+    assert rack["tp"] == [1, 2, 4, 8]  # of 72 devices; 3, 9, ... divide neither 128 heads nor 2,048 columns
+    assert rack["attention_dp"] == [1, 2, 4, 8]
+
+
+def test_batches_and_budgets_are_powers_of_two_and_one_and_a_half_times_these(rack):
+    assert rack["micro_batch"][:6] == [1, 2, 3, 4, 6, 8]
+    assert rack["micro_batch"][-1] == 1024
+    assert rack["token_budget"][0] == 64
+    assert rack["token_budget"][-1] == 16384
+
+
+def test_a_dense_model_has_no_experts_and_vllm_no_attention_groups_of_it():
+    found = axes("model=llama31_70b", "accelerator=h100_sxm", "framework=vllm_async", "++space.plan.device_count=[24]")
+    assert found["ep"] == [1]
+    assert found["attention_dp"] == [1]
+    assert found["tp"] == [1, 2, 4, 8]  # 3, 6, 12 and 24 do not divide 64 heads
+    assert 3 in found["pp"]
+    other = axes("model=llama31_70b", "accelerator=h100_sxm", "framework=sglang", "++space.plan.device_count=[24]")
+    assert len(other["attention_dp"]) > 1
+
+
+def test_96_heads_take_three_ranks():
+    found = axes(
+        "model=llama31_70b", "accelerator=h100_sxm", "framework=none", "++space.plan.device_count=[24]",
+        "workload.model.attention.heads=96",
+    )  # fmt: skip
+    assert {3, 6, 12, 24} <= {*found["tp"]}
+    kept = axes(
+        "model=llama31_70b", "accelerator=h100_sxm", "framework=vllm_async", "++space.plan.device_count=[24]",
+        "workload.model.attention.heads=96", "workload.model.feed_forward.width=24576",
+    )  # fmt: skip
+    assert 3 not in kept["tp"]  # of 8 key-value heads
+    assert 24 in kept["tp"]  # each copied to three ranks
+
+
+def test_a_list_takes_the_place_of_a_word_and_powers_are_among_every():
+    overrides = ("model=deepseek_v3", "accelerator=gb200", "framework=vllm_async", "++space.plan.device_count=[72]")
+    study = study_from_config(*SERVING, *overrides, "space.plan.tp=[2]", "space.plan.ep=powers")
+    assert list(study.space.plan["tp"]) == [2]
+    assert study.space.plan["ep"] == [1, 2, 4]  # of 36 replicas
+    assert study.space.words == {
+        "pp": "every", "ep": "powers", "attention_dp": "every", "micro_batch": "every", "token_budget": "every",
+    }  # fmt: skip
+    assert study.resolved["space"]["plan"]["ep"] == [1, 2, 4]
+
+
+def test_a_space_says_what_it_is():
+    study = study_from_config(
+        *SERVING, "model=deepseek_v3", "accelerator=gb200", "framework=vllm_async", "++space.plan.device_count=[36,72]"
+    )
+    count = len(study.space.plans(study.scenario)["tp"])
+    assert study.space.text(study.scenario) == (
+        "every layout that vLLM runs on 36 or 72 devices, 20 batch sizes from 1 to 1,024, 17 step budgets from 64 to"
+        f" 16,384: {count:,} plans"
+    )
+    assert study_from_config("workload=at_rate").space.text(study.scenario) == ""
+
+
+def test_training_axes_divide_layers_and_batch():
+    study = study_from_config("model=llama31_8b", "space=every_training_plan", "cluster.device_count=64")
+    plan = study.space.plan
+    assert plan["tp"] == [1, 2, 4, 8]
+    assert plan["pp"] == [1, 2, 4, 8, 16, 32]
+    assert plan["ep"] == [1]
+    assert plan["zero"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("space.plan.tp=evry", "must be a list of values, or one of every, powers; did you mean 'every'"),
+        ("++space.plan.device_count=every", "no rule says which values device_count may have"),
+        ("space.plan.tp=[3]", "no value is possible: none of"),
+        ("space.plan.tp=[]", "must be a non-empty list of values"),
+    ],
+)
+def test_a_wrong_axis_is_refused_in_one_line(override, expected):
+    with pytest.raises(ConfigError, match=expected.split(";")[0].replace("(", r"\(")) as caught:
+        study_from_config(*SERVING, "model=llama31_70b", "framework=vllm_async", override)
+    assert "\n" not in str(caught.value)
+
+
+def test_words_are_for_transformers():
+    with pytest.raises(ConfigError, match="rules of axes are for transformers"):
+        study_from_config("workload=recommendation", "space.plan.tp=every")
+
+
+@pytest.mark.slow
+def test_joined_rules_keep_what_every_combination_alone_keeps():
+    study = study_from_config("workload=continuous", "model=mixtral_8x7b", "framework=none", "cluster.device_count=24")
+    lists = {
+        name: np.array(values, dtype=float)
+        for name, values in {"tp": [1, 2, 3, 8], "pp": [1, 2, 3], "ep": [1, 3, 8], "micro_batch": [1, 8, 64],
+                             "token_budget": [64, 2048]}.items()
+    }  # fmt: skip
+    numbers, refused = Rules(lists, study.scenario).of_all(10_000)
+    kept, broken = [], dict.fromkeys(refused, 0)
+    for number, values in enumerate(itertools.product(*lists.values())):
+        found = violations(study.scenario, {k: jnp.asarray(v) for k, v in zip(lists, values, strict=True)})
+        for rule, value in found.items():
+            broken[rule] += not float(value) <= 0
+        if all(float(value) <= 0 for value in found.values()):
+            kept.append(number)
+    assert numbers.tolist() == kept
+    assert refused == broken
+
+
+VLLM = SupportedLayouts(
+    engine="vLLM", dense_groups=False, groups_beside_experts=False, whole_experts=True, divided_heads=True,
+    divided_widths=True,
+)  # fmt: skip
+TRTLLM = SupportedLayouts(engine="TensorRT-LLM", partial_attention=False)
+
+
+def runs(layouts: SupportedLayouts, model: Transformer, **degrees: float) -> bool:
+    found = layouts.violations(model, Plan(**{name: jnp.asarray(value) for name, value in degrees.items()}))
+    return all(float(value) <= 0 for value in found.values())
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Transformer]:
+    return {
+        name: study_from_config("workload=continuous", f"model={name}").scenario.workload.model
+        for name in ("llama31_70b", "deepseek_v3")
+    }
+
+
+@pytest.mark.parametrize(
+    ("layouts", "model", "degrees", "expected"),
+    [
+        (VLLM, "llama31_70b", {"tp": 8.0}, True),
+        (VLLM, "llama31_70b", {"tp": 8.0, "attention_dp": 2.0}, False),
+        (VLLM, "llama31_70b", {"tp": 16.0}, True),  # each of 8 key-value heads on two ranks
+        (VLLM, "deepseek_v3", {"tp": 8.0, "attention_dp": 8.0}, True),  # experts cut by tensor x data ranks
+        (VLLM, "deepseek_v3", {"tp": 8.0, "attention_dp": 8.0, "ep": 2.0}, False),
+        (VLLM, "deepseek_v3", {"tp": 1.0, "ep": 72.0}, True),
+        (VLLM, "deepseek_v3", {"tp": 3.0, "attention_dp": 3.0}, False),  # 2,048 columns by three
+        (TRTLLM, "deepseek_v3", {"tp": 8.0, "attention_dp": 8.0, "ep": 2.0}, True),
+        (TRTLLM, "deepseek_v3", {"tp": 8.0, "attention_dp": 2.0}, False),
+        (SupportedLayouts(), "llama31_70b", {"tp": 8.0, "attention_dp": 2.0}, True),
+    ],
+)
+def test_an_engine_runs_what_its_documentation_says(models, layouts, model, degrees, expected):
+    assert runs(layouts, models[model], **degrees) is expected
+
+
+def test_what_an_engine_refuses_is_said_in_one_line():
+    overrides = ("workload=disaggregated_at_rate", "prefill=same", "framework=vllm_async", "plan.prefill_devices=8")
+    study = study_from_config(*overrides, "model=llama31_70b", "plan.prefill_tp=8", "plan.prefill_attention_dp=2")
+    layout = study.scenario.layout
+    found = study.scenario.workload.violations(layout)
+    assert float(found["prefill_engine_groups"]) > 0
+    text = study.scenario.workload.broken_rule("prefill_engine_groups", layout)
+    assert text == (
+        "plan.prefill_attention_dp = 2: vLLM runs no attention groups of a model without experts; framework=none prices"
+        " it all the same"
+    )
