@@ -53,6 +53,16 @@ def test_a_slide_says_the_choice_why_and_what_would_change_it(tmp_path):
     assert (tmp_path / "slide.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_two_prices_in_a_line_are_no_formula(tmp_path, monkeypatch):
+    """Text between two dollar signs is mathematics to matplotlib."""
+    drawn = []
+    monkeypatch.setattr("codesign.report.slide.render", lambda figure: drawn.append(figure) or b"")
+    write_slide(slide_of(QUESTION, joint(), ANSWER), joint(), tmp_path)
+    (figure,) = drawn
+    assert any(text.get_text().count("$") > 1 for text in figure.texts)
+    assert not any(text.get_parse_math() for text in figure.texts)
+
+
 def test_what_is_rented_is_not_bought():
     rented = Purchase("b200", "b200", 8, 8, 1e3, 4.0, math.nan, 1e4, "$1", "tp8")
     slide = slide_of(QUESTION, joint(), rented)

@@ -4,6 +4,7 @@
 """
 
 import base64
+import functools
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,24 +88,25 @@ def _picture(slide: AnswerSlide, found: Comparison) -> bytes:
     """The whole slide drawn; text that does not fit is set smaller."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI)
     FigureCanvasAgg(figure)
-    figure.text(0.04, 0.945, textwrap.fill(slide.question, 150), fontsize=11, color=SOFT, va="center")
-    figure.text(0.04, 0.88, textwrap.fill(slide.choice, 78), fontsize=21, weight="bold", va="center")
+    written = functools.partial(figure.text, parse_math=False)  # two prices in a line are no formula
+    written(0.04, 0.945, textwrap.fill(slide.question, 150), fontsize=11, color=SOFT, va="center")
+    written(0.04, 0.88, textwrap.fill(slide.choice, 78), fontsize=21, weight="bold", va="center")
     step = 0.92 / max(len(slide.facts), 1)
     for at, (value, what) in enumerate(slide.facts):
-        figure.text(0.04 + at * step, 0.775, value, fontsize=17, color=ACCENT, weight="bold", va="center")
-        figure.text(0.04 + at * step, 0.725, what, fontsize=10, color=SOFT, va="center")
+        written(0.04 + at * step, 0.775, value, fontsize=17, color=ACCENT, weight="bold", va="center")
+        written(0.04 + at * step, 0.725, what, fontsize=10, color=SOFT, va="center")
     size, lines = _fitted(slide)
     line, y = 1.3 * size / 72 / HEIGHT_IN, 0.67
     for head, texts in lines:
-        figure.text(0.04, y, head, fontsize=1.1 * size, weight="bold", color=INK, va="top")
+        written(0.04, y, head, fontsize=1.1 * size, weight="bold", color=INK, va="top")
         y -= 1.4 * line
         for wrapped in texts:
-            figure.text(0.04, y, "\n".join(wrapped), fontsize=size, color=INK, va="top", linespacing=1.2)
+            written(0.04, y, "\n".join(wrapped), fontsize=size, color=INK, va="top", linespacing=1.2)
             y -= (len(wrapped) + APART) * line
         y -= APART * line
     tall = min(0.52, _height(found) / HEIGHT_IN)
     draw_candidates(found, figure.add_axes((0.66, 0.67 - tall, 0.31, tall - 0.06)), SHOWN)
     small = [f"Assumed: {'; '.join(slide.assumed)}."] if slide.assumed else []
     small += [slide.made] if slide.made else []
-    figure.text(0.04, 0.03, "\n".join(textwrap.fill(text, 215) for text in small), fontsize=7.5, color=SOFT)
+    written(0.04, 0.03, "\n".join(textwrap.fill(text, 215) for text in small), fontsize=7.5, color=SOFT)
     return render(figure)
