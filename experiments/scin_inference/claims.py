@@ -26,7 +26,7 @@ KINDS = {  # of claims whose standing alone does not say it
     "note": r"^S01[1-4]\b.*kernel slowdown",  # what the slowdowns are fitted on
 }
 MODELS = ("llama2_7b", "llama2_13b", "llama2_70b")
-FORMATS = {"FP16": "serving", "FP8": "serving_fp8"}
+FORMATS = {"FP16": "static_batch", "FP8": "static_batch_fp8"}
 BATCHES = (1.0, 4.0, 16.0, 64.0)
 LENGTHS = (128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
 FAST = {"TTFT": "scin_inq", "TPOT": "scin"}  # quantisation in prefill, none in decode
