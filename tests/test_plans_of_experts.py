@@ -24,7 +24,7 @@ def least(*overrides: str) -> codesign.Solution:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "workload", ["training", "training_fp8", "training_run", "serving", "serving_fp8", "continuous"]
+    "workload", ["training", "training_fp8", "training_run", "static_batch", "static_batch_fp8", "continuous"]
 )
 def test_experts_are_laid_over_devices_where_there_are_some(workload):
     more = ["workload.tokens=1e12"] if workload == "training_run" else []

@@ -197,7 +197,7 @@ def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
 @pytest.mark.parametrize(
     ("workload", "framework", "names"),
     [
-        ("serving_fp8", "none", ("ttft", "tpot")),
+        ("static_batch_fp8", "none", ("ttft", "tpot")),
         ("continuous_fp8", "none", ("ttft", "tpot, closed loop")),
         ("continuous_fp8", "vllm", ("ttft, framework named", "tpot, closed loop, framework named")),
         ("at_rate", "vllm", ("ttft, framework named", "tpot, closed loop, framework named")),

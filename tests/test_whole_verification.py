@@ -124,7 +124,7 @@ def test_a_combination_dropped_is_named(stored, model):
 def test_where_plans_with_their_values_are_too_many_each_combination_is_checked(stored, model, monkeypatch):
     whole = derivation_of(*stored)
     plans = len(SPACE.plans(PROBLEM.scenario)["pp"])
-    monkeypatch.setattr(coverage, "MOST_LISTED", 20)
+    monkeypatch.setattr(coverage, "MOST_COVERED", 20)
     found = coverage.cover(whole, ASKED, model)
     assert (found.plans, found.exact) == (6 * plans, True)
     few = dataclasses.replace(whole, low=whole.low[1:], high=whole.high[1:], best=whole.best[:, 1:])
