@@ -26,6 +26,7 @@ def test_a_search_chooses_among_the_counts_that_a_rate_may_need():
     assert "device_count" not in study_from_config(*RATE, "cluster.device_count=64").space.plan
     assert list(study_from_config(*RATE, "space.plan.device_count=[16]").space.plan["device_count"]) == [16]
     assert "device_count" not in study_from_config("workload=training", "model=llama31_8b").space.plan
+    assert not study_from_config(*RATE, "space=fixed").space.plan
 
 
 @pytest.mark.slow

@@ -366,7 +366,9 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
 
 def _counted(resolved: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration with device counts to choose from, where requests are served and nothing says how many."""
-    if "output_tokens" not in (resolved.get("workload") or {}) or not left_open(overrides, resolved):
+    space: Mapping[str, Any] = resolved["space"]
+    serves = "output_tokens" in (resolved.get("workload") or {})
+    if not serves or not space.get("plan") or not left_open(overrides, resolved):  # nothing varies where none is listed
         return resolved
     counts = counts_of_job(scenario_of(build({key: resolved[key] for key in SCENARIO})))
     space = resolved["space"]
