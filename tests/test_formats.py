@@ -180,9 +180,12 @@ def test_formats_all_alike_price_as_the_precision_without_classes():
 
 
 @pytest.mark.slow
-def test_checkpoint_formats_wait_to_be_asked_for(tmp_path):
-    """The catalogue is priced in bf16 as ever; a file that states formats in them; an own choice goes before both."""
-    assert served("model=gpt_oss_120b").workload.precision.by_class is None
+def test_what_serves_takes_the_formats_of_its_checkpoint(tmp_path):
+    """Those of the catalogue and of a file alike; an own choice and an experiment's go before both."""
+    assert served("model=gpt_oss_120b").workload.precision.by_class.experts == "mxfp4"
+    assert served("model=gpt_oss_120b", "precision=bf16").workload.precision.by_class is None
+    kept = scenario_from_config("experiment=serve_llama31_405b_static", "model=gpt_oss_120b")
+    assert kept.workload.precision.by_class is None
     said = {"quantization_config": {"quant_method": "fp8"}}
     file = tmp_path / "config.json"
     file.write_text(json.dumps(KINDS_BY_HAND["qwen3_0_6b"] | said), encoding="utf-8")
