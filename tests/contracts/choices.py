@@ -37,6 +37,7 @@ COMPANIONS |= {"scaling_law": "workload=training_run", "space=shapes": "experime
 COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=static_batch")
 COMPANIONS |= {"framework=vllm_sampled": "workload=continuous", "framework=vllm_async": "workload=at_rate"}
 COMPANIONS |= {"engine_memory": "workload=continuous"}
+COMPANIONS |= {"collective=sue": "plan.sequence_parallel=0"}  # whose all-reduce alone has numbers
 COMPANIONS |= {"model=dit": "workload=images", "model=flux": "workload=images", "plan=image": "workload=images"}
 COMPANIONS |= {"space=image": "workload=images"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
