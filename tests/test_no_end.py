@@ -34,8 +34,9 @@ from codesign.uncertainty.draws import no_doubts
 from codesign.uncertainty.metrics import without_goals
 from codesign.uncertainty.unsustained import LOAD, ends, quantile, without_ends, without_numbers
 
+GROUPS = "workload.layouts.dense_groups=true"  # attention groups of a dense model, as no engine of the catalogue runs
 SERVED = (
-    "model=llama31_70b", "accelerator=h100_sxm", "cluster.device_count=8", "plan.tp=4", "plan.pp=2",
+    GROUPS, "model=llama31_70b", "accelerator=h100_sxm", "cluster.device_count=8", "plan.tp=4", "plan.pp=2",
     "plan.attention_dp=4", "plan.micro_batch=512", "plan.token_budget=2048",
 )  # fmt: skip
 KERNELS = "calibration=h100_sxm_roofline"
@@ -47,7 +48,7 @@ def at_rate():
 
 
 def moved(scenario, rate):
-    """The same at another rate."""
+    """Scenario at another rate."""
     work = dataclasses.replace(scenario.workload, arrivals_per_s=as_leaf(rate))
     return dataclasses.replace(scenario, workload=work)
 
@@ -209,7 +210,7 @@ def test_a_comparison_draws_and_says_it():
 def test_a_run_keeps_it_in_frames_page_and_figures(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     fixed = [f"space.plan.{name}=[{value}]" for name, value in (("tp", 4), ("pp", 2), ("attention_dp", 4))]
-    asked = ["model=llama31_70b", "accelerator=h100_sxm", "workload=at_rate", "cluster.device_count=8", KERNELS]
+    asked = ["model=llama31_70b", "accelerator=h100_sxm", "workload=at_rate", "cluster.device_count=8", KERNELS, GROUPS]
     asked += [*fixed, "space.plan.micro_batch=[512]", "space.plan.token_budget=[1024,4096]", "search=grid"]
     assert main(["optimize", *asked, "workload.arrivals_per_s=8"]) == 0
     out = " ".join(capsys.readouterr().out.split())
