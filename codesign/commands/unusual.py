@@ -42,7 +42,7 @@ def say_not_held(study: Study, overrides: list[str]) -> None:
 
 
 def devices_taken(overrides: list[str], space: DesignSpace | None = None) -> str:
-    """How many devices are taken where nothing is asked, and how to ask; empty where something is."""
+    """Line that says how many devices are taken where nothing asks, and how to ask; empty where something does."""
     if any("device_count" in text for text in overrides) or not names(overrides, "model", "workload", "accelerator"):
         return ""  # most are, which need not be composed
     resolved = OmegaConf.to_container(composed(combinations(admit(overrides))[0]), resolve=False)

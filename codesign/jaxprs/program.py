@@ -25,7 +25,7 @@ CALLS = {
 """Primitive that runs a program -> the parameter that holds it. Slopes of one's own in reverse are left out: what is
 written here is differentiated forward, by the program itself."""
 DERIVED = {"custom_jvp_call": "call_jaxpr"}
-"""As `CALLS`, for programs whose derivatives may be custom: each stays one equation."""
+"""Primitives that hold a program whose derivatives may be custom, as `CALLS` hold others: each stays one equation."""
 OUTWARD = ("pure_callback", "io_callback", "outside_call", "infeed", "outfeed")
 """Primitives that leave the program for something that cannot be read."""
 PACKAGE = Path(__file__).parents[1]
