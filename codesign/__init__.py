@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # names are imported when they are first asked for: the comma
     from .search import Inverse as Inverse
     from .search import Mix as Mix
     from .search import MixEntry as MixEntry
+    from .search import ObjectiveFunction as ObjectiveFunction
     from .search import Pareto as Pareto
     from .search import Problem as Problem
     from .search import Progress as Progress
@@ -53,6 +54,7 @@ if TYPE_CHECKING:  # names are imported when they are first asked for: the comma
     from .search import Single as Single
     from .search import Trace as Trace
     from .search import Uncertain as Uncertain
+    from .search import objective_fn as objective_fn
     from .search.results import designs as designs
     from .search.results import elasticities as elasticities
     from .search.results import ops as ops
@@ -101,6 +103,8 @@ else:
                 "Trace",
                 "Uncertain",
                 "Integer",
+                "ObjectiveFunction",
+                "objective_fn",
             ),
             "search.solve": ("Solution", "solve"),
             "study.design_space": ("Continuous", "DesignSpace", "Ratio"),
@@ -134,6 +138,7 @@ __all__ = [
     "Mix",
     "MixEntry",
     "Objective",
+    "ObjectiveFunction",
     "Pareto",
     "Plan",
     "Problem",
@@ -151,6 +156,7 @@ __all__ = [
     "elasticities",
     "evaluate",
     "get_path",
+    "objective_fn",
     "ops",
     "pareto",
     "prepare_jax",

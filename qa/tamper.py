@@ -496,11 +496,13 @@ def worded(parts: Sequence[str]) -> list[str]:
     return [part.split(" ")[0] for part in parts if part]
 
 
-def outcome(kind: str, mode: str, what: str, result: str, open_: Sequence[str]) -> str:
+def outcome(kind: str, mode: str, what: str, result: str, text: str, open_: Sequence[str]) -> str:
     """What an answer means: accepted, unless it says itself that this is not checked, or the proof is another one."""
     if result != "accepted":
         return result
     file, _, place = what.partition(": ")
+    if mode == EVERY and place in ("delete", "rename") and f"{file} is not there" in text:
+        return "told as not checked"  # a run without a page is a run without a page, and the answer says so
     place = re.sub(r"\.\d+(?=\.|$)", "", place.split(" from ")[0])
     known = file if file in open_ else f"{Path(file).stem}.{place}"
     if mode != AS_IS and any(known == part or known.startswith(f"{part}.") for part in worded(open_)):
@@ -558,7 +560,7 @@ def tampered(
         sums_anew(folder, mode)
         result, text = verified(folder)
         number += 1
-        meaning = outcome(kind, mode, what, result, open_[name])
+        meaning = outcome(kind, mode, what, result, text, open_[name])
         if meaning == "accepted" and name == "mix" and kind == "a bound raised everywhere":
             if name not in bounds:
                 bounds[name] = proven(scratch / "finer", name)

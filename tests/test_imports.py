@@ -53,7 +53,7 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
         {"base", "blend", "claims"},
         {"sent_problem"},
         {"logarithms", "single", "branch_and_bound", "exhaustive"},
-        {"robust", "grid_then_proof", "front", "descent"},
+        {"robust", "grid_then_proof", "front", "descent", "objective_fn"},
         {"mix", "blackbox"},
         {"amortised"},
         {"results", "amortised.training"},

@@ -19,6 +19,7 @@ from ..search.certificate import Binding, Certificate, ProvenFront
 from ..search.claims import LATE, claim_of_best, claim_of_front, claim_of_mix, claim_of_none, claim_of_whole, closed
 from ..search.results import Results
 from ..verification import Asked, AskedMix, Refuted
+from ..verification.model_answers import LEAST_SHARE
 from .told_anew import closeness, counted, same
 
 EDGE = 1e-3  # of the unit cube: what is nearer to a side than this lies at the end of its range
@@ -210,11 +211,16 @@ def _check_used(own: Certificate, asked: Asked, results: Results, close: float) 
         shares = _shares(asked, point)
     for row in own.constraints or ():
         known = shares.get(row.constraint)
-        if known is not None and not math.isclose(row.used, known, rel_tol=close, abs_tol=1e-8 * (known < 1e-6)):
+        if known is not None and not _same_share(row.used, known, close):
             raise Refuted(f"summary.json: {row.constraint} is used to {row.used:.12g}, derived is {known:.12g}")
     absent = [name for name in shares if name not in {row.constraint for row in own.constraints or ()}]
     if absent and own.constraints:
         raise Refuted(f"summary.json: certificate.constraints has no {absent[0]}")
+
+
+def _same_share(told: float, derived: float, close: float) -> bool:
+    """True if a used share is the derived one; what uses nothing is told as the least share that has a logarithm."""
+    return math.isclose(told, max(derived, LEAST_SHARE), rel_tol=close) or told == derived
 
 
 def _shares(asked: Asked, point: dict[str, float]) -> dict[str, float]:
@@ -237,7 +243,7 @@ def check_workloads(study: Study, asked: AskedMix, own: Certificate) -> None:
             )
         for constraint, share in _shares(one, row.design).items():
             told = row.used.get(constraint, math.nan)
-            if not math.isclose(told, share, rel_tol=close, abs_tol=1e-8 * (share < 1e-6)):
+            if not _same_share(told, share, close):
                 raise Refuted(f"summary.json: {name} uses {told} of {constraint}, derived is {share:.12g}")
         if row.costs is None or row.value is None or row.own_best is None:
             continue

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from typing import cast
 
 from ..core.earlier_names import current_command
@@ -35,7 +36,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     words = [current_command(words[0]), *words[1:]]
     if not words[0].startswith("-") and words[0] not in commands:
         raise ConfigError(f"{words[0]!r} is not a command{suggestion(words[0], commands)}")
-    known, unknown = top.parse_known_args(words)
+    known, unknown = top.parse_known_args(_negative_values(words))
     for taken in ("overrides", "words", "what", "columns"):  # those that stand after an option
         if hasattr(known, taken):
             setattr(known, taken, getattr(known, taken) + [word for word in unknown if not word.startswith("-")])
@@ -52,6 +53,17 @@ def parsed(words: list[str]) -> argparse.Namespace:
         if known.command in COMPOSING and isinstance(getattr(known, taken, None), list):
             setattr(known, taken, full_names(getattr(known, taken)))
     return known
+
+
+def _negative_values(words: list[str]) -> list[str]:
+    """Words with `--rate -5/s` as `--rate=-5/s`: argparse takes a negative number with a unit for an option."""
+    joined: list[str] = []
+    for word in words:
+        if re.match(r"-\.?\d", word) and joined and re.fullmatch(r"--[a-z][a-z0-9-]*", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _check_texts(options: argparse.Namespace) -> None:

@@ -132,7 +132,10 @@ def device_counts(least: float, reach: float = REACH, batch: int = 0, rack: int 
         ConfigError: more than any cluster has.
     """
     if least > LARGEST:
-        raise ConfigError(f"the demand needs {least:,.0f} devices at their peak: more than {LARGEST:,}")
+        raise ConfigError(
+            f"the demand needs {least:,.0f} devices at their peak: more than {LARGEST:,}, the most that are searched; "
+            f"they carry {LARGEST / least:.1e} of it"
+        )
     top = max(BOX * math.ceil(reach * least / BOX), BOX)
     boxes = range(BOX * max(1, math.floor(least / BOX)), top + 1, BOX)
     every = [count for count in (*PARTS, *boxes) if count >= least and shares(count, batch)]

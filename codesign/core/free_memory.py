@@ -1,8 +1,13 @@
-"""Memory that is no longer used, given back to the system."""
+"""Memory that is no longer used: kept by the C library for the next array, or given back to the system."""
 
 import contextlib
 import ctypes
+import functools
 import gc
+
+TRIM, PAD, MAPPED, HEAPS = -1, -2, -3, -8  # M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX of malloc.h
+FAST = ((TRIM, 512 << 20), (PAD, 64 << 20), (MAPPED, 32 << 20))
+SPARING = ((TRIM, 64 << 20), (PAD, 8 << 20), (MAPPED, 4 << 20), (HEAPS, 2))
 
 
 def give_back(*, cycles: bool = False) -> None:
@@ -17,3 +22,21 @@ def give_back(*, cycles: bool = False) -> None:
         gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@functools.cache
+def keep_memory(*, sparingly: bool = False) -> None:
+    """Let the C library keep what large arrays leave, instead of giving it back and asking again at each operation.
+
+    Giving it back costs up to three quarters of a grid's time. Where the library has no such setting, nothing is done.
+
+    Args:
+        sparingly: keep an eighth of it, in two heaps for all threads. A proof of 360,000 plans uses 0.9 GB at most, and
+            by holes 3 GB otherwise. It holds for the rest of the process.
+    """
+    if not sparingly and keep_memory.cache_info().currsize:
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        for setting, value in SPARING if sparingly else FAST:
+            library.mallopt(setting, value)

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 __all__ = [
-    "TINY", "at_least", "at_most", "ceil", "floor", "largest", "maximum", "operation", "ratio", "reading",
-    "used_share",
+    "TINY", "at_least", "at_most", "ceil", "floor", "larger", "largest", "maximum", "operation", "ratio",
+    "reading", "smaller", "used_share",
 ]  # fmt: skip
 
 
@@ -101,27 +101,38 @@ def reading_with_sharpness(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _exact(chosen: Callable[[Any, Any], Array], a: Any, b: Any) -> Float[Array, "..."]:
-    """The larger or smaller of two; a tie has the mean of both derivatives, as in JAX.
+@jax.custom_jvp
+def larger(a: Any, b: Any) -> Float[Array, "..."]:
+    """The larger of two; a tie has the mean of both derivatives, as in JAX.
 
-    JAX divides to tell a tie. A division that several slopes share keeps the compiler from putting them into one loop.
+    JAX asks which of the two equals the result. A compiler that computes one of them twice, with other roundings, then
+    finds that neither does, and the slope is lost; so here the two are compared with each other.
     """
-    return chosen(a, b)
+    return jnp.maximum(a, b)
 
 
-@_exact.defjvp
-def _(chosen: Callable[[Any, Any], Array], primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+@larger.defjvp
+def _(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
     (a, b), (slope_a, slope_b) = primals, tangents
-    value = chosen(a, b)
-    tie = 0.5 * (slope_a + slope_b)
-    return value, jnp.where(a == b, tie, jnp.where(value == a, slope_a, slope_b))
+    return jnp.maximum(a, b), jnp.where(a == b, 0.5 * (slope_a + slope_b), jnp.where(a > b, slope_a, slope_b))
+
+
+@jax.custom_jvp
+def smaller(a: Any, b: Any) -> Float[Array, "..."]:
+    """The smaller of two, with the slopes of `larger`."""
+    return jnp.minimum(a, b)
+
+
+@smaller.defjvp
+def _(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    (a, b), (slope_a, slope_b) = primals, tangents
+    return jnp.minimum(a, b), jnp.where(a == b, 0.5 * (slope_a + slope_b), jnp.where(a < b, slope_a, slope_b))
 
 
 @operation
 def kink(a: Any, b: Any) -> Array:
     """The exact maximum of two, in whose place other readings put something else."""
-    return _exact(jnp.maximum, a, b)
+    return larger(a, b)
 
 
 @operation
@@ -161,13 +172,13 @@ def largest(values: Float[Array, "... n"]) -> Float[Array, "..."]:
 @operation
 def at_least(value: Any, floor: Any) -> Float[Array, "..."]:
     """A constant of the plan bounded below (heads per rank, members of a group): hard in every reading."""
-    return _exact(jnp.maximum, value, floor)
+    return larger(value, floor)
 
 
 @operation
 def at_most(value: Any, ceiling: Any) -> Float[Array, "..."]:
     """A constant of the plan bounded above: hard in every reading, never applied to hardware variables."""
-    return _exact(jnp.minimum, value, ceiling)
+    return smaller(value, ceiling)
 
 
 def ratio(numerator: Any, denominator: Any, otherwise: Any = 0.0) -> Float[Array, "..."]:

@@ -228,16 +228,21 @@ def chained(first: Program, second: Program, fed: Mapping[int, int], also: Seque
     return reduced(joined)
 
 
-def written_out(program: Program) -> Program:
-    """Inline a program to primitives alone, equations kept for their slopes or their name included; equal results."""
+def written_out(program: Program, left: Collection[str] = ()) -> Program:
+    """Inline a program to primitives alone, equations kept for their slopes or their name included; equal results.
+
+    Args:
+        program: any.
+        left: names of primitives that stay as they are, such as `DERIVED`: what is inlined has the slopes of its parts.
+    """
     whole = program
-    while any(equation.inner is not None for equation in whole.equations):
+    while any(_opens(equation, left) for equation in whole.equations):
         listed, known = list[Equation](), dict(whole.known)
         shapes, kinds = list(whole.shapes), list(whole.kinds)
         same: dict[int, int] = {}
         for equation in whole.equations:
             inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
-            if equation.inner is None:
+            if not _opens(equation, left):
                 listed.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
                 continue
             inner, shift = inside(equation.inner), len(shapes)
@@ -255,6 +260,10 @@ def written_out(program: Program) -> Program:
         outputs = tuple(same.get(slot, slot) for slot in whole.outputs)
         whole = Program(listed, known, whole.inputs, outputs, shapes, kinds)
     return reduced(whole)
+
+
+def _opens(equation: Equation, left: Collection[str]) -> bool:
+    return equation.inner is not None and equation.primitive.name not in left
 
 
 @functools.lru_cache(maxsize=4096)

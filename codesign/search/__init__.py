@@ -24,6 +24,7 @@ from .front.pareto import Pareto
 from .grid_then_proof import GridThenProof
 from .mix.entry import MixEntry
 from .mix.mix import Mix
+from .objective_fn import ObjectiveFunction, objective_fn
 from .robust import Robust
 from .single import Single
 
@@ -52,6 +53,7 @@ __all__ = [
     "Mix",
     "MixEntry",
     "Nsga2",
+    "ObjectiveFunction",
     "Optimizer",
     "Pareto",
     "Problem",
@@ -69,6 +71,7 @@ __all__ = [
     "designs",
     "elasticities",
     "numbers_of",
+    "objective_fn",
     "ops",
     "pareto",
     "settings",

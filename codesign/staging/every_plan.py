@@ -12,12 +12,12 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..core.free_memory import keep_memory
 from ..jaxprs.dispatch import behind
 from ..jaxprs.program import Program
 from ..model.scenario import Scenario
 from .distinct import Fields, PlanTable
 from .model import Model
-from .running import keep_memory
 from .staged import leaves_as_tables, stage
 from .tables import NOTHING, Table
 

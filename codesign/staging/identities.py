@@ -17,18 +17,19 @@ PASSED_ON = ("stop_gradient", "copy")  # a word about slopes
 LARGEST = 1e300  # what is below has an end, whatever rounding does
 
 
-def without_identities(program: Program, sizes: Mapping[int, float]) -> Program:
+def without_identities(program: Program, sizes: Mapping[int, float], *, slopes: bool = False) -> Program:
     """Rewrite a program to the same numbers by fewer equations.
 
     Args:
         program: of numbers.
         sizes: input -> what its numbers never exceed, in either direction.
+        slopes: whether slopes are to stay the same, too: what has none is then left as it is.
     """
     same: dict[int, int] = {}
     kept, most = list[Equation](), _most(program, sizes)
     for equation in program.equations:
         inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
-        alike = _alike(equation, inputs, program, most)
+        alike = None if slopes and equation.name in PASSED_ON else _alike(equation, inputs, program, most)
         if alike is not None:
             same[equation.outputs[0]] = alike
         else:

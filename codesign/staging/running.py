@@ -3,16 +3,14 @@
 They are written out as one Python function with a line for each (`jaxprs.codegen`).
 """
 
-import contextlib
 import copy
-import ctypes
-import functools
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..core.free_memory import keep_memory
 from ..jaxprs.codegen import written_calls
 from ..jaxprs.dispatch import behind
 from ..jaxprs.numpy_primitives import ELEMENTWISE
@@ -21,20 +19,6 @@ from .again import asked_of, written_once
 
 MOST_KEPT = 16  # programs that are kept ready to run
 _running: OrderedDict[Any, tuple[Program, "Running"]] = OrderedDict()
-
-TRIM, PAD, MAPPED = (-1, 512 << 20), (-2, 64 << 20), (-3, 32 << 20)  # settings of the C library, and bytes
-
-
-@functools.cache
-def keep_memory() -> None:
-    """Let the C library keep what large arrays leave, instead of giving it back and asking again at each operation.
-
-    Giving it back costs up to three quarters of a grid's time. Where the library has no such setting, nothing is done.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        for setting, value in (TRIM, PAD, MAPPED):
-            library.mallopt(setting, value)
 
 
 class Running:

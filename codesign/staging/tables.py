@@ -46,7 +46,7 @@ def tabulate(equation: Equation, inputs: Sequence[Table], plans: PlanTable, most
         return None
     rows = [table.values if table.fields == fields else _spread(table, fields, plans) for table in inputs]
     with np.errstate(all="ignore"):
-        found = _run(equation, rows)
+        found = run_rows(equation, rows)
     count = len(plans.distinct(fields)) if fields else 1
     return [Table(fields, np.broadcast_to(each, (count, *each.shape[1:]))) for each in found]
 
@@ -106,7 +106,9 @@ def _together(
         slots = {slot: tables[slot].values[rows[slot][part]] if slot in rows else tables[slot].values for slot in read}
         with np.errstate(all="ignore"):
             for place, equation in enumerate(group):
-                slots |= zip(equation.outputs, _run(equation, [slots[slot] for slot in equation.inputs]), strict=True)
+                slots |= zip(
+                    equation.outputs, run_rows(equation, [slots[slot] for slot in equation.inputs]), strict=True
+                )
                 for slot in {*equation.inputs, *equation.outputs}:
                     if last.get(slot, place) == place:
                         slots.pop(slot, None)
@@ -138,7 +140,7 @@ def _spread(table: Table, fields: Fields, plans: PlanTable) -> np.ndarray:
     return table.values if not table.fields else table.values[plans.project(fields, table.fields)]
 
 
-def _run(equation: Equation, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run_rows(equation: Equation, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """One equation over inputs with a leading axis of combinations (of length 1 where all are alike)."""
     if equation.inner is not None:
         return _run_inner(equation.inner, inputs)
@@ -151,6 +153,6 @@ def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     slots: dict[int, np.ndarray] = {slot: value[None] for slot, value in program.known.items()}
     slots |= dict(zip(program.inputs, inputs, strict=True))
     for equation in program.equations:
-        found = _run(equation, [slots[i] for i in equation.inputs])
+        found = run_rows(equation, [slots[i] for i in equation.inputs])
         slots |= dict(zip(equation.outputs, found, strict=True))
     return [slots[i] for i in program.outputs]

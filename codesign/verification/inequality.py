@@ -19,6 +19,7 @@ times their own slopes. The shares have the relative error of the row's parts, a
 cancels, and the slopes of one operation are its exponents, some units large. So a slope is off by no more than the row
 is, times the sum of the slopes' sizes; twice that is allowed, and never less than this.
 """
+TOGETHER = 1 << 15  # tangents whose rows are in memory at a time
 SINGLE = 1e-6  # by which the goal's weights may miss 1 before they are scaled: they are kept in single precision
 
 
@@ -68,14 +69,20 @@ def derive(certificate: Derivation, model: CheckedModel, told: Callable[[int, in
     view = np.where(single[certificate.node], 0, view)
     wanted = np.stack([certificate.node, view, certificate.point], axis=-1)
     calls, call = np.unique(wanted, axis=0, return_inverse=True)
-    plan = certificate.values(certificate.best[calls[:, 1], calls[:, 0]])
-    at = calls[:, 2]
-    told(0, len(calls))
-    value, slope = model.tangents(
-        plan, certificate.u[at], certificate.sharpness[at], lambda done: told(done, len(calls))
-    )
     call = call.reshape(-1)
-    return _added(certificate, model, cut_row, value[call, cut_row], slope[call, cut_row])
+    by_call = np.argsort(call, kind="stable")
+    value, slope = np.zeros(len(call)), np.zeros((len(call), len(certificate.variables)))
+    told(0, len(calls))
+    for first in range(0, len(calls), TOGETHER):  # all rows of all calls at once would be ten times what is asked for
+        there = calls[first : first + TOGETHER]
+        plan, at = certificate.values(certificate.best[there[:, 1], there[:, 0]]), there[:, 2]
+        values, slopes = model.tangents(
+            plan, certificate.u[at], certificate.sharpness[at], lambda done, first=first: told(first + done, len(calls))
+        )
+        ends = np.searchsorted(call, (first, first + len(there)), sorter=by_call)
+        cuts = by_call[slice(*ends)]
+        value[cuts], slope[cuts] = values[call[cuts] - first, cut_row[cuts]], slopes[call[cuts] - first, cut_row[cuts]]
+    return _added(certificate, model, cut_row, value, slope)
 
 
 def rows_in(certificate: Derivation, model: CheckedModel) -> np.ndarray:

@@ -1,0 +1,67 @@
+"""A program of which most inputs are settled: what they alone decide is computed once, the rest is left to JAX.
+
+At one plan of one scenario a model of 3,000 equations keeps some hundred that its hardware variables reach: what is
+multiplied by zero or one, added to zero or chosen by a truth that is known goes with the rest.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array
+
+from ..core.jax_typed import asarray
+from ..core.smooth import larger, smaller
+from ..jaxprs.program import DERIVED, Equation, Program, written_out
+from .identities import without_identities
+from .rows import run_equation
+from .tables import run_rows
+
+ORDERED = {"max": larger, "min": smaller}  # operations of JAX whose slopes a compiler may lose
+
+
+def folded(program: Program, given: Mapping[int, np.ndarray], sizes: Mapping[int, float]) -> Program:
+    """Rewrite a program for inputs of which some are settled; equal results and slopes.
+
+    Args:
+        program: any.
+        given: input -> its numbers.
+        sizes: each other input -> what its numbers never exceed, in either direction.
+
+    Returns:
+        The program of the other inputs.
+    """
+    whole = written_out(program, DERIVED)
+    left = tuple(slot for slot in whole.inputs if slot not in given)
+    whole = _computed(whole._replace(known={**whole.known, **given}, inputs=left))
+    count = len(whole.equations) + 1
+    while len(whole.equations) < count:
+        count = len(whole.equations)
+        whole = _computed(without_identities(whole, sizes, slopes=True))
+    return whole
+
+
+def _computed(program: Program) -> Program:
+    """The program without the equations that follow from its known numbers."""
+    known, late = dict(program.known), list[Equation]()
+    for equation in program.equations:
+        if not all(slot in known for slot in equation.inputs):
+            late.append(equation)
+            continue
+        with np.errstate(all="ignore"):
+            found = run_rows(equation, [known[slot][None] for slot in equation.inputs])
+        known |= {slot: value[0] for slot, value in zip(equation.outputs, found, strict=True)}
+    read = {*program.outputs, *(slot for equation in late for slot in equation.inputs)}
+    return program._replace(equations=late, known={slot: value for slot, value in known.items() if slot in read})
+
+
+def run_folded(program: Program, inputs: Sequence[Any]) -> list[Array]:
+    """Outputs of a program by JAX: to be differentiated, batched and compiled."""
+    slots: dict[int, Any] = {slot: asarray(value) for slot, value in program.known.items()}
+    slots |= dict(zip(program.inputs, inputs, strict=True))
+    for equation in program.equations:
+        given = [slots[slot] for slot in equation.inputs]
+        one = ORDERED.get(equation.name)
+        found = [one(*given)] if one else run_equation(equation, given, None)
+        slots |= dict(zip(equation.outputs, found, strict=True))
+    return [slots[slot] for slot in program.outputs]
