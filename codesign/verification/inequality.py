@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.free_memory import give_back
 from .derivation import Derivation, Refuted
 from .model_answers import CheckedModel
 
@@ -74,6 +75,7 @@ def derive(certificate: Derivation, model: CheckedModel, told: Callable[[int, in
     value, slope = np.zeros(len(call)), np.zeros((len(call), len(certificate.variables)))
     told(0, len(calls))
     for first in range(0, len(calls), TOGETHER):  # all rows of all calls at once would be ten times what is asked for
+        give_back()
         there = calls[first : first + TOGETHER]
         plan, at = certificate.values(certificate.best[there[:, 1], there[:, 0]]), there[:, 2]
         values, slopes = model.tangents(

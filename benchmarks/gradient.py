@@ -1,0 +1,83 @@
+"""The first gradient of a study: `objective_fn` beside the whole model, compiled by JAX as it stands.
+
+    python benchmarks/gradient.py [experiment ...]
+
+Each experiment in a process of its own, with an empty cache: CPU seconds from its start to the first value and slope,
+equations of one trace, seconds to compile, milliseconds of a call; then the same of `jax.value_and_grad` of the model.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+EXPERIMENTS = ("codesign_175b", "train_dlrm", "serve_llama31_405b")
+
+
+def cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def measured(name: str) -> dict[str, float]:
+    """Figures of one study, in this process."""
+    import jax
+    import jax.numpy as jnp
+
+    from codesign import evaluate, objective_fn, prepare_jax, study_from_config
+
+    prepare_jax()
+    study = study_from_config(f"experiment={name}")
+    problem, plans = study.problem, study.space.plans(study.scenario)
+    plan = {field: float(values[len(values) // 2]) for field, values in plans.items()}
+    objective = objective_fn(study, plan)
+    u = jnp.full(len(objective.names), 0.4)
+
+    def first(function) -> float:
+        began = cpu_s()
+        jax.block_until_ready(function(u))
+        return cpu_s() - began
+
+    def call_ms(function) -> float:
+        began = time.perf_counter()
+        for _ in range(200):
+            jax.block_until_ready(function(u))
+        return 5 * (time.perf_counter() - began)
+
+    def whole(u):
+        values = problem.space.values({one: u[place] for place, one in enumerate(objective.names)})
+        return problem.objective.loss(evaluate(problem.space.place(problem.scenario, plan | values)), objective.penalty)
+
+    found = {"variables": float(len(u)), "compile_s": first(objective.value_and_grad), "to_first_gradient_s": cpu_s()}
+    found["equations"] = float(len(jax.make_jaxpr(objective)(u).jaxpr.eqns))
+    found["call_ms"] = call_ms(objective.value_and_grad)
+    plain = jax.jit(jax.value_and_grad(whole))
+    return found | {"plain_compile_s": first(plain), "plain_call_ms": call_ms(plain)}
+
+
+def main(names: list[str]) -> None:
+    """One line an experiment."""
+    for name in names or EXPERIMENTS:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, __file__, "--one", name]
+            environment = os.environ | {"XDG_CACHE_HOME": folder}
+            told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+        one = json.loads(told.splitlines()[-1])
+        print(
+            f"{name}: {one['variables']:.0f} variables, {one['equations']:.0f} equations; first gradient after"
+            f" {one['to_first_gradient_s']:.1f} CPU s, of which compiling {one['compile_s']:.1f};"
+            f" the whole model compiles in {one['plain_compile_s']:.1f}"
+            f" ({one['plain_compile_s'] / one['compile_s']:.1f} x); a call {one['call_ms']:.3f} ms"
+            f" and {one['plain_call_ms']:.3f} ({one['plain_call_ms'] / one['call_ms']:.1f} x)",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(measured(sys.argv[2])))
+    else:
+        main(sys.argv[1:])
