@@ -419,6 +419,11 @@ COMMANDS = {
             ("codesign simulate RUN", "10,000 requests on the best design of a run"),
             ("codesign simulate RUN --rate 8 --cv 2", "an open loop of 8 requests/s, burstier than Poisson"),
             ("codesign simulate RUN --trace FILE.csv", "recorded arrivals and lengths"),
+            ("codesign simulate RUN --replicas 8 --rate 40 --burstiness 3 --router power_of_two", "a fleet"),
+            (
+                "codesign simulate RUN --replicas 8 --trace FILE.jsonl --router prefix_aware --prefix-cache 200GB",
+                "a fleet whose replicas keep prefixes in their hosts' memory",
+            ),
         ),
     ),
     "autoscale": CommandHelp(
