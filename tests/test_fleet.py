@@ -1,6 +1,7 @@
 """A fleet of replicas: one is the single engine, many are known queues, and nothing is lost by routing or failures."""
 
 import dataclasses
+import itertools
 import time
 
 import numpy as np
@@ -282,7 +283,7 @@ def test_a_conversation_begins_with_all_that_was_said():
     requests = conversations(rng, arrivals(rng, 1.0, 1.0, 60), CLASSES)
     for session in np.unique(requests.sessions):
         turns = np.flatnonzero(requests.sessions == session)
-        for one, other in zip(turns[:-1], turns[1:], strict=True):
+        for one, other in itertools.pairwise(turns):
             said = requests.hashes_of(one)
             assert requests.hashes_of(other)[: len(said)] == said
             assert requests.prompts[other] > requests.prompts[one] + requests.outputs[one]

@@ -243,7 +243,9 @@ def _simulate(options: argparse.Namespace) -> int:
         if options.trace:
             raise ConfigError("simulate: --num-prompts draws its own requests: leave out --trace")
         if options.replicas is not None or options.router is not None or options.prefix_cache is not None:
-            raise ConfigError("simulate: --num-prompts is of a benchmark's run: leave out --replicas and what goes with it")
+            raise ConfigError(
+                "simulate: --num-prompts is of a benchmark's run: leave out --replicas and what goes with it"
+            )
         return later("commands.simulate_run", "simulate_prompts")(
             options.what, options.num_prompts, design=options.design, seed=options.seed, rate=options.rate,
             cv=options.cv, as_json=options.json,

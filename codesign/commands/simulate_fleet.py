@@ -33,7 +33,10 @@ from .simulate_forms import told as form_told
 from .simulate_told import ServedBar, doubt
 from .terminal import console, job_text
 
-__all__ = ["Cached", "cached_tokens", "replica_devices_of", "simulate_replicas", "store_of"]
+__all__ = [
+    "Cached", "cached_tokens", "closed_form_of", "load_of", "replica_devices_of", "simulate_replicas", "store_of",
+    "untrusted",
+]  # fmt: skip
 
 FEWEST = 100
 MOST_REPLICAS = 1024
@@ -46,7 +49,9 @@ MEASURED = {
     "reused_ratio": ("prompt tokens in blocks seen before", "%"), "working_set_tokens": ("different tokens", ""),
     "reuse_age_p50": ("tokens asked for between two uses, median", ""),
 }  # fmt: skip
-LONE = ("least_outstanding", "power_of_two")  # routers of whose balance the closed form knows nothing
+TRUSTED_CV, TRUSTED_LOAD, TRUSTED_QUEUE = (0.8, 1.6), 0.3, 0.02
+"""Variation of gaps at a replica, load, and share of the requests that wait for a slot, up to which the closed form's
+99th percentile of first tokens is within 15 % of simulations; `benchmarks/fleet_forms.py` has errors beyond."""
 
 
 def simulate_replicas(
@@ -103,8 +108,8 @@ def simulate_replicas(
             engine = store_of(scenario, engine, asked, prefix_cache)
         agreed = agreed or _of_workload(scenario)
         found_in_cache = cached_tokens(engine, asked, router, count)
-        share, form = _closed(engine, asked, found_in_cache, count)
-        closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": _busy(form)}
+        share, form = closed_form_of(engine, asked, found_in_cache, count)
+        closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
         bar.begin(len(asked))
         found = simulate_fleet(engine, asked, router, replicas=count, seed=seed, report=bar.tell)
     found = dataclasses.replace(found, came=found.came - host, served=found.served.later(host))
@@ -114,7 +119,7 @@ def simulate_replicas(
         "classes": found.by_class(agreed), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
         "store_tokens": engine.store_blocks * asked.hash_tokens, "requests_per_engine": len(share),
-        "doubts": _doubts(asked, trace, closed_form["load"], router),
+        "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router),
     }  # fmt: skip
     if as_json:
         print(dumps(told, indent=2))
@@ -209,7 +214,9 @@ def store_of(scenario: Scenario, engine: Engine, asked: Requests, size: str) -> 
     blocks = int(room / (on_device * spread * asked.hash_tokens))
     if blocks < 1:
         need = on_device * spread * asked.hash_tokens
-        raise ConfigError(f"--prefix-cache {size}: one block of {asked.hash_tokens} tokens has {engineering(need, 'B')}")
+        raise ConfigError(
+            f"--prefix-cache {size}: one block of {asked.hash_tokens} tokens has {engineering(need, 'B')}"
+        )
     seconds = on_device * float(scenario.cluster.host.link.beta_s_per_byte)  # devices load side by side
     return dataclasses.replace(engine, store_blocks=blocks, store_token_s=seconds)
 
@@ -246,7 +253,7 @@ def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int) -
     return Cached(found, prompts)
 
 
-def _closed(engine: Engine, asked: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
+def closed_form_of(engine: Engine, asked: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
     """Closed form of one replica that gets every so-manieth request."""
     own = np.arange(0, len(asked), replicas)
     if len(own) < FEWEST:
@@ -255,19 +262,29 @@ def _closed(engine: Engine, asked: Requests, cached: Cached, replicas: int) -> t
     return share, open_form(engine, share, cached.tokens[own], float(replicas))
 
 
-def _busy(form: Any) -> float:
+def load_of(form: Any) -> float:
+    """Share of prompt steps or of slots that is used, whichever is more."""
     return max(float(form.load), float(form.fill))
 
 
-def _doubts(asked: Requests, trace: str, load: float, router: str) -> list[str]:
-    """Lines that say where the closed form is not to be trusted."""
-    found = [doubts(asked, trace)] if trace else []
-    found.append(doubt(load).strip())
-    if router in LONE:
+def untrusted(share: Requests, form: Any, router: str) -> list[str]:
+    """Lines that say where the closed form is not to be trusted, of what comes to one replica."""
+    assert share.arrivals is not None
+    gaps = np.diff(share.arrivals)
+    varies, load = float(gaps.std() / gaps.mean()), load_of(form)
+    queued = float(form.places.late)
+    found = [doubt(load).strip()] if doubt(load) else []
+    if load > TRUSTED_LOAD or queued > TRUSTED_QUEUE or not TRUSTED_CV[0] <= varies <= TRUSTED_CV[1]:
+        found.append(
+            f"closed form's 99th percentile of first tokens: not trusted at a load of {load:.2g}, gaps at a replica that"
+            f" vary by {varies:.2g} and {queued:.1%} who wait for a slot (checked to 15 % up to {TRUSTED_LOAD:g},"
+            f" {TRUSTED_CV[0]:g} to {TRUSTED_CV[1]:g} and {TRUSTED_QUEUE:.0%}): believe the simulation"
+        )
+    if router != "round_robin":
         found.append(
             f"the closed form deals requests by turns: of {router} trust the simulation for times to a first token"
         )
-    return [line for line in found if line]
+    return found
 
 
 def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed]) -> None:

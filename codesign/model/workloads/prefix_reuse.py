@@ -22,6 +22,7 @@ change much within a part.
 Source: [che2002], why it holds [fricker2012]; what was used within a time as what a memory holds [denning1972].
 """
 
+import itertools
 from typing import NamedTuple
 
 import equinox as eqx
@@ -91,7 +92,7 @@ def curve_of_reuse(reuse: Reuse, knots: int = KNOTS, parts: int = PARTS) -> HitC
     rooms = np.unique(np.rint(np.geomspace(1, max(reuse.blocks, 2), knots)).astype(int))
     found, longest = np.zeros(len(rooms)), np.zeros(len(rooms))
     ages = reuse.ages
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges.tolist()):
         held = np.append(reuse.held((low + high) // 2), np.inf)  # where there are fewer nothing goes
         times = held[np.minimum(rooms, len(held)) - 1]
         found += np.searchsorted(np.sort(ages[low:high]), times, side="right") - np.isinf(times) * (

@@ -13,6 +13,9 @@ from .fleet_traffic import RequestClass as RequestClass
 from .fleet_traffic import by_profile as by_profile
 from .fleet_traffic import conversations as conversations
 from .fleet_traffic import markov_modulated as markov_modulated
+from .least_replicas import LeastReplicas as LeastReplicas
+from .least_replicas import least_replicas as least_replicas
+from .least_replicas import least_work as least_work
 from .routers import ROUTERS as ROUTERS
 from .routers import AbstractRouter as AbstractRouter
 from .routers import router_of as router_of
@@ -28,6 +31,7 @@ __all__ = [
     "Failures",
     "FleetServed",
     "KeepSLO",
+    "LeastReplicas",
     "Observed",
     "RequestClass",
     "Reuse",
@@ -37,6 +41,8 @@ __all__ = [
     "by_profile",
     "conversations",
     "dispersion",
+    "least_replicas",
+    "least_work",
     "markov_modulated",
     "reuse_of",
     "router_of",
