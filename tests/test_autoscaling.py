@@ -38,7 +38,7 @@ def day() -> Requests:
 
 
 def test_work_by_hand():
-    """One step of 64 decodes takes 9 ms, a chunk of 1,024 tokens 26 ms more or less: no request needs more of either."""
+    """A step of 64 decodes takes 9 ms, a chunk of 1,024 tokens 26 ms: requests of one kind need shares of either."""
     engine = dataclasses.replace(ENGINE, times=dataclasses.replace(TABLE, context=np.zeros(3), pair_s=0.0))
     decodes = Requests(np.full(10, 1), np.full(10, 10**6 + 1), np.arange(10.0))
     prompt, decode = least_work(engine, decodes)
@@ -88,7 +88,8 @@ def test_no_policy_that_keeps_the_limits_beats_the_bound(start_s):
 
 
 def test_what_has_no_bound_is_one_line():
+    long = dataclasses.replace(day(), prompts=day().prompts * 20)
     with pytest.raises(ConfigError, match="no number of replicas up to 1"):
-        least_replicas(ENGINE, day(), AGREED, Scaling(KeepSLO(), most=1))
+        least_replicas(ENGINE, long, AGREED, Scaling(KeepSLO(), most=1))
     with pytest.raises(ConfigError, match="come at times which are known"):
         least_replicas(ENGINE, dataclasses.replace(day(), arrivals=None), AGREED, Scaling(KeepSLO()))

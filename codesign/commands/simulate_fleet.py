@@ -23,7 +23,7 @@ from ..model.workloads.prefix_reuse import curve_of_reuse
 from ..model.workloads.under_load import AbstractGoodputServing, AbstractOpenServing
 from ..report.drawing import render
 from ..report.fleet_timeline import fleet_figure
-from ..simulation.fleet import Agreed, reuse_of, router_of, simulate_fleet, traffic_measures
+from ..simulation.fleet import Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
 from .plain_values import number
 from .setup import prepare_jax
@@ -34,11 +34,11 @@ from .simulate_told import ServedBar, doubt
 from .terminal import console, job_text
 
 __all__ = [
-    "Cached", "cached_tokens", "closed_form_of", "load_of", "replica_devices_of", "simulate_replicas", "store_of",
-    "untrusted",
+    "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "replica_devices_of",
+    "simulate_replicas", "store_of", "untrusted",
 ]  # fmt: skip
 
-FEWEST = 100
+FEWEST, ROUNDS = 100, 2
 MOST_REPLICAS = 1024
 SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token"}
 MEASURED = {
@@ -49,7 +49,7 @@ MEASURED = {
     "reused_ratio": ("prompt tokens in blocks seen before", "%"), "working_set_tokens": ("different tokens", ""),
     "reuse_age_p50": ("tokens asked for between two uses, median", ""),
 }  # fmt: skip
-TRUSTED_CV, TRUSTED_LOAD, TRUSTED_QUEUE = (0.8, 1.6), 0.3, 0.02
+TRUSTED_CV, TRUSTED_LOAD, TRUSTED_QUEUE, TRUSTED_DRIFT = (0.8, 1.6), 0.3, 0.02, 2.0
 """Variation of gaps at a replica, load, and share of the requests that wait for a slot, up to which the closed form's
 99th percentile of first tokens is within 15 % of simulations; `benchmarks/fleet_forms.py` has errors beyond."""
 
@@ -107,8 +107,7 @@ def simulate_replicas(
         if prefix_cache is not None:
             engine = store_of(scenario, engine, asked, prefix_cache)
         agreed = agreed or _of_workload(scenario)
-        found_in_cache = cached_tokens(engine, asked, router, count)
-        share, form = closed_form_of(engine, asked, found_in_cache, count)
+        share, form, found_in_cache = in_closed_form(engine, asked, router, count)
         closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
         bar.begin(len(asked))
         found = simulate_fleet(engine, asked, router, replicas=count, seed=seed, report=bar.tell)
@@ -228,25 +227,52 @@ class Cached:
         self.tokens, self.hit_rate = tokens, float(tokens.sum() / prompts.sum())
 
 
-def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int) -> Cached:
+def in_closed_form(engine: Engine, asked: Requests, router: str, replicas: int) -> tuple[Requests, Any, Cached]:
+    """Requests of one replica, its closed form, and what caches hold; prompts under way by the times that it says."""
+    cached = cached_tokens(engine, asked, router, replicas)
+    share, form = closed_form_of(engine, asked, cached, replicas)
+    for _ in range(ROUNDS if engine.store_blocks else 0):
+        cached = cached_tokens(engine, asked, router, replicas, float(form.ttft_s.mean))
+        share, form = closed_form_of(engine, asked, cached, replicas)
+    return share, form, cached
+
+
+def _caches(asked: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
+    """Requests that come to each cache, and its room.
+
+    Conversations stay with a replica where a router goes by them, or by prefixes that they have alone; others see every
+    so-manieth request. Without conversations to tell, prefix-aware routing is taken to make one cache of all.
+    """
+    everybody = np.arange(len(asked))
+    if router in ("prefix_aware", "session_sticky") and len(asked.sessions):
+        turns = asked.sessions % replicas
+        return [(everybody[turns == one], room) for one in range(replicas) if (turns == one).any()]
+    if router == "prefix_aware":
+        return [(everybody, room * replicas)]
+    return [(everybody[one::replicas], room) for one in range(replicas)]
+
+
+def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int, ttft_s: float = 0.0) -> Cached:
     """Tokens that caches of all replicas hold, by Che's approximation; see `workloads.prefix_reuse`.
 
-    Routers that go by prefixes or conversations leave each with a replica, so that all caches are one; others spread
-    requests, and each cache sees every so-manieth.
+    Prompts under way hold their blocks beside the room: as many come a second, for `ttft_s`, those of many blocks
+    longer in proportion.
     """
     prompts = asked.prompts
     if not engine.store_blocks:
         shared = asked.prefix_tokens * (asked.prefixes >= 0) if engine.prefix_cache and len(asked.prefixes) else 0
         return Cached(np.minimum(np.zeros(len(prompts)) + shared, prompts - 1), prompts)
-    together = router in ("prefix_aware", "session_sticky")
     found = np.zeros(len(prompts))
-    for turn in range(1 if together else replicas):
-        own = np.arange(len(prompts)) if together else np.arange(turn, len(prompts), replicas)
+    for own, room in _caches(asked, router, replicas, engine.store_blocks):
         reuse = reuse_of(asked.chosen(own))
-        room = engine.store_blocks * (replicas if together else 1)
+        sizes = np.diff(asked.hash_starts)[own]
+        assert asked.arrivals is not None
+        mean = max(float(sizes.mean()), 1e-9)
+        under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(asked.arrivals)) * ttft_s
+        room += under_way
         curve = curve_of_reuse(reuse)
         share = float(curve.hit(jnp.asarray(float(room))))
-        ages, sizes = reuse.ages, np.diff(asked.hash_starts)[own]
+        ages = reuse.ages
         within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
         hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))
         found[own] = np.minimum(np.where(sizes > 0, hits, 0) * asked.hash_tokens, prompts[own] - 1)
@@ -276,9 +302,15 @@ def untrusted(share: Requests, form: Any, router: str) -> list[str]:
     found = [doubt(load).strip()] if doubt(load) else []
     if load > TRUSTED_LOAD or queued > TRUSTED_QUEUE or not TRUSTED_CV[0] <= varies <= TRUSTED_CV[1]:
         found.append(
-            f"closed form's 99th percentile of first tokens: not trusted at a load of {load:.2g}, gaps at a replica that"
-            f" vary by {varies:.2g} and {queued:.1%} who wait for a slot (checked to 15 % up to {TRUSTED_LOAD:g},"
+            f"closed form's 99th percentile of first tokens: not trusted at a load of {load:.2g}, gaps at a replica"
+            f" that vary by {varies:.2g} and {queued:.1%} who wait for a slot (checked to 15 % up to {TRUSTED_LOAD:g},"
             f" {TRUSTED_CV[0]:g} to {TRUSTED_CV[1]:g} and {TRUSTED_QUEUE:.0%}): believe the simulation"
+        )
+    drift = dispersion(share.arrivals) / max(varies**2, 1.0)
+    if drift > TRUSTED_DRIFT:
+        found.append(
+            f"a minute's requests at a replica vary by {drift:.2g} times what their gaps alone bring: the rate drifts, and"
+            " no wait of the closed form is to be trusted where it fills an engine for a time"
         )
     if router != "round_robin":
         found.append(
@@ -306,7 +338,8 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
         table.add_column(name, justify="right" if name else "left")
     for name, label in SHOWN.items():
         table.add_row(
-            label, engineering(closed[name], "s"), engineering(first[name], "s"), f"{closed[name] / first[name] - 1:+.1%}",
+            label, engineering(closed[name], "s"), engineering(first[name], "s"),
+            f"{closed[name] / first[name] - 1:+.1%}",
             engineering(closed[f"{name}.p99"], "s"), *(engineering(first[f"{name}.p{q}"], "s") for q in (50, 90, 99)),
         )  # fmt: skip
     came = told["traffic"]["requests_per_s"]
