@@ -2,10 +2,13 @@
 
 import dataclasses
 import functools
+import json
 
 import numpy as np
 import pytest
 
+from codesign.commands.cli import main
+from codesign.commands.day_policies import BOUND, steepest
 from codesign.core.errors import ConfigError
 from codesign.simulation.fleet import (
     Agreed,
@@ -27,6 +30,12 @@ TABLE = TabulatedSteps(
 ENGINE = Engine(TABLE, budget=10**9, chunk=1024, sequences=64)
 RATES, INTERVAL_S = (10.0, 60.0, 25.0), 120.0
 AGREED = Agreed(0.5, 0.02, 0.99)
+
+DESIGN = (
+    "model=llama31_8b", "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=goodput",
+    "cluster.device_count=1", "plan.tp=1", "plan.pp=1", "plan.micro_batch=32", "plan.token_budget=2048",
+    "workload.input_tokens=1024", "workload.output_tokens=64", "workload.slo.ttft_s=1", "workload.slo.tpot_s=0.02",
+)  # fmt: skip
 
 
 @functools.cache
@@ -93,3 +102,24 @@ def test_what_has_no_bound_is_one_line():
         least_replicas(ENGINE, long, AGREED, Scaling(KeepSLO(), most=1))
     with pytest.raises(ConfigError, match="come at times which are known"):
         least_replicas(ENGINE, dataclasses.replace(day(), arrivals=None), AGREED, Scaling(KeepSLO()))
+
+
+@pytest.mark.slow
+def test_policies_of_a_day_from_the_command_line(tmp_path, capsys):
+    load = tmp_path / "load.yaml"
+    load.write_text("[0.5, 1, 4]", encoding="utf-8")
+    words = ["autoscale", *DESIGN, "--load", str(load), "--start", "1min", "--json"]
+    assert main(words) == 0
+    rows = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["policies"]}
+    bound = rows[BOUND]
+    kept = [row for row in rows.values() if row["kept"] >= bound["kept"] and row is not bound]
+    assert kept
+    assert all(bound["replica_hours"] <= row["replica_hours"] for row in kept)
+    assert bound["hours"] == 3
+    assert main([*words[:-1], "--start", "soon"]) == 2
+    assert "--start 'soon' is no number above 0" in capsys.readouterr().err
+
+
+def test_hours_that_are_simulated_are_the_steepest():
+    assert steepest(np.array([20.0, 20.0, 21.0, 60.0, 61.0])).tolist() == [2, 3]
+    assert steepest(np.array([1.0, 2.0])).tolist() == [0, 1]

@@ -264,8 +264,9 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def _day(options: argparse.Namespace) -> int:
     return later("commands.day", "day_of_design")(
-        options.what, options.load, design=options.design, busiest=options.busiest, as_json=options.json
-    )
+        options.what, options.load, design=options.design, busiest=options.busiest, as_json=options.json,
+        start=options.start,
+    )  # fmt: skip
 
 
 def _new(options: argparse.Namespace) -> int:

@@ -433,7 +433,10 @@ COMMANDS = {
             "latency limits, of each pool where there are two, and what following the load",
             "saves in energy and money against running all of them all day.",
         ),
-        (("codesign autoscale RUN --load FILE", "a run of workload=goodput through a day of load"),),
+        (
+            ("codesign autoscale RUN --load FILE", "a run of workload=goodput through a day of load"),
+            ("codesign autoscale RUN --load FILE --start 2min", "and policies, replicas taking two minutes to start"),
+        ),
     ),
     "calibrate": CommandHelp(
         "fit the model's constants to a folder of measurements",

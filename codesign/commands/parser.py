@@ -247,6 +247,8 @@ def _add_launching(command: Command) -> None:
     one = command("autoscale")
     one.add_argument("what", nargs="+", metavar="RUN", help="a run of workload=goodput, or overrides of a design")
     one.add_argument("--load", required=True, metavar="FILE", help="CSV: hour, requests_per_s; or a YAML list")
+    text = "simulate policies too, with replicas that take so long to start, as in 2min, beside the least of any policy"
+    one.add_argument("--start", metavar="TIME", help=text)
     one.add_argument("--busiest", type=float, default=0.0, metavar="R", help="scale the load to R requests/s at most")
     one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
     one.add_argument("--json", action="store_true", help="print all numbers as JSON")

@@ -309,8 +309,8 @@ def untrusted(share: Requests, form: Any, router: str) -> list[str]:
     drift = dispersion(share.arrivals) / max(varies**2, 1.0)
     if drift > TRUSTED_DRIFT:
         found.append(
-            f"a minute's requests at a replica vary by {drift:.2g} times what their gaps alone bring: the rate drifts, and"
-            " no wait of the closed form is to be trusted where it fills an engine for a time"
+            f"a minute's requests at a replica vary by {drift:.2g} times what their gaps alone bring: the rate drifts,"
+            " and no wait of the closed form is to be trusted where it fills an engine for a time"
         )
     if router != "round_robin":
         found.append(
