@@ -7,20 +7,20 @@ and `said` is what `codesign simulate --replicas` says of the 99th percentile of
 import dataclasses
 import sys
 
-from codesign.commands.setup import prepare_jax
+from codesign import prepare_jax
 
 prepare_jax()
 
 import numpy as np
 import pandas as pd
 
+from codesign import ConfigError
+from codesign.commands.simulate import engine_of
 from codesign.commands.simulate_fleet import cached_tokens, closed_form_of, load_of, untrusted
 from codesign.commands.simulate_forms import told
 from codesign.config import scenario_from_config
-from codesign.core.errors import ConfigError
-from codesign.model.metrics.simulated import batch_of, drawn_requests, engine_of
 from codesign.simulation.fleet import simulate_fleet
-from codesign.simulation.serving import Requests, arrivals, mean_request, most_rate
+from codesign.simulation.serving import Requests, arrivals, lengths, mean_request, most_rate
 
 DESIGN = (
     "model=llama31_8b", "accelerator=h100_sxm", "workload=at_rate", "cluster.device_count=1", "plan.tp=1",
@@ -30,6 +30,7 @@ SHAPES = {
     "even": ("workload.input_cv=0", "plan.token_budget=2048"),
     "varied": ("workload.input_cv=0.7", "plan.token_budget=512"),
 }
+SLOTS = 128
 LOADS, VARIATIONS, SEEDS = (0.3, 0.6, 0.75, 0.9), (1.0, 1.5, 2.0, 3.0, 4.0), (0, 1, 2)
 REQUESTS = 6000  # of a replica
 
@@ -38,15 +39,17 @@ def requests(scenario, rate: float, cv: float, count: int, seed: int) -> Request
     """Drawn for a design."""
     rng = np.random.default_rng(seed)
     came = arrivals(rng, rate, cv, count)
-    drawn = drawn_requests(scenario, count, rng)
-    return dataclasses.replace(drawn, arrivals=came * ((count - 1) / (rate * np.ptp(came))))
+    work = scenario.workload
+    prompts = lengths(rng, float(work.input_tokens), float(work.input_cv), count)
+    answers = lengths(rng, float(work.output_tokens), float(work.output_cv), count, least=2)
+    return Requests(prompts, answers, came * ((count - 1) / (rate * np.ptp(came))))
 
 
 def rows(router: str, replicas: int):
     """One a condition."""
     for shape, words in SHAPES.items():
         scenario = scenario_from_config(*DESIGN, *words)
-        engine = dataclasses.replace(engine_of(scenario)[0], sequences=batch_of(scenario))
+        engine = dataclasses.replace(engine_of(scenario)[0], sequences=SLOTS)
         most = most_rate(engine.times, mean_request(requests(scenario, 1.0, 1.0, 4000, 9), engine.sequences))
         for cv in VARIATIONS:
             for load in LOADS:

@@ -1,7 +1,7 @@
 """Many replicas under one stream of requests: routing, prefix caches, failures, scaling; traffic and its measures."""
 
+from .autoscalers import FleetState as FleetState
 from .autoscalers import KeepSLO as KeepSLO
-from .autoscalers import Observed as Observed
 from .autoscalers import Scaling as Scaling
 from .autoscalers import Scheduled as Scheduled
 from .autoscalers import TargetUtilisation as TargetUtilisation
@@ -30,9 +30,9 @@ __all__ = [
     "Agreed",
     "Failures",
     "FleetServed",
+    "FleetState",
     "KeepSLO",
     "LeastReplicas",
-    "Observed",
     "RequestClass",
     "Reuse",
     "Scaling",

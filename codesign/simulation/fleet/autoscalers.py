@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from ...core.errors import ConfigError
 
-__all__ = ["KeepSLO", "Observed", "Scaling", "Scheduled", "TargetUtilisation"]
+__all__ = ["FleetState", "KeepSLO", "Scaling", "Scheduled", "TargetUtilisation"]
 
 
-class Observed(NamedTuple):
+class FleetState(NamedTuple):
     """A fleet at one time.
 
     now: seconds; rate: requests/s since the time before; ready, starting: replicas; outstanding: requests that are not
@@ -42,7 +42,7 @@ class Scaling:
     slo: TTFT and TPOT in seconds that `late_share` counts by.
     """
 
-    policy: Callable[[Observed], float]
+    policy: Callable[[FleetState], float]
     every_s: float = 15.0
     start_s: float = 60.0
     least: int = 1
@@ -72,7 +72,7 @@ class TargetUtilisation:
     hold_s: float = 300.0
     _wanted: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]], repr=False)
 
-    def __call__(self, seen: Observed) -> float:
+    def __call__(self, seen: FleetState) -> float:
         """Replicas."""
         self._wanted = [one for one in self._wanted if one[0] > seen.now - self.hold_s]
         self._wanted.append((seen.now, seen.rate / (self.share * self.good_for)))
@@ -88,7 +88,7 @@ class KeepSLO:
     calm_s: float = 300.0
     _since: float = 0.0
 
-    def __call__(self, seen: Observed) -> float:
+    def __call__(self, seen: FleetState) -> float:
         """Replicas."""
         here = seen.ready + seen.starting
         if seen.late_share > self.allowed:
@@ -113,7 +113,7 @@ class Scheduled:
     share: float = 0.7
     every_s: float = 15.0
 
-    def __call__(self, seen: Observed) -> float:
+    def __call__(self, seen: FleetState) -> float:
         """Replicas."""
         first = int(seen.now // self.interval_s)
         last = int((seen.now + seen.start_s + self.every_s) // self.interval_s)

@@ -27,7 +27,7 @@ from ..serving.replica import Replica
 from ..serving.requests import Requests
 from ..serving.serve import WARM_UP, Report, check_fits
 from ..serving.speculating import SpeculatingReplica
-from .autoscalers import Observed, Scaling
+from .autoscalers import FleetState, Scaling
 from .fleet_outcome import FleetServed
 from .routers import Outstanding, router_of
 
@@ -99,6 +99,10 @@ def simulate_fleet(
     return _Fleet(alike, requests, router, shared_store, scaling, failures, seed, report).served()
 
 
+Event = tuple[float, int, int, Any]  # seconds, kind, replica, what of it
+Sample = tuple[float, int, int, int, list[int]]  # seconds, ready, paid, waiting, outstanding of each
+
+
 class _Member:
     """One replica: an engine while it is up, its planned event's number, and from when to when it is paid."""
 
@@ -116,38 +120,53 @@ class _Member:
 class _Fleet:
     """State of a simulation."""
 
-    def __init__(self, engines, requests, router, shared_store, scaling, failures, seed, report) -> None:
+    def __init__(
+        self,
+        engines: list[Engine],
+        requests: Requests,
+        router: str,
+        shared_store: bool,
+        scaling: Scaling | None,
+        failures: Failures | None,
+        seed: int,
+        report: Report,
+    ) -> None:
         self.requests, self.total, self.report = requests, len(requests), report
         self.scaling, self.failures, self.rng = scaling, failures, np.random.default_rng([seed, 1])
         self.engines, self.seed = engines, seed
         self.answers = unanswered(self.total)
-        self.heap, self.later = [], []
+        self.heap: list[Event] = []
+        self.later: list[tuple[float, int]] = []
         self.now, self.finished = 0.0, 0
         self.view = Outstanding()
         self.router = router_of(router, requests, seed)
         self.by_tokens = router == "prefix_aware"
         shared = engines[0].store_blocks if shared_store and requests.hashed else 0
         self.store = PrefixStore(shared) if shared else None
-        self.members, self.retired = [], []
-        self.where, self.work = [-1] * self.total, {}
+        self.members: list[_Member] = []
+        self.retired: list[AbstractReplica] = []
+        self.where, self.work = [-1] * self.total, dict[int, float]()
         self.came = np.array(requests.arrivals, float)
-        self.turns = {}
+        self.turns: dict[int, int] = {}
         if len(requests.after):
             self.turns = {int(before): turn for turn, before in enumerate(requests.after.tolist()) if before >= 0}
             self.came[requests.after >= 0] = math.nan
         self.arrived = self.late = self.answered = self.moved = self.failed = 0  # of late and answered: since control
-        self.routed, self.samples, self.starts = 0, [], 0
+        self.routed, self.starts, self.sample_s = 0, 0, math.inf
+        self.samples: list[Sample] = []
 
     def served(self) -> FleetServed:
         """Take all events, and measure."""
         requests, total = self.requests, self.total
+        assert requests.arrivals is not None
         for engine in self.engines:
             self._up(self._member(engine, 0.0), 0.0)
         fixed = np.flatnonzero(requests.after < 0) if len(requests.after) else np.arange(total)
-        order, times = fixed.tolist(), requests.arrivals[fixed].tolist()
+        order: list[int] = fixed.tolist()
+        times: list[float] = requests.arrivals[fixed].tolist()
         times.append(math.inf)
         begin = int(total * WARM_UP)
-        marked, marks = (begin, total - 1), []
+        marked, marks = (begin, total - 1), list[dict[str, int]]()
         last = times[-2]
         self.sample_s = last / SAMPLES if last > 0 else math.inf
         if math.isfinite(self.sample_s):
@@ -201,7 +220,7 @@ class _Fleet:
             after = now + float(self.rng.exponential(self.failures.mean_s))
             heapq.heappush(heap, (after, FAILS, index, version))
 
-    def _arrive(self, request: int, marks) -> None:
+    def _arrive(self, request: int, marks: list[dict[str, int]] | None) -> None:
         """A request comes, or comes back from a replica that failed."""
         view, now = self.view, self.now
         if math.isnan(self.came[request]):
@@ -213,6 +232,7 @@ class _Fleet:
         member = self.members[index]
         own = member.replica
         done = member.done[1]
+        assert own is not None
         while own.now < now:
             if not own.step(now, done):
                 own.now = now
@@ -236,7 +256,7 @@ class _Fleet:
         self.work[request] = work
         self.view.tokens[index] += work
 
-    def _event(self, event, comes: float) -> None:
+    def _event(self, event: Event, comes: float) -> None:
         """One event, the next request being expected at a time."""
         self.now, kind, index, what = event
         if kind == ANSWERED:
@@ -258,6 +278,7 @@ class _Fleet:
     def _goes_on(self, index: int, member: _Member, kind: int, comes: float) -> None:
         """The next step of a replica, or when its decodes end."""
         own = member.replica
+        assert own is not None
         if kind == LOOK:
             end = own.run_end()
             if end == math.inf:
@@ -290,6 +311,8 @@ class _Fleet:
 
     def _kept(self, request: int) -> bool:
         first, last = self.answers
+        assert self.scaling is not None
+        assert self.scaling.slo is not None
         steps = max(int(self.requests.outputs[request]) - 1, 1)
         ttft, tpot = self.scaling.slo
         on_time = first[request] - self.came[request] <= ttft
@@ -299,6 +322,7 @@ class _Fleet:
         member = self.members[index]
         if member.replica is None or member.done[0] != version or not math.isnan(member.ended):
             return
+        assert self.failures is not None
         self.failed += 1
         self.retired.append(member.replica)
         lost = sorted(member.under_way)
@@ -330,12 +354,13 @@ class _Fleet:
 
     def _control(self) -> None:
         scaling, view = self.scaling, self.view
+        assert scaling is not None
         starting = [
             index for index, member in enumerate(self.members)
             if member.replica is None and not member.drains and math.isnan(member.ended)
         ]  # fmt: skip
         came = self.routed
-        seen = Observed(
+        seen = FleetState(
             self.now, (came - self.arrived) / scaling.every_s, len(view.ready), len(starting), sum(view.requests),
             self.late / self.answered if self.answered else 0.0, scaling.start_s,
         )  # fmt: skip
@@ -350,6 +375,7 @@ class _Fleet:
         heapq.heappush(self.heap, (self.now + scaling.every_s, CONTROL, 0, 0))
 
     def _start(self) -> None:
+        assert self.scaling is not None
         index = self._member(self.engines[0], self.now)
         self.members[index].version += 1
         self.starts += 1
@@ -384,7 +410,7 @@ class _Fleet:
     def _engines(self) -> list[AbstractReplica]:
         return [one.replica for one in self.members if one.replica is not None] + self.retired
 
-    def _measured(self, begin: int, marks) -> FleetServed:
+    def _measured(self, begin: int, marks: list[dict[str, int]]) -> FleetServed:
         first, last = self.answers
         engines = self._engines()
         end = float(np.nanmax(last))

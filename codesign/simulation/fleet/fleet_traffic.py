@@ -21,6 +21,7 @@ from ..serving.requests import Requests, arrivals, lengths
 __all__ = ["RequestClass", "by_profile", "conversations", "markov_modulated"]
 
 BLOCK_TOKENS = 512
+Row = tuple[float, int, int, int, int, int, float]  # arrival, prompt, output, session, class, turn, think
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _rising(work: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """A clock and what it reads, without the times at which it stands still."""
     moves = np.concatenate([[True], np.diff(work) > 0])
     moves[:-1] |= moves[1:]
-    return work[moves] + 1e-12 * np.arange(moves.sum()), edges[moves]
+    return work[moves] + 1e-12 * np.arange(float(moves.sum())), edges[moves]
 
 
 def conversations(
@@ -133,18 +134,17 @@ def conversations(
     shares = np.array([one.share for one in classes], float)
     if not len(classes) or not shares.sum() > 0:
         raise ConfigError("conversations: at least one class with a share above 0")
-    kinds = rng.choice(len(classes), len(begins), p=shares / shares.sum())
-    rows: list[
-        tuple[float, int, int, int, int, int, float]
-    ] = []  # arrival, prompt, output, session, class, turn, think
+    kinds: np.ndarray = rng.choice(len(classes), len(begins), p=shares / shares.sum())
+    rows: list[Row] = []
     wanted = [np.cumsum(np.arange(1, one.prefixes + 1.0) ** -one.zipf) for one in classes]
     prefix = np.zeros(len(begins), int)
     for kind in range(len(classes)):
         own = np.flatnonzero(kinds == kind)
         drawn = rng.random(len(own)) * wanted[kind][-1]
         prefix[own] = np.searchsorted(wanted[kind], drawn)
-    turns = [rng.geometric(1 / classes[kind].turns) for kind in kinds]
-    total = int(np.sum(turns))
+    of_each: list[int] = kinds.tolist()
+    turns = [int(rng.geometric(1 / classes[kind].turns)) for kind in of_each]
+    total = sum(turns)
     per_turn = np.repeat(kinds, turns)
     asks, says, thinks = np.zeros(total, int), np.zeros(total, int), np.zeros(total)
     for kind, one in enumerate(classes):
@@ -153,9 +153,9 @@ def conversations(
         says[own] = lengths(rng, one.output_tokens, one.output_cv, len(own), least=2)
         thinks[own] = rng.exponential(one.think_s, len(own)) if one.think_s else 0.0
     at = 0
-    for session, (begin, kind) in enumerate(zip(begins.tolist(), kinds.tolist(), strict=True)):
-        history, now = classes[kind].prefix_tokens, begin
-        for turn in range(int(turns[session])):
+    for session, (begin, kind) in enumerate(zip(begins.tolist(), of_each, strict=True)):
+        history, now = classes[kind].prefix_tokens, float(begin)
+        for turn in range(turns[session]):
             history += int(asks[at + turn])
             if history + int(says[at + turn]) > most_tokens and turn:
                 break
@@ -163,12 +163,12 @@ def conversations(
             now += think + (answer_s if turn else 0.0)
             rows.append((now, min(history, most_tokens), int(says[at + turn]), session, kind, turn, think))
             history += int(says[at + turn])
-        at += int(turns[session])
+        at += turns[session]
     return _assembled(rows, classes, prefix, block_tokens, open_loop=open_loop)
 
 
 def _assembled(
-    rows: list[tuple[float, int, int, int, int, int, float]],
+    rows: list[Row],
     classes: Sequence[RequestClass],
     prefix: np.ndarray,
     block_tokens: int,
@@ -183,7 +183,8 @@ def _assembled(
     flat: list[int] = []
     starts = [0]
     held: dict[int, list[int]] = {}  # blocks of each conversation so far
-    for prompt, session, kind in zip(prompts.tolist(), sessions.tolist(), kinds.tolist(), strict=True):
+    who: list[list[int]] = np.stack([prompts, sessions, kinds], 1).tolist()
+    for prompt, session, kind in who:
         own = held.get(session)
         if own is None:
             shared = classes[kind].prefix_tokens // block_tokens

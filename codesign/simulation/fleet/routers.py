@@ -27,6 +27,7 @@ __all__ = ["ROUTERS", "AbstractRouter", "Outstanding", "router_of"]
 DRAWN = 4096  # random numbers at a time
 
 
+@no_type_check  # a checker at run time would cost more than the simulation
 class Outstanding:
     """Replicas as a router sees them.
 
@@ -41,7 +42,6 @@ class Outstanding:
         self.ready: list[int] = []
         self.turn = 0
 
-    @no_type_check
     def fewest(self) -> int:
         """One of the ready replicas with the fewest requests."""
         ready, counts = self.ready, self.requests
@@ -66,10 +66,10 @@ class AbstractRouter(abc.ABC):
         """Replica that a request goes to, one of those that are ready."""
 
 
-class RoundRobin(AbstractRouter):
+@no_type_check  # a checker at run time would cost more than the simulation
+class RoundRobinRouter(AbstractRouter):
     """See the module."""
 
-    @no_type_check
     def choose(self, request: int, now: Outstanding) -> int:
         """Replica whose turn it is."""
         one = now.ready[now.turn % len(now.ready)]
@@ -77,15 +77,16 @@ class RoundRobin(AbstractRouter):
         return one
 
 
+@no_type_check  # a checker at run time would cost more than the simulation
 class LeastOutstanding(AbstractRouter):
     """See the module."""
 
-    @no_type_check
     def choose(self, request: int, now: Outstanding) -> int:
         """Replica with the fewest."""
         return now.fewest()
 
 
+@no_type_check  # a checker at run time would cost more than the simulation
 class PowerOfTwo(AbstractRouter):
     """See the module."""
 
@@ -94,7 +95,6 @@ class PowerOfTwo(AbstractRouter):
         self.rng = np.random.default_rng([seed, 2])
         self.drawn: list[float] = []
 
-    @no_type_check
     def choose(self, request: int, now: Outstanding) -> int:
         """The one with fewer of two."""
         if len(self.drawn) < 2:
@@ -108,12 +108,12 @@ class PowerOfTwo(AbstractRouter):
         return one if now.requests[one] <= now.requests[other] else other
 
 
+@no_type_check  # a checker at run time would cost more than the simulation
 class PrefixAware(AbstractRouter):
     """See the module."""
 
     needs: ClassVar[str] = "hashes"
 
-    @no_type_check
     def choose(self, request: int, now: Outstanding) -> int:
         """Replica that has the least left to compute with this request."""
         hashes = self.requests.hashes_of(request)
@@ -128,6 +128,7 @@ class PrefixAware(AbstractRouter):
         return best
 
 
+@no_type_check  # a checker at run time would cost more than the simulation
 class SessionSticky(AbstractRouter):
     """See the module."""
 
@@ -137,7 +138,6 @@ class SessionSticky(AbstractRouter):
         super().__init__(requests, seed)
         self.homes: dict[int, int] = {}
 
-    @no_type_check
     def choose(self, request: int, now: Outstanding) -> int:
         """Replica of the conversation, another where that one takes no requests any more."""
         session = int(self.requests.sessions[request])
@@ -150,7 +150,7 @@ class SessionSticky(AbstractRouter):
 
 
 ROUTERS: dict[str, type[AbstractRouter]] = {
-    "round_robin": RoundRobin,
+    "round_robin": RoundRobinRouter,
     "least_outstanding": LeastOutstanding,
     "power_of_two": PowerOfTwo,
     "prefix_aware": PrefixAware,

@@ -197,19 +197,19 @@ class AbstractReplica(abc.ABC):
                 continue
             cached = min(hit * engine.block_tokens, waiting.tokens - 1)
             if self.store is not None:
-                cached = self._from_store(waiting, cached)
+                cached = self._from_store(self.store, waiting, cached)
             self.hit_tokens += cached
             pending += waiting.tokens - cached
             self.prompts.append(Prompt(waiting, cached, own, prefix if hit else -1))
 
-    def _from_store(self, waiting: Waiting, cached: int) -> int:
+    def _from_store(self, store: PrefixStore, waiting: Waiting, cached: int) -> int:
         """Tokens of a prompt that need not be computed, those of the store on their way with the coming step."""
         hashes = self.requests.hashes_of(waiting.request)
-        count = self.store.leading(hashes)
+        count = store.leading(hashes)
         found = min(count * self.requests.hash_tokens, waiting.tokens - 1)
         if found <= cached:
             return cached
-        self.store.use(hashes, count)
+        store.use(hashes, count)
         self.loading += found - cached
         return found
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import no_type_check
 
 
+@no_type_check  # a checker at run time would cost more than the simulation
 class PrefixStore:
     """Hashes of `blocks` blocks at most."""
 
@@ -19,7 +20,6 @@ class PrefixStore:
         self.blocks = blocks
         self.held: OrderedDict[int, None] = OrderedDict()
 
-    @no_type_check  # as of the engines: millions of small calls
     def leading(self, hashes: Sequence[int]) -> int:
         """How many blocks of a prompt's beginning are there; nothing is used by asking."""
         held, count = self.held, 0
@@ -29,14 +29,12 @@ class PrefixStore:
             count += 1
         return count
 
-    @no_type_check
     def use(self, hashes: Sequence[int], count: int) -> None:
         """The first `count` blocks, which are there, are the last used."""
         move = self.held.move_to_end
         for one in hashes[count - 1 :: -1] if count else ():
             move(one)
 
-    @no_type_check
     def put(self, hashes: Sequence[int]) -> None:
         """All blocks of a prompt are there and the last used; what has no room goes."""
         held = self.held

@@ -99,7 +99,7 @@ class Requests:
         if self.hashed:
             sizes = np.diff(self.hash_starts)[which]
             starts = np.concatenate([[0], np.cumsum(sizes)])
-            places = np.repeat(self.hash_starts[which] - starts[:-1], sizes) + np.arange(starts[-1])
+            places = np.repeat(self.hash_starts[which] - starts[:-1], sizes) + np.arange(int(starts[-1]))
             own |= {"hashes": self.hashes[places], "hash_starts": starts}
         came = None if self.arrivals is None else self.arrivals[which]
         empty = {"after": np.zeros(0, int), "think_s": np.zeros(0)}

@@ -248,7 +248,7 @@ def in_order(found: TraceTable) -> TraceTable:
     came = found.arrivals[order]
     came = came - came[0] if len(came) else came
     labels = {name: [values[one] for one in order] for name, values in found.labels.items()}
-    blocks = [found.blocks[one] for one in order] if found.blocks else ()
+    blocks: Sequence[Sequence[int]] = [found.blocks[one] for one in order] if found.blocks else ()
     return found._replace(
         prompts=found.prompts[order], outputs=found.outputs[order], arrivals=came, labels=labels, blocks=blocks
     )
