@@ -44,8 +44,15 @@ class Outstanding:
 
     def fewest(self) -> int:
         """One of the ready replicas with the fewest requests."""
-        ready, counts = self.ready, self.requests
-        own = counts if len(ready) == len(counts) else [counts[one] for one in ready]
+        return self._least(self.requests)
+
+    def least_work(self) -> int:
+        """One of the ready replicas with the fewest tokens left."""
+        return self._least(self.tokens)
+
+    def _least(self, values: Sequence[float]) -> int:
+        ready = self.ready
+        own = values if len(ready) == len(values) else [values[one] for one in ready]
         least, self.turn = min(own), (self.turn + 1) % len(own)
         try:
             return ready[own.index(least, self.turn)]
@@ -116,14 +123,19 @@ class PrefixAware(AbstractRouter):
 
     def choose(self, request: int, now: Outstanding) -> int:
         """Replica that has the least left to compute with this request."""
-        hashes = self.requests.hashes_of(request)
-        size, best, least = self.requests.hash_tokens, -1, 0.0
-        now.turn = (now.turn + 1) % len(now.ready)
-        for place in range(len(now.ready)):
-            one = now.ready[place - now.turn]
+        hashes, size = self.requests.hashes_of(request), self.requests.hash_tokens
+        best = now.least_work()
+        if not hashes:
+            return best
+        first, least = hashes[0], now.tokens[best]
+        for one in now.ready:
             store = now.stores[one]
-            left = now.tokens[one] - (size * store.leading(hashes) if store is not None else 0)
-            if best < 0 or left < least:
+            if now.tokens[one] - size * len(hashes) >= least:  # were all of the prompt there
+                continue
+            if store is None or first not in store.held:
+                continue
+            left = now.tokens[one] - size * store.leading(hashes)
+            if left < least:
                 best, least = one, left
         return best
 

@@ -162,7 +162,7 @@ def read_trace(path: Path | str, *, timed: bool = True) -> Requests:
     _enough(len(prompts), what)
     lines = [line for line, _ in rows]
     came = _rising(columns[ARRIVAL], lines, what) if ARRIVAL in columns else None
-    return Requests(prompts, outputs, came, **_labelled(labels_of([row for _, row in rows], what)))
+    return Requests(prompts, outputs, came, **_labelled(labels_of([row for _, row in rows])))
 
 
 def _enough(count: int, what: str) -> None:
@@ -187,7 +187,7 @@ def _by_alias(rows: list[tuple[int, dict[str, Any]]], what: str) -> TraceTable:
     came = None
     if ARRIVAL in names:
         came = to_seconds([row[names[ARRIVAL]] for _, row in rows], names[ARRIVAL], what)[served]
-    labels = labels_of([row for (_, row), good in zip(rows, served, strict=True) if good], what)
+    labels = labels_of([row for (_, row), good in zip(rows, served, strict=True) if good])
     found = TraceTable(prompts[served], outputs[served], came, labels=labels)
     return found if came is None else in_order(found)
 

@@ -130,17 +130,12 @@ def label_of(name: str) -> str:
     return next((column for column, names in LABELS.items() if plain in names), "")
 
 
-def labels_of(rows: Sequence[Mapping[str, Any]], what: str) -> dict[str, list[str]]:
-    """Labels of requests, by column.
-
-    Raises:
-        ConfigError: more classes than anybody agrees on limits for.
-    """
+def labels_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Labels of requests, by column; more classes than anybody agrees on limits for are none."""
     names = {column: str(key) for key in (rows[0] if rows else ()) if (column := label_of(str(key)))}
     found = {column: [str(row.get(name)) for row in rows] for column, name in names.items()}
-    classes = len(set(found.get("class", ())))
-    if classes > MOST_LABELS:
-        raise ConfigError(f"{what}: {names['class']} has {classes} values; allowed: classes of at most {MOST_LABELS}")
+    if len(set(found.get("class", ()))) > MOST_LABELS:
+        del found["class"]
     return found
 
 
@@ -236,7 +231,7 @@ def read_json_trace(text: str, what: str) -> TraceTable:
     blocks = [row.get("hash_ids") for row, good in zip(kept, served, strict=True) if good]
     prompts = columns[0][served]
     hashes, size = numbered(blocks, prompts, what)
-    labels = labels_of([row for row, good in zip(kept, served, strict=True) if good], what)
+    labels = labels_of([row for row, good in zip(kept, served, strict=True) if good])
     found = TraceTable(prompts, columns[1][served], came, shared_prefix(blocks, prompts), labels, hashes, size)
     return found if came is None else in_order(found)
 
@@ -248,7 +243,8 @@ def in_order(found: TraceTable) -> TraceTable:
     came = found.arrivals[order]
     came = came - came[0] if len(came) else came
     labels = {name: [values[one] for one in order] for name, values in found.labels.items()}
-    blocks: Sequence[Sequence[int]] = [found.blocks[one] for one in order] if found.blocks else ()
+    places: list[int] = order.tolist()
+    blocks: list[Sequence[int]] = [found.blocks[one] for one in places] if found.blocks else []
     return found._replace(
         prompts=found.prompts[order], outputs=found.outputs[order], arrivals=came, labels=labels, blocks=blocks
     )
