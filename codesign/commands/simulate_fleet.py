@@ -240,8 +240,8 @@ def in_closed_form(engine: Engine, asked: Requests, router: str, replicas: int) 
 def _caches(asked: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
     """Requests that come to each cache, and its room.
 
-    Conversations stay with a replica where a router goes by them, or by prefixes that they have alone; others see every
-    so-manieth request. Without conversations to tell, prefix-aware routing is taken to make one cache of all.
+    Conversations stay with a replica where a router goes by them, or by prefixes that they have alone; others see
+    every N-th request. Without conversations to tell, prefix-aware routing is taken to make one cache of all.
     """
     everybody = np.arange(len(asked))
     if router in ("prefix_aware", "session_sticky") and len(asked.sessions):
@@ -280,7 +280,7 @@ def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int, t
 
 
 def closed_form_of(engine: Engine, asked: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
-    """Closed form of one replica that gets every so-manieth request."""
+    """Closed form of one replica that gets every N-th request."""
     own = np.arange(0, len(asked), replicas)
     if len(own) < FEWEST:
         raise ConfigError(f"{len(asked)} requests over {replicas} replicas leave {len(own)} to one: at least {FEWEST}")

@@ -49,7 +49,7 @@ def _drawn(found: FleetServed, agreed: dict[str, Agreed]) -> Figure:
         good[own] = found.kept(limits.get(name, limits.get("", Agreed())))[own]
     place = np.clip(np.searchsorted(edges, found.came, side="right") - 1, 0, PARTS - 1)
     share = np.bincount(place, good, PARTS) / np.maximum(np.bincount(place, minlength=PARTS), 1)
-    kept.stairs(np.where(counts > 0, 100 * share, np.nan), edges, color=GREEN)
+    kept.stairs(np.where(counts > 0, 100 * share, np.nan), edges, color=GREEN, baseline=None)
     kept.set_title("requests that keep their limits, %")
     kept.set_xlabel("seconds")
     for axes in (come, queue, replicas):
