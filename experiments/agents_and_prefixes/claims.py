@@ -229,7 +229,7 @@ def figures() -> dict[str, Figure]:
     beside(left, f"none: {none}", TERABYTES[-1], none, ORANGE, (-1, -4))
     rooms = np.geomspace(0.06, TERABYTES[-1], 40)
     right.plot(rooms, [100 * closed_hits(room) for room in rooms], color=GREY, lw=1.2)
-    beside(right, "one cache,\nclosed form", rooms[22], 100 * closed_hits(rooms[22]), GREY, (8, -58))
+    beside(right, "one cache, closed form", TERABYTES[-1], 60.0, GREY, (-1, 0.1))
     left.set(xlabel="TB for prefixes, all replicas", title="replicas that keep the SLO")
     right.set(xlabel="TB for prefixes, all replicas", title="prompt tokens from a cache, %")
     for axes in row:
