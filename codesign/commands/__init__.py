@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from . import day as day
     from . import optimize as optimize
     from . import simulate as simulate
+    from . import simulate_fleet as simulate_fleet
     from . import simulate_forms as simulate_forms
     from . import told_anew as told_anew
     from .cli import main as main
@@ -23,9 +24,10 @@ else:
             "day",
             "optimize",
             "simulate",
+            "simulate_fleet",
             "simulate_forms",
             "told_anew",
         ),
     )
 
-__all__ = ["day", "main", "optimize", "prepare_jax", "simulate", "simulate_forms", "told_anew"]
+__all__ = ["day", "main", "optimize", "prepare_jax", "simulate", "simulate_fleet", "simulate_forms", "told_anew"]

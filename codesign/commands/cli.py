@@ -242,9 +242,19 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.num_prompts is not None:
         if options.trace:
             raise ConfigError("simulate: --num-prompts draws its own requests: leave out --trace")
+        if options.replicas is not None or options.router is not None or options.prefix_cache is not None:
+            raise ConfigError(
+                "simulate: --num-prompts is of a benchmark's run: leave out --replicas and what goes with it"
+            )
         return later("commands.simulate_run", "simulate_prompts")(
             options.what, options.num_prompts, design=options.design, seed=options.seed, rate=options.rate,
             cv=options.cv, as_json=options.json,
+        )  # fmt: skip
+    if options.replicas is not None or options.router is not None or options.prefix_cache is not None or options.slo:
+        return later("commands.simulate_fleet", "simulate_replicas")(
+            options.what, design=options.design, replicas=options.replicas, router=options.router or "round_robin",
+            prefix_cache=options.prefix_cache, slo=options.slo, requests=options.requests, seed=options.seed,
+            rate=options.rate, cv=options.cv, trace=options.trace, as_json=options.json,
         )  # fmt: skip
     return later("commands.simulate", "simulate_design")(
         options.what, design=options.design, requests=options.requests, seed=options.seed, rate=options.rate,
@@ -254,8 +264,9 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def _day(options: argparse.Namespace) -> int:
     return later("commands.day", "day_of_design")(
-        options.what, options.load, design=options.design, busiest=options.busiest, as_json=options.json
-    )
+        options.what, options.load, design=options.design, busiest=options.busiest, as_json=options.json,
+        start=options.start,
+    )  # fmt: skip
 
 
 def _new(options: argparse.Namespace) -> int:

@@ -19,7 +19,9 @@ from ..model.workloads.under_load import AbstractGoodputServing
 from ..report.drawing import render
 from ..report.replicas import day_figure
 from ..search.results import numbers_of
+from .day_policies import policies_of_day, show_policies
 from .day_sizes import Size, replica_devices, served, sized, sizes
+from .plain_values import number
 from .setup import prepare_jax
 from .simulate import design_of
 from .terminal import console, job_text
@@ -34,14 +36,17 @@ WAYS = {
 }
 
 
-def day_of_design(what: list[str], load: str, *, design: int, busiest: float, as_json: bool) -> int:
-    """Print replicas, times and watts of each hour, and money and energy of the day.
+def day_of_design(
+    what: list[str], load: str, *, design: int, busiest: float, as_json: bool, start: str | None = None
+) -> int:
+    """Print replicas, times and watts of each hour, money and energy of the day, and policies where a start is given.
 
     Raises:
         ConfigError: no such run or load, or a design without an SLO.
     """
     if not 0 <= busiest <= MOST_PER_S:
         raise ConfigError(f"autoscale: --busiest {busiest:g} must be requests/s above 0, at most {MOST_PER_S:g}")
+    start_s = None if start is None else number(start, "s", "--start", "2min or 90s")
     rates = read_load(load)
     rates = rates * busiest / rates.max() if busiest else rates
     prepare_jax()
@@ -49,10 +54,16 @@ def day_of_design(what: list[str], load: str, *, design: int, busiest: float, as
     out = Console(stderr=True, quiet=as_json)
     table = hours(scenario, rates, out)
     told = day(scenario, table)
+    policies = None
+    if start_s is not None:
+        policies = policies_of_day(scenario, rates, start_s, _held_usd_per_s(scenario, replica_devices(scenario)))
     if as_json:
-        print(dumps({"day": told, "hours": table.to_dict("records")}, indent=2))
+        more = {} if policies is None else {"policies": policies.to_dict("records")}
+        print(dumps({"day": told, "hours": table.to_dict("records")} | more, indent=2))
     else:
         _show(console(), scenario, table, told)
+        if policies is not None and start_s is not None:
+            show_policies(console(), policies, start_s)
     if run:
         folder = run / FOLDER
         write_files({

@@ -419,6 +419,11 @@ COMMANDS = {
             ("codesign simulate RUN", "10,000 requests on the best design of a run"),
             ("codesign simulate RUN --rate 8 --cv 2", "an open loop of 8 requests/s, burstier than Poisson"),
             ("codesign simulate RUN --trace FILE.csv", "recorded arrivals and lengths"),
+            ("codesign simulate RUN --replicas 8 --rate 40 --burstiness 3 --router power_of_two", "a fleet"),
+            (
+                "codesign simulate RUN --replicas 8 --trace FILE.jsonl --router prefix_aware --prefix-cache 200GB",
+                "a fleet whose replicas keep prefixes in their hosts' memory",
+            ),
         ),
     ),
     "autoscale": CommandHelp(
@@ -428,7 +433,10 @@ COMMANDS = {
             "latency limits, of each pool where there are two, and what following the load",
             "saves in energy and money against running all of them all day.",
         ),
-        (("codesign autoscale RUN --load FILE", "a run of workload=goodput through a day of load"),),
+        (
+            ("codesign autoscale RUN --load FILE", "a run of workload=goodput through a day of load"),
+            ("codesign autoscale RUN --load FILE --start 2min", "and policies, replicas taking two minutes to start"),
+        ),
     ),
     "calibrate": CommandHelp(
         "fit the model's constants to a folder of measurements",

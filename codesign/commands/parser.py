@@ -232,13 +232,23 @@ def _add_launching(command: Command) -> None:
     one.add_argument("--seed", type=int, default=0, help="seed of lengths and arrivals (0)")
     one.add_argument("--rate", type=float, default=0.0, metavar="R", help="an open loop of R requests/s in all")
     text = "coefficient of variation of interarrival times: 0 even, 1 Poisson (default), above 1 bursty"
-    one.add_argument("--cv", type=float, metavar="V", help=text)
+    one.add_argument("--cv", "--burstiness", type=float, metavar="V", help=text)
+    text = "a fleet of N replicas (engines of the design) under one stream of requests, with a router before them"
+    one.add_argument("--replicas", type=int, metavar="N", help=text)
+    text = "round_robin (default), least_outstanding, power_of_two, prefix_aware or session_sticky"
+    one.add_argument("--router", metavar="NAME", help=text)
+    text = "room for prefixes in each replica's host memory, as in 200GB; needs a trace with hash_ids"
+    one.add_argument("--prefix-cache", metavar="SIZE", help=text)
+    text = "limits of a fleet's requests, as in ttft=2s,tpot=50ms,share=0.99; of a class: chat:ttft=1s; may be repeated"
+    one.add_argument("--slo", action="append", default=[], metavar="LIMITS", help=text)
     text = "requests of a trace: Azure, BurstGPT, Mooncake, or columns arrival_s, input_tokens, output_tokens"
     one.add_argument("--trace", default="", metavar="FILE", help=text)
     one.add_argument("--json", action="store_true", help="print all numbers as JSON")
     one = command("autoscale")
     one.add_argument("what", nargs="+", metavar="RUN", help="a run of workload=goodput, or overrides of a design")
     one.add_argument("--load", required=True, metavar="FILE", help="CSV: hour, requests_per_s; or a YAML list")
+    text = "simulate policies too, with replicas that take so long to start, as in 2min, beside the least of any policy"
+    one.add_argument("--start", metavar="TIME", help=text)
     one.add_argument("--busiest", type=float, default=0.0, metavar="R", help="scale the load to R requests/s at most")
     one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
     one.add_argument("--json", action="store_true", help="print all numbers as JSON")

@@ -46,7 +46,7 @@ from .simulate_pools import pools_of
 from .simulate_told import ServedBar, show_served
 from .terminal import console
 
-__all__ = ["design_of", "engine_of", "simulate_design"]
+__all__ = ["checked_design", "design_of", "engine_of", "host_seconds", "simulate_design"]
 
 FOLDER = "simulation"  # in the run's
 FEWEST = 100  # requests that a simulation says anything of
@@ -83,11 +83,11 @@ def simulate_design(
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")
-        closed = _checked(scenario)
+        closed = checked_design(scenario)
         if isinstance(scenario.workload, AbstractOpenServing):
             rate, cv = rate or closed["requests_per_s"], float(scenario.workload.arrival_cv) if cv is None else cv
         cv = 1.0 if cv is None else cv
-        host = _host_s(scenario, closed)
+        host = host_seconds(scenario, closed)
         engine, group = engine_of(scenario)
         engine = dataclasses.replace(engine, seed=seed)
         if rate or trace:  # a closed loop has no more under way than are asked for
@@ -133,7 +133,7 @@ def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> di
     return {"requests_per_s": came, "load": busy, "slot_utilisation": float(form.fill)} | places
 
 
-def _host_s(scenario: Scenario, closed: dict[str, float]) -> float:
+def host_seconds(scenario: Scenario, closed: dict[str, float]) -> float:
     """Host's share of first tokens, seconds: no simulation knows it, so as much as the closed form adds."""
     bare = replace(scenario, {f"workload.{name}": jnp.asarray(0.0) for name in HOST})
     if isinstance(bare.workload, ContinuousServing):  # what is simulated is beyond its start
@@ -161,7 +161,7 @@ def _of_run(run: Path, design: int) -> Scenario:
     return placed(study.problem, rows.iloc[0])
 
 
-def _checked(scenario: Scenario) -> dict[str, float]:
+def checked_design(scenario: Scenario) -> dict[str, float]:
     """The closed form of a design that can be simulated."""
     work = scenario.workload
     if not isinstance(work, AbstractContinuousServing):

@@ -27,21 +27,22 @@ def traced(engine: Engine) -> Times:
     return BesideHost(times, jnp.asarray(engine.host_s), jnp.asarray(engine.host_sequence_s))
 
 
-def demand_of(engine: Engine, chunk: float, asked: Requests, cached: float = 0.0) -> Demand:
+def demand_of(engine: Engine, chunk: float, asked: Requests, cached: float | np.ndarray = 0.0) -> Demand:
     """Demand on an engine that decodes: rate and moments of these requests, answers counted in steps.
 
     Args:
         engine: one that decodes.
         chunk: prompt tokens of a step where prompts are computed.
         asked: requests with arrivals.
-        cached: tokens of each prompt that a cache holds.
+        cached: tokens of each prompt that a cache holds, of all alike or of each.
     """
     assert asked.arrivals is not None
     gaps, prompts, answers = np.diff(asked.arrivals), asked.prompts * 1.0, np.maximum(asked.outputs, 2) * 1.0
     steps = 1 + (answers - 1) / engine.accepted
+    varied = prompts if np.ndim(cached) == 0 else prompts - cached
     return Demand(
-        rate=1 / gaps.mean(), input_tokens=prompts.mean() - cached, output_tokens=steps.mean(), chunk=chunk,
-        input_cv=prompts.std() / prompts.mean(), output_cv=answers.std() / answers.mean(),
+        rate=1 / gaps.mean(), input_tokens=prompts.mean() - np.mean(cached), output_tokens=steps.mean(), chunk=chunk,
+        input_cv=varied.std() / varied.mean(), output_cv=answers.std() / answers.mean(),
         arrival_cv=gaps.std() / gaps.mean(),
         most=min(engine.blocks * engine.block_tokens / context_of(asked), float(engine.sequences)),
         prompts=table_of(kinds_of(prompts - cached)), answers=table_of(kinds_of(steps - 1)),
@@ -54,14 +55,16 @@ def context_of(asked: Requests) -> float:
     return float(asked.prompts.mean() + 0.5 * (answers**2).mean() / answers.mean())
 
 
-def with_contexts(times: Times, asked: Requests, demand: Demand, cached: float = 0.0) -> Times:
+def with_contexts(times: Times, asked: Requests, demand: Demand, cached: float | np.ndarray = 0.0) -> Times:
     """Steps that read what these requests have in the cache."""
     more = jnp.asarray(context_of(asked)) - demand.context
-    return LongerContexts(times, more, jnp.asarray(cached))
+    computed = asked.prompts - cached
+    before = cached if np.ndim(cached) == 0 else (cached * computed).sum() / computed.sum()
+    return LongerContexts(times, more, jnp.asarray(before))
 
 
-def open_form(engine: Engine, asked: Requests, cached: float, group: float) -> OpenLoop:
-    """The open loop's closed form of one of `group` engines, `cached` tokens of each prompt in the cache.
+def open_form(engine: Engine, asked: Requests, cached: float | np.ndarray, group: float) -> OpenLoop:
+    """The open loop's closed form of one of `group` engines, `cached` tokens of each prompt (or of all) in the cache.
 
     Raises:
         ConfigError: prompts or decodes would pile up.

@@ -4,6 +4,7 @@ from . import goodput as goodput
 from . import kinds as kinds
 from . import open_loop as open_loop
 from . import pools_apart as pools_apart
+from . import prefix_reuse as prefix_reuse
 from . import steady_state as steady_state
 from .any_schedule import AnySchedule as AnySchedule
 from .attention import AbstractAttention as AbstractAttention
@@ -140,6 +141,7 @@ __all__ = [
     "named",
     "open_loop",
     "pools_apart",
+    "prefix_reuse",
     "read_load",
     "steady_state",
     "total",

@@ -27,6 +27,7 @@ __all__ = ["STEEPEST", "Crowds", "crowds_at", "first_token"]
 CROWDS = ((0.3, 0.6), (0.8, 0.3), (0.965, 0.1))  # quantile of prompt tokens in a step, its probability
 LEVELS = normal_quantiles(level for level, _ in CROWDS)
 STEEPEST = 0.95  # elasticity of a step's length beyond which spells of many would not end
+LEAST_LATE = 1e-3  # share of requests that wait: of fewer no percentile tells, and their wait would have no scale
 FEW, MANY = (0.8, -0.5), (0.2, 2.0)  # of counts: probability, and standard deviations from their mean
 
 
@@ -142,7 +143,7 @@ def first_token(
     behind = wait / late
     if demand.prompts is not None:
         late = jnp.broadcast_to(_late_behind(met, late), own.shape).ravel()
-        behind = wait / jnp.maximum(weight.ravel() @ late, 1e-9)
+        behind = wait / jnp.maximum(weight.ravel() @ late, LEAST_LATE)
     found = Summed(own.ravel(), left.ravel(), weight.ravel(), late, behind)
     waits = found._replace(late=jnp.asarray(1.0), seconds=places.seconds + wait)
     waits = waits.gathered(own[0].size)

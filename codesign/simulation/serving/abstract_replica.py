@@ -10,9 +10,18 @@ import numpy as np
 
 from .cache_blocks import BlockPool
 from .engine import Engine
+from .prefix_store import PrefixStore
 from .requests import Requests
 
 FEW = 4096  # admissions remembered before those that have left are forgotten
+
+
+Answers = tuple[np.ndarray, np.ndarray]  # seconds of the first token and of the last of each request
+
+
+def unanswered(count: int) -> Answers:
+    """Times of requests that have no answer yet."""
+    return np.full(count, math.nan), np.full(count, math.nan)
 
 
 class Waiting(NamedTuple):
@@ -41,8 +50,28 @@ class AbstractReplica(abc.ABC):
     decoded: int  # decode steps so far
     context: int  # tokens in the contexts of all decodes
 
-    def __init__(self, engine: Engine, requests: Requests, *, timeline: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Requests,
+        *,
+        timeline: bool = False,
+        answers: Answers | None = None,
+        store: PrefixStore | None = None,
+    ) -> None:
+        """An idle engine.
+
+        Args:
+            engine: what it is.
+            requests: all that may come.
+            timeline: whether steps are written down.
+            answers: where times of answers are written, which engines of a fleet share.
+            store: prefix cache that it shares with others; without, one of its own where the engine has one.
+        """
         self.engine, self.requests, self.times = engine, requests, engine.times
+        if store is None and engine.store_blocks and requests.hashed:
+            store = PrefixStore(engine.store_blocks)
+        self.store, self.loading = store, 0  # tokens that the coming step brings in from the store
         self.now = 0.0
         self.queue: deque[Waiting] = deque()
         self.arriving: deque[Waiting] = deque()  # seen by an async_scheduling scheduler one step later
@@ -53,7 +82,7 @@ class AbstractReplica(abc.ABC):
         self.promised: dict[int, int] = {}  # blocks of whole requests that run, where the engine promises them
         self.promises = 0
         self.decoded = self.context = 0
-        self.first, self.last = np.full(len(requests), math.nan), np.full(len(requests), math.nan)
+        self.first, self.last = answers or unanswered(len(requests))
         self.steps = self.mixed = self.decode_tokens = self.prompt_tokens = self.preempted = self.hit_tokens = 0
         self.finished = self.sequence_steps = 0
         self.timeline: list[tuple[float, ...]] | None = [] if timeline else None
@@ -92,6 +121,22 @@ class AbstractReplica(abc.ABC):
             self._leave(request)
             self._finish(request, done)
         return True
+
+    def run_end(self) -> float:
+        """Seconds until which nothing changes where nobody comes; those of now where the next step says, or inf."""
+        self._admit()
+        if self.prompts or self.arriving:
+            return self.now
+        return self._decodes_end() if self.decoding else math.inf
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have come and are not admitted."""
+        return len(self.queue) + len(self.arriving)
+
+    def _decodes_end(self) -> float:
+        """Seconds at which the coming decode steps end, as many as nothing changes in; or of now."""
+        return self.now
 
     @abc.abstractmethod
     def _join(self, request: int, stored: int, outputs: int, shared: int, prefix: int) -> None:
@@ -151,9 +196,22 @@ class AbstractReplica(abc.ABC):
                 self._join(waiting.request, waiting.tokens, waiting.outputs, 0, -1)
                 continue
             cached = min(hit * engine.block_tokens, waiting.tokens - 1)
+            if self.store is not None:
+                cached = self._from_store(self.store, waiting, cached)
             self.hit_tokens += cached
             pending += waiting.tokens - cached
             self.prompts.append(Prompt(waiting, cached, own, prefix if hit else -1))
+
+    def _from_store(self, store: PrefixStore, waiting: Waiting, cached: int) -> int:
+        """Tokens of a prompt that need not be computed, those of the store on their way with the coming step."""
+        hashes = self.requests.hashes_of(waiting.request)
+        count = store.leading(hashes)
+        found = min(count * self.requests.hash_tokens, waiting.tokens - 1)
+        if found <= cached:
+            return cached
+        store.use(hashes, count)
+        self.loading += found - cached
+        return found
 
     def _remember(self, request: int) -> None:
         self.admitted.append(request)
@@ -206,6 +264,8 @@ class AbstractReplica(abc.ABC):
         seconds = self.times.linear_s(decodes, tokens) + self.times.pair_s * pairs
         if decodes:
             seconds += self.times.context_s(decodes) * self.context
+        if self.loading:
+            seconds, self.loading = max(seconds, self.engine.store_token_s * self.loading), 0
         self._pass(self._with_host(seconds, decodes), 1, decodes, tokens)
         self.mixed += tokens > 0
         self.prompt_tokens += tokens
@@ -217,6 +277,8 @@ class AbstractReplica(abc.ABC):
         request, engine = prompt.request, self.engine
         if math.isnan(self.first[request]):
             self.first[request] = self.now
+        if self.store is not None:
+            self.store.put(self.requests.hashes_of(request))
         shared, prefix = engine.blocks_of(prompt.tokens) - prompt.own, prompt.prefix
         wanted = self.requests.prefix_of(request) if engine.prefix_cache else -1
         if prefix < 0 <= wanted and not self.pool.hit(wanted):

@@ -22,11 +22,15 @@ class Engine:
     The host needs `host_s` a step and `host_sequence_s` for each decoding sequence: before each step, or beside the
     step before it (`async_scheduling`), which then decides one step ahead what the next one does.
 
+    Beside the room of running sequences a prefix store may hold `store_blocks` blocks of prompts by their hashes
+    (`prefix_store`); what of a prompt is there is not computed but comes over in `store_token_s` a token, beside the
+    first step that has room for the prompt, which takes at least that long.
+
     With speculation a step verifies `verified` tokens of each sequence and keeps `accepted` of them on average (drawn
     from `seed`); multi-token prediction is the same with its own heads in place of a draft.
 
     Source: continuous batching [yu2022]; blocks and preemption by recomputation [kwon2023]; chunks [agrawal2024];
-    speculation [leviathan2023].
+    speculation [leviathan2023]; prompts loaded layer by layer beside what is computed [qin2025mooncake].
     """
 
     times: StepTimes
@@ -37,6 +41,8 @@ class Engine:
     block_tokens: int = 16
     watermark: float = 0.01
     prefix_cache: bool = False
+    store_blocks: int = 0
+    store_token_s: float = 0.0
     promised: bool = False
     async_scheduling: bool = False
     host_s: float = 0.0
@@ -54,6 +60,10 @@ class Engine:
         for name in ("budget", "chunk", "sequences", "blocks", "block_tokens", "verified"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)} must be at least 1")
+        if not (self.store_blocks >= 0 and self.store_token_s >= 0):
+            raise ConfigError(
+                f"store_blocks = {self.store_blocks} and store_token_s = {self.store_token_s} must not be negative"
+            )
         if not 0 <= self.watermark < 1:
             raise ConfigError(f"watermark = {self.watermark} must be in [0, 1)")
         if not 1 <= self.accepted <= self.verified:

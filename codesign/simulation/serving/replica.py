@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections.abc import Iterable
-from typing import NamedTuple, no_type_check
+from typing import Any, NamedTuple, no_type_check
 
 from .abstract_replica import AbstractReplica
 from .engine import Engine
@@ -24,8 +24,8 @@ class Decoding(NamedTuple):
 class Replica(AbstractReplica):
     """See the module."""
 
-    def __init__(self, engine: Engine, requests: Requests, *, timeline: bool = False) -> None:
-        super().__init__(engine, requests, timeline=timeline)
+    def __init__(self, engine: Engine, requests: Requests, **more: Any) -> None:
+        super().__init__(engine, requests, **more)
         self.ends: list[tuple[int, int]] = []  # (step, request), those that left early included
         self.opening = [0] * engine.block_tokens  # decodes that need a new block at a step, by the step's remainder
 
@@ -68,6 +68,16 @@ class Replica(AbstractReplica):
 
     def _decode_steps(self, until: float) -> None:
         """Steps of decodes alone: as many as nothing changes in."""
+        count, seconds = self._alike(until)
+        self._pass(seconds, count, len(self.decoding), 0)
+
+    def _decodes_end(self) -> float:
+        if self.opening[self.decoded % self.engine.block_tokens] > self.pool.available:
+            return self.now  # somebody yields
+        return self.now + self._alike(math.inf)[1]
+
+    def _alike(self, until: float) -> tuple[int, float]:
+        """How many decode steps nothing changes in, up to the one that reaches a time; seconds of all of them."""
         decodes, engine = len(self.decoding), self.engine
         growth = self.times.context_s(decodes)
         start, slope = self.times.linear_s(decodes, 0) + growth * self.context, growth * decodes
@@ -86,7 +96,7 @@ class Replica(AbstractReplica):
         count = min(most, _steps_until(until - self.now, start, slope))
         if count > 1 and self._opened(count) > self.pool.available:
             count = 1
-        self._pass(start * count + slope * count * (count - 1) / 2, count, decodes, 0)
+        return count, start * count + slope * count * (count - 1) / 2
 
     def _opened(self, count: int) -> int:
         """Blocks that the decodes open in so many steps."""

@@ -3,7 +3,8 @@
 import csv
 import io
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from ...core.errors import ConfigError
 from ...core.untrusted_io import read_text
-from .traces import ALIASES, TraceTable, alias_of, in_order, read_json_trace, to_seconds
+from .traces import ALIASES, TraceTable, alias_of, in_order, labels_of, read_json_trace, to_seconds
 
 Numbers = np.ndarray
 ARRIVAL = "arrival_s"
@@ -29,6 +30,11 @@ class Requests:
     `arrivals` rise; without them a closed loop keeps a number of requests under way. Requests of one `prefix` (a number
     from 0, -1 for none) begin with the same `prefix_tokens` tokens. `cached_ratio` is the share of prompt tokens that
     a trace says were asked before, at the beginning of a prompt.
+
+    `hashes` are those of blocks of `hash_tokens` prompt tokens, of all requests one after the other, the blocks of
+    request i from `hash_starts[i]` to `hash_starts[i + 1]`. Requests of one number in `sessions` are turns of one
+    conversation; `classes` are numbers of `class_names`. A request with `after` = j from 0 on comes `think_s` after
+    request j has its answer, whatever its arrival says; -1 for those that come when they come.
     """
 
     prompts: Numbers
@@ -37,6 +43,14 @@ class Requests:
     prefixes: Numbers = field(default_factory=lambda: np.zeros(0, int))
     prefix_tokens: int = 0
     cached_ratio: float = 0.0
+    hashes: Numbers = field(default_factory=lambda: np.zeros(0, int))
+    hash_starts: Numbers = field(default_factory=lambda: np.zeros(0, int))
+    hash_tokens: int = 512
+    sessions: Numbers = field(default_factory=lambda: np.zeros(0, int))
+    classes: Numbers = field(default_factory=lambda: np.zeros(0, int))
+    class_names: tuple[str, ...] = ()
+    after: Numbers = field(default_factory=lambda: np.zeros(0, int))
+    think_s: Numbers = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         """One output for each prompt, at least one token of each, arrivals in order.
@@ -65,6 +79,31 @@ class Requests:
     def __len__(self) -> int:
         """How many."""
         return len(self.prompts)
+
+    @property
+    def hashed(self) -> bool:
+        """True if it is known which blocks prompts begin with."""
+        return len(self.hash_starts) > 0
+
+    def hashes_of(self, request: int) -> list[int]:
+        """Hashes of a prompt's blocks, the first one first."""
+        return self.hashes[self.hash_starts[request] : self.hash_starts[request + 1]].tolist()
+
+    def chosen(self, which: Numbers) -> "Requests":
+        """Copy of some of them, in the order that they are named in; who follows whom is left out."""
+        own: dict[str, Any] = {
+            name: getattr(self, name)[which]
+            for name in ("prompts", "outputs", "prefixes", "sessions", "classes")
+            if len(getattr(self, name))
+        }
+        if self.hashed:
+            sizes = np.diff(self.hash_starts)[which]
+            starts = np.concatenate([[0], np.cumsum(sizes)])
+            places = np.repeat(self.hash_starts[which] - starts[:-1], sizes) + np.arange(int(starts[-1]))
+            own |= {"hashes": self.hashes[places], "hash_starts": starts}
+        came = None if self.arrivals is None else self.arrivals[which]
+        empty = {"after": np.zeros(0, int), "think_s": np.zeros(0)}
+        return replace(self, arrivals=came, **own, **empty)
 
     def prefix_of(self, request: int) -> int:
         """The number of its prefix, -1 for none."""
@@ -122,7 +161,8 @@ def read_trace(path: Path | str, *, timed: bool = True) -> Requests:
     prompts, outputs = (columns[name].astype(int) for name in COLUMNS if name != ARRIVAL)
     _enough(len(prompts), what)
     lines = [line for line, _ in rows]
-    return Requests(prompts, outputs, _rising(columns[ARRIVAL], lines, what) if ARRIVAL in columns else None)
+    came = _rising(columns[ARRIVAL], lines, what) if ARRIVAL in columns else None
+    return Requests(prompts, outputs, came, **_labelled(labels_of([row for _, row in rows])))
 
 
 def _enough(count: int, what: str) -> None:
@@ -147,7 +187,8 @@ def _by_alias(rows: list[tuple[int, dict[str, Any]]], what: str) -> TraceTable:
     came = None
     if ARRIVAL in names:
         came = to_seconds([row[names[ARRIVAL]] for _, row in rows], names[ARRIVAL], what)[served]
-    found = TraceTable(prompts[served], outputs[served], came)
+    labels = labels_of([row for (_, row), good in zip(rows, served, strict=True) if good])
+    found = TraceTable(prompts[served], outputs[served], came, labels=labels)
     return found if came is None else in_order(found)
 
 
@@ -161,9 +202,30 @@ def _of_table(found: TraceTable, what: str, *, timed: bool) -> Requests:
     if found.arrivals is None:
         if timed:
             raise ConfigError(f"{what} does not say when requests come: a column {ARRIVAL}, or timestamp")
-        return Requests(found.prompts, found.outputs, None, cached_ratio=found.cached_ratio)
+        return Requests(found.prompts, found.outputs, None, cached_ratio=found.cached_ratio, **_known(found))
     came = _rising(found.arrivals, list(range(1, len(found.prompts) + 1)), what)
-    return Requests(found.prompts, found.outputs, came, cached_ratio=found.cached_ratio)
+    return Requests(found.prompts, found.outputs, came, cached_ratio=found.cached_ratio, **_known(found))
+
+
+def _known(found: TraceTable) -> dict[str, Any]:
+    """Fields of what a trace says beside lengths and times."""
+    own = _labelled(found.labels)
+    if not found.blocks:
+        return own
+    starts = np.concatenate([[0], np.cumsum([len(ids) for ids in found.blocks])])
+    flat = np.fromiter((one for ids in found.blocks for one in ids), int, int(starts[-1]))
+    return own | {"hashes": flat, "hash_starts": starts, "hash_tokens": found.block_tokens}
+
+
+def _labelled(labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Labels as numbers."""
+    found: dict[str, Any] = {}
+    if "session" in labels:
+        found["sessions"] = np.unique(labels["session"], return_inverse=True)[1]
+    if "class" in labels:
+        names, found["classes"] = np.unique(labels["class"], return_inverse=True)
+        found["class_names"] = tuple(map(str, names))
+    return found
 
 
 def _rows(text: str, what: str) -> list[tuple[int, dict[str, Any]]]:

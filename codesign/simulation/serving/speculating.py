@@ -1,7 +1,7 @@
 """One engine at work that speculates: a step brings a sequence some of the tokens that it verifies."""
 
 from collections.abc import Iterable
-from typing import NamedTuple, no_type_check
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 
@@ -40,8 +40,8 @@ class SpeculatingReplica(AbstractReplica):
     Source: [leviathan2023] section 3.
     """
 
-    def __init__(self, engine: Engine, requests: Requests, *, timeline: bool = False) -> None:
-        super().__init__(engine, requests, timeline=timeline)
+    def __init__(self, engine: Engine, requests: Requests, **more: Any) -> None:
+        super().__init__(engine, requests, **more)
         self.stored, self.left = np.zeros(len(requests), int), np.zeros(len(requests), int)
         self.rng, self.chance = np.random.default_rng(engine.seed), chance_of(engine.accepted, engine.verified)
         self.running: np.ndarray | None = None  # requests that decode, None where it has to be made anew

@@ -19,7 +19,7 @@ from ...core.errors import ConfigError
 from ...core.untrusted_io import tree_of_json
 from ...core.yaml_io import is_list, is_mapping
 
-__all__ = ["ALIASES", "TraceTable", "alias_of", "read_json_trace", "shared_prefix", "to_seconds"]
+__all__ = ["ALIASES", "TraceTable", "alias_of", "labels_of", "read_json_trace", "shared_prefix", "to_seconds"]
 
 ALIASES = {
     "input_tokens": [
@@ -89,6 +89,14 @@ ALIASES = {
     ],
 }
 """Column -> names of it, in letters and digits alone."""
+LABELS = {
+    "session": ["session", "sessionid", "conversationid", "conversation", "chatid", "dialogid"],
+    "class": ["class", "requestclass", "priority", "tenant", "logtype", "requesttype"],
+}
+"""Column of labels -> names of it: whose turn a request is, and what limits it has."""
+MOST_LABELS = 64  # classes
+BLOCK_SIZES = (16, 32, 64, 128, 256, 512, 1024)  # tokens of a block of hash_ids, where its number says which
+AGREE = 0.9  # share of the requests whose number of blocks a size explains
 CHARACTERS = 4.0  # of English text a token, about
 BLOCK = 512  # tokens of a block of Mooncake's hash_ids
 SHOWN = 8
@@ -96,18 +104,64 @@ MOST_REQUESTS = 20_000_000
 
 
 class TraceTable(NamedTuple):
-    """Tokens of prompts and answers, arrivals in seconds where known, share of prompts in blocks seen before."""
+    """Tokens of prompts and answers, arrivals in seconds where known, share of prompts in blocks seen before.
+
+    labels: of sessions and classes, where there are any; blocks: hashes of each prompt's blocks, of so many tokens.
+    """
 
     prompts: np.ndarray
     outputs: np.ndarray
     arrivals: np.ndarray | None
     cached_ratio: float = 0.0
+    labels: Mapping[str, Sequence[str]] = {}
+    blocks: Sequence[Sequence[int]] = ()
+    block_tokens: int = BLOCK
 
 
 def alias_of(name: str) -> str:
     """Column that a name means; empty where it means none."""
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
     return next((column for column, names in ALIASES.items() if plain in names), "")
+
+
+def label_of(name: str) -> str:
+    """Column of labels that a name means; empty where it means none."""
+    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    return next((column for column, names in LABELS.items() if plain in names), "")
+
+
+def labels_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Labels of requests, by column; more classes than anybody agrees on limits for are none."""
+    names = {column: str(key) for key in (rows[0] if rows else ()) if (column := label_of(str(key)))}
+    found = {column: [str(row.get(name)) for row in rows] for column, name in names.items()}
+    if len(set(found.get("class", ()))) > MOST_LABELS:
+        del found["class"]
+    return found
+
+
+def numbered(blocks: Sequence[Any], prompts: np.ndarray, what: str) -> tuple[list[list[int]], int]:
+    """Hashes as numbers from 0 on, and tokens of a block; () where no request has any.
+
+    Raises:
+        ConfigError: the first request whose hash_ids are no list of numbers or names.
+    """
+    if not any(is_list(one) for one in blocks):
+        return [], BLOCK
+    codes: dict[Any, int] = {}
+    found: list[list[int]] = []
+    for at, ids in enumerate(blocks):
+        if ids is None:
+            found.append([])
+            continue
+        if not is_list(ids) or not all(isinstance(one, int | str) for one in ids):
+            raise ConfigError(f"{what}, request {at + 1}: hash_ids = {_short(ids)} is no list of numbers or names")
+        found.append([codes.setdefault(one, len(codes)) for one in ids])
+    counts = np.array([len(ids) for ids in found])
+    for size in BLOCK_SIZES:
+        whole = (counts == -(-prompts // size)) | (counts == prompts // size)
+        if whole[counts > 0].mean() >= AGREE:
+            return found, size
+    return found, BLOCK
 
 
 def to_seconds(values: Sequence[Any], name: str, what: str, *, milliseconds: bool = False) -> np.ndarray:
@@ -175,7 +229,10 @@ def read_json_trace(text: str, what: str) -> TraceTable:
             served
         ]
     blocks = [row.get("hash_ids") for row, good in zip(kept, served, strict=True) if good]
-    found = TraceTable(columns[0][served], columns[1][served], came, shared_prefix(blocks, columns[0][served]))
+    prompts = columns[0][served]
+    hashes, size = numbered(blocks, prompts, what)
+    labels = labels_of([row for row, good in zip(kept, served, strict=True) if good])
+    found = TraceTable(prompts, columns[1][served], came, shared_prefix(blocks, prompts), labels, hashes, size)
     return found if came is None else in_order(found)
 
 
@@ -185,7 +242,12 @@ def in_order(found: TraceTable) -> TraceTable:
     order = np.argsort(found.arrivals, kind="stable")
     came = found.arrivals[order]
     came = came - came[0] if len(came) else came
-    return TraceTable(found.prompts[order], found.outputs[order], came, found.cached_ratio)
+    labels = {name: [values[one] for one in order] for name, values in found.labels.items()}
+    places: list[int] = order.tolist()
+    blocks: list[Sequence[int]] = [found.blocks[one] for one in places] if found.blocks else []
+    return found._replace(
+        prompts=found.prompts[order], outputs=found.outputs[order], arrivals=came, labels=labels, blocks=blocks
+    )
 
 
 def shared_prefix(blocks: Iterable[Any], prompts: np.ndarray) -> float:

@@ -1,0 +1,367 @@
+"""`codesign simulate --replicas`: a fleet of a design under one stream of requests, beside its closed form."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ..config.traced_requests import doubts
+from ..core.atomic_files import write_files
+from ..core.errors import ConfigError
+from ..core.json_io import dumps
+from ..core.units import engineering
+from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools
+from ..model.scenario import Scenario
+from ..model.workloads.continuous import AbstractContinuousServing
+from ..model.workloads.prefix_reuse import curve_of_reuse
+from ..model.workloads.under_load import AbstractGoodputServing, AbstractOpenServing
+from ..report.drawing import render
+from ..report.fleet_timeline import fleet_figure
+from ..simulation.fleet import Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
+from ..simulation.serving import Engine, Requests, arrivals, read_trace
+from .plain_values import number
+from .setup import prepare_jax
+from .simulate import FOLDER, MOST, checked_design, design_of, host_seconds
+from .simulate_forms import open_form
+from .simulate_forms import told as form_told
+from .simulate_told import ServedBar, doubt
+from .terminal import console, job_text
+
+__all__ = [
+    "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "replica_devices_of",
+    "simulate_replicas", "store_of", "untrusted",
+]  # fmt: skip
+
+FEWEST, ROUNDS = 100, 2
+MOST_REPLICAS = 1024
+SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token"}
+MEASURED = {
+    "requests_per_s": ("requests a second", ""), "arrival_cv": ("variation of gaps", ""),
+    "dispersion": ("variance of a minute's requests over their mean", ""), "input_tokens": ("prompt tokens", ""),
+    "input_tokens_p99": ("  99 of 100 below", ""), "output_tokens": ("output tokens", ""),
+    "output_tokens_p99": ("  99 of 100 below", ""), "sessions": ("conversations", ""), "turns": ("turns of each", ""),
+    "reused_ratio": ("prompt tokens in blocks seen before", "%"), "working_set_tokens": ("different tokens", ""),
+    "reuse_age_p50": ("tokens asked for between two uses, median", ""),
+}  # fmt: skip
+TRUSTED_CV, TRUSTED_LOAD, TRUSTED_QUEUE, TRUSTED_DRIFT = (0.8, 1.6), 0.3, 0.02, 2.0
+"""Variation of gaps at a replica, load, and share of the requests that wait for a slot, up to which the closed form's
+99th percentile of first tokens is within 15 % of simulations; `benchmarks/fleet_forms.py` has errors beyond."""
+
+
+def simulate_replicas(
+    what: Sequence[str],
+    *,
+    design: int,
+    replicas: int | None,
+    router: str,
+    prefix_cache: str | None,
+    slo: Sequence[str],
+    requests: int,
+    seed: int,
+    rate: float,
+    cv: float | None,
+    trace: str,
+    as_json: bool,
+) -> int:
+    """Simulate the fleet and print what came of it beside the closed form.
+
+    Raises:
+        ConfigError: no such run, router or trace; limits that nobody can keep; a load that the fleet cannot sustain.
+    """
+    if replicas is not None and not 1 <= replicas <= MOST_REPLICAS:
+        raise ConfigError(f"simulate: --replicas {replicas} is outside [1, {MOST_REPLICAS}]")
+    if requests < FEWEST:
+        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
+    for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
+        if not 0 <= value <= MOST[name]:
+            raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
+    if trace and (rate or cv is not None):
+        raise ConfigError("simulate: --trace says when requests come: leave out --rate and --cv")
+    agreed = agreed_of(slo)
+    asked = read_trace(trace) if trace else None
+    if asked is not None:
+        router_of(router, asked)  # refused before anything is priced
+        _known_classes(agreed, asked)
+    prepare_jax()
+    run, scenario = design_of(what, design)
+    if has_two_pools(scenario):
+        raise ConfigError("simulate: --replicas is of one pool; leave it out for workload=disaggregated")
+    out = Console(stderr=True, quiet=as_json)
+    with ServedBar(out) as bar:
+        bar.say("pricing the design")
+        closed = checked_design(scenario)
+        host = host_seconds(scenario, closed)
+        engine, group = engine_of(scenario)
+        count = replicas or round(group)
+        engine = dataclasses.replace(engine, seed=seed, sequences=batch_of(scenario))
+        if asked is None:
+            asked = _drawn(scenario, requests, rate or closed.get("requests_per_s", 0.0) / group * count, cv, seed)
+            router_of(router, asked)
+            _known_classes(agreed, asked)
+        if prefix_cache is not None:
+            engine = store_of(scenario, engine, asked, prefix_cache)
+        agreed = agreed or _of_workload(scenario)
+        share, form, found_in_cache = in_closed_form(engine, asked, router, count)
+        closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
+        bar.begin(len(asked))
+        found = simulate_fleet(engine, asked, router, replicas=count, seed=seed, report=bar.tell)
+    found = dataclasses.replace(found, came=found.came - host, served=found.served.later(host))
+    told = {
+        "traffic": traffic_measures(asked), "closed_form": closed_form,
+        "simulated": found.served.summary() | {"hit_rate": found.hit_rate},
+        "classes": found.by_class(agreed), "replicas": count, "router": router,
+        "accelerators_per_replica": replica_devices_of(scenario),
+        "store_tokens": engine.store_blocks * asked.hash_tokens, "requests_per_engine": len(share),
+        "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router),
+    }  # fmt: skip
+    if as_json:
+        print(dumps(told, indent=2))
+    else:
+        _show(console(), scenario, told, agreed)
+    if run:
+        folder = Path(run) / FOLDER
+        write_files({
+            folder / "fleet.json": dumps(told, indent=2),
+            folder / "fleet.png": render(fleet_figure(found, agreed)),
+        })  # fmt: skip
+        out.print(f"kept: {folder}")
+    return 0
+
+
+def agreed_of(texts: Sequence[str]) -> dict[str, Agreed]:
+    """Limits of each class, of all under an empty name: `ttft=2s,tpot=50ms,share=0.99`, `chat:ttft=1s`.
+
+    Raises:
+        ConfigError: what cannot be read, or is none.
+    """
+    found: dict[str, Agreed] = {}
+    for text in texts:
+        name, _, limits = text.rpartition(":")
+        values: dict[str, float] = {}
+        for part in limits.split(","):
+            key, sign, value = part.partition("=")
+            key = key.strip()
+            if not sign or key not in ("ttft", "tpot", "share"):
+                raise ConfigError(
+                    f"--slo {text!r}: {part!r} is no limit; write ttft=2s,tpot=50ms,share=0.99, or CLASS: before it"
+                )
+            if key == "share":
+                try:
+                    values["share"] = float(value)
+                except ValueError:
+                    raise ConfigError(f"--slo {text!r}: share = {value!r} is no number in (0, 1]") from None
+            else:
+                values[f"{key}_s"] = number(value, "s", f"--slo {key}", "2s or 50ms")
+        if name in found:
+            raise ConfigError(f"--slo {text!r}: limits of {name or 'all requests'} twice: write them once")
+        found[name] = Agreed(**values)
+    return found
+
+
+def _known_classes(agreed: dict[str, Agreed], asked: Requests) -> None:
+    unknown = sorted(set(agreed) - {""} - set(asked.class_names))
+    if unknown:
+        known = ", ".join(asked.class_names) or "none"
+        raise ConfigError(f"--slo: the requests have no class {', '.join(unknown)} (they have {known})")
+
+
+def _of_workload(scenario: Scenario) -> dict[str, Agreed]:
+    """The SLO of the design's workload, where it has one."""
+    work = scenario.workload
+    if not isinstance(work, AbstractGoodputServing):
+        return {}
+    return {"": Agreed(float(work.slo.ttft_s), float(work.slo.tpot_s), float(work.slo.attainment))}
+
+
+def _drawn(scenario: Scenario, count: int, rate: float, cv: float | None, seed: int) -> Requests:
+    work, rng = scenario.workload, np.random.default_rng(seed)
+    if cv is None:
+        cv = float(work.arrival_cv) if isinstance(work, AbstractOpenServing) else 1.0
+    drawn = drawn_requests(scenario, count, rng)
+    came = arrivals(rng, rate, cv, count)
+    return dataclasses.replace(drawn, arrivals=came * ((count - 1) / (rate * np.ptp(came))))
+
+
+def replica_devices_of(scenario: Scenario) -> float:
+    """Accelerators that one engine of a design takes up, its share where stages have several under way."""
+    return float(scenario.layout.devices) / engine_of(scenario)[1]
+
+
+def store_of(scenario: Scenario, engine: Engine, asked: Requests, size: str) -> Engine:
+    """The engine with a prefix cache of so many bytes for each replica, in its host's memory.
+
+    Raises:
+        ConfigError: no size, requests whose blocks are not known, or less room than a block.
+    """
+    if not asked.hashed:
+        raise ConfigError(
+            f"--prefix-cache {size}: these requests do not say which blocks they begin with: take a trace with hash_ids"
+            " (workload.cached_ratio= prices a hit rate that is known)"
+        )
+    work, layout = scenario.workload, scenario.layout
+    assert isinstance(work, AbstractContinuousServing)
+    plan = layout.plan
+    on_device = float(work.kv_bytes_per_token(layout))
+    spread = float(plan.tp * plan.cp * plan.pp / plan.attention_dp)
+    room = number(size, "B", "--prefix-cache", "200GB")
+    blocks = int(room / (on_device * spread * asked.hash_tokens))
+    if blocks < 1:
+        need = on_device * spread * asked.hash_tokens
+        raise ConfigError(
+            f"--prefix-cache {size}: one block of {asked.hash_tokens} tokens has {engineering(need, 'B')}"
+        )
+    seconds = on_device * float(scenario.cluster.host.link.beta_s_per_byte)  # devices load side by side
+    return dataclasses.replace(engine, store_blocks=blocks, store_token_s=seconds)
+
+
+class Cached:
+    """Prompt tokens of each request that a cache is expected to hold, and their share of all."""
+
+    def __init__(self, tokens: np.ndarray, prompts: np.ndarray) -> None:
+        self.tokens, self.hit_rate = tokens, float(tokens.sum() / prompts.sum())
+
+
+def in_closed_form(engine: Engine, asked: Requests, router: str, replicas: int) -> tuple[Requests, Any, Cached]:
+    """Requests of one replica, its closed form, and what caches hold; prompts under way by the times that it says."""
+    cached = cached_tokens(engine, asked, router, replicas)
+    share, form = closed_form_of(engine, asked, cached, replicas)
+    for _ in range(ROUNDS if engine.store_blocks else 0):
+        cached = cached_tokens(engine, asked, router, replicas, float(form.ttft_s.mean))
+        share, form = closed_form_of(engine, asked, cached, replicas)
+    return share, form, cached
+
+
+def _caches(asked: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
+    """Requests that come to each cache, and its room.
+
+    Conversations stay with a replica where a router goes by them, or by prefixes that they have alone; others see
+    every N-th request. Without conversations to tell, prefix-aware routing is taken to make one cache of all.
+    """
+    everybody = np.arange(len(asked))
+    if router in ("prefix_aware", "session_sticky") and len(asked.sessions):
+        turns = asked.sessions % replicas
+        return [(everybody[turns == one], room) for one in range(replicas) if (turns == one).any()]
+    if router == "prefix_aware":
+        return [(everybody, room * replicas)]
+    return [(everybody[one::replicas], room) for one in range(replicas)]
+
+
+def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int, ttft_s: float = 0.0) -> Cached:
+    """Tokens that caches of all replicas hold, by Che's approximation; see `workloads.prefix_reuse`.
+
+    Prompts under way hold their blocks beside the room: as many come a second, for `ttft_s`, those of many blocks
+    longer in proportion.
+    """
+    prompts = asked.prompts
+    if not engine.store_blocks:
+        shared = asked.prefix_tokens * (asked.prefixes >= 0) if engine.prefix_cache and len(asked.prefixes) else 0
+        return Cached(np.minimum(np.zeros(len(prompts)) + shared, prompts - 1), prompts)
+    found = np.zeros(len(prompts))
+    for own, room in _caches(asked, router, replicas, engine.store_blocks):
+        reuse = reuse_of(asked.chosen(own))
+        sizes = np.diff(asked.hash_starts)[own]
+        assert asked.arrivals is not None
+        mean = max(float(sizes.mean()), 1e-9)
+        under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(asked.arrivals)) * ttft_s
+        room += under_way
+        curve = curve_of_reuse(reuse)
+        share = float(curve.hit(jnp.asarray(float(room))))
+        ages = reuse.ages
+        within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
+        hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))
+        found[own] = np.minimum(np.where(sizes > 0, hits, 0) * asked.hash_tokens, prompts[own] - 1)
+    return Cached(found, prompts)
+
+
+def closed_form_of(engine: Engine, asked: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
+    """Closed form of one replica that gets every N-th request."""
+    own = np.arange(0, len(asked), replicas)
+    if len(own) < FEWEST:
+        raise ConfigError(f"{len(asked)} requests over {replicas} replicas leave {len(own)} to one: at least {FEWEST}")
+    share = asked.chosen(own)
+    return share, open_form(engine, share, cached.tokens[own], float(replicas))
+
+
+def load_of(form: Any) -> float:
+    """Share of prompt steps or of slots that is used, whichever is more."""
+    return max(float(form.load), float(form.fill))
+
+
+def untrusted(share: Requests, form: Any, router: str) -> list[str]:
+    """Lines that say where the closed form is not to be trusted, of what comes to one replica."""
+    assert share.arrivals is not None
+    gaps = np.diff(share.arrivals)
+    varies, load = float(gaps.std() / gaps.mean()), load_of(form)
+    queued = float(form.places.late)
+    found = [doubt(load).strip()] if doubt(load) else []
+    if load > TRUSTED_LOAD or queued > TRUSTED_QUEUE or not TRUSTED_CV[0] <= varies <= TRUSTED_CV[1]:
+        found.append(
+            f"closed form's 99th percentile of first tokens: not trusted at a load of {load:.2g}, gaps at a replica"
+            f" that vary by {varies:.2g} and {queued:.1%} who wait for a slot (checked to 15 % up to {TRUSTED_LOAD:g},"
+            f" {TRUSTED_CV[0]:g} to {TRUSTED_CV[1]:g} and {TRUSTED_QUEUE:.0%}): believe the simulation"
+        )
+    drift = dispersion(share.arrivals) / max(varies**2, 1.0)
+    if drift > TRUSTED_DRIFT:
+        found.append(
+            f"a minute's requests at a replica vary by {drift:.2g} times what their gaps alone bring: the rate drifts,"
+            " and no wait of the closed form is to be trusted where it fills an engine for a time"
+        )
+    if router != "round_robin":
+        found.append(
+            f"the closed form deals requests by turns: of {router} trust the simulation for times to a first token"
+        )
+    return found
+
+
+def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed]) -> None:
+    closed, first = told["closed_form"], told["simulated"]
+    traffic = Table(title="requests, as measured", title_justify="left", header_style="bold")
+    traffic.add_column("")
+    traffic.add_column("", justify="right")
+    for name, (label, unit) in MEASURED.items():
+        if name in told["traffic"]:
+            value = told["traffic"][name]
+            traffic.add_row(label, f"{value:.1%}" if unit == "%" else f"{value:,.4g}")
+    out.print(traffic)
+    title = (
+        f"{job_text(scenario)}: {told['traffic']['requests']:,.0f} requests on {told['replicas']} replicas of"
+        f" {told['accelerators_per_replica']:g} accelerators, {told['router']}"
+    )
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name in ("", "closed form", "simulated", "difference", "closed form p99", "simulated p50", "p90", "p99"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, label in SHOWN.items():
+        table.add_row(
+            label, engineering(closed[name], "s"), engineering(first[name], "s"),
+            f"{closed[name] / first[name] - 1:+.1%}",
+            engineering(closed[f"{name}.p99"], "s"), *(engineering(first[f"{name}.p{q}"], "s") for q in (50, 90, 99)),
+        )  # fmt: skip
+    came = told["traffic"]["requests_per_s"]
+    table.add_row("requests a second", f"{came:.4g}", f"{first['rate']:.4g}", f"{came / first['rate'] - 1:+.1%}")
+    if told["store_tokens"] or closed["hit_rate"]:
+        gap = f"{100 * (closed['hit_rate'] - first['hit_rate']):+.1f} points"
+        table.add_row("prompt tokens from the cache", f"{closed['hit_rate']:.1%}", f"{first['hit_rate']:.1%}", gap)
+    out.print(table)
+    if agreed:
+        kept = Table(title="requests that kept their limits", title_justify="left", header_style="bold")
+        for name in ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", ""):
+            kept.add_column(name, justify="right" if name not in ("class", "") else "left")
+        for row in told["classes"]:
+            kept.add_row(
+                row["class"], f"{row['requests']:,}", f"{row['attainment']:.2%}", f"{row['agreed']:.2%}",
+                engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
+                "yes" if row["meets"] else "no",
+            )  # fmt: skip
+        out.print(kept)
+    for line in told["doubts"]:
+        out.print(line)
+    if first["preempted"]:
+        out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")
+    if not math.isfinite(first["rate"]):
+        out.print("too few requests for a rate")

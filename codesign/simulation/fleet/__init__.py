@@ -1,0 +1,51 @@
+"""Many replicas under one stream of requests: routing, prefix caches, failures, scaling; traffic and its measures."""
+
+from .autoscalers import FleetState as FleetState
+from .autoscalers import KeepSLO as KeepSLO
+from .autoscalers import Scaling as Scaling
+from .autoscalers import Scheduled as Scheduled
+from .autoscalers import TargetUtilisation as TargetUtilisation
+from .fleet import Failures as Failures
+from .fleet import simulate_fleet as simulate_fleet
+from .fleet_outcome import Agreed as Agreed
+from .fleet_outcome import FleetServed as FleetServed
+from .fleet_traffic import RequestClass as RequestClass
+from .fleet_traffic import by_profile as by_profile
+from .fleet_traffic import conversations as conversations
+from .fleet_traffic import markov_modulated as markov_modulated
+from .least_replicas import LeastReplicas as LeastReplicas
+from .least_replicas import least_replicas as least_replicas
+from .least_replicas import least_work as least_work
+from .routers import ROUTERS as ROUTERS
+from .routers import AbstractRouter as AbstractRouter
+from .routers import router_of as router_of
+from .traffic_measures import Reuse as Reuse
+from .traffic_measures import dispersion as dispersion
+from .traffic_measures import reuse_of as reuse_of
+from .traffic_measures import traffic_measures as traffic_measures
+
+__all__ = [
+    "ROUTERS",
+    "AbstractRouter",
+    "Agreed",
+    "Failures",
+    "FleetServed",
+    "FleetState",
+    "KeepSLO",
+    "LeastReplicas",
+    "RequestClass",
+    "Reuse",
+    "Scaling",
+    "Scheduled",
+    "TargetUtilisation",
+    "by_profile",
+    "conversations",
+    "dispersion",
+    "least_replicas",
+    "least_work",
+    "markov_modulated",
+    "reuse_of",
+    "router_of",
+    "simulate_fleet",
+    "traffic_measures",
+]  # fmt: skip

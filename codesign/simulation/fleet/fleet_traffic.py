@@ -1,0 +1,207 @@
+"""Traffic drawn at random: streams of arrivals, classes of requests, conversations whose prompts share beginnings.
+
+Streams       gamma-distributed gaps of a variation (`serving.arrivals`: Poisson at 1); rates that follow each other as
+              a Markov chain, and a profile of rates (hours of a day), by a change of the clock of a stream of rate 1
+Classes       lengths, share of the conversations, a first part of the prompt that many share, turns, time between them
+Conversations the first prompt is a shared part and a question; the next is all that was said and another question,
+              asked a think time (of a person, or of a tool that an agent calls) after the answer
+
+Prompts are known by hashes of their whole blocks, each of which stands for all before it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...core.errors import ConfigError
+from ..serving.requests import Requests, arrivals, lengths
+
+__all__ = ["RequestClass", "by_profile", "conversations", "markov_modulated"]
+
+BLOCK_TOKENS = 512
+Row = tuple[float, int, int, int, int, int, float]  # arrival, prompt, output, session, class, turn, think
+
+
+@dataclass(frozen=True)
+class RequestClass:
+    """Requests of one kind.
+
+    share: of the conversations; input, output tokens: of a question and an answer, lognormal with a variation each;
+    prefix_tokens: that each of `prefixes` shared beginnings has, wanted as rank^-zipf; turns: mean number, geometric;
+    think_s: mean time between an answer and the next question, exponential.
+    """
+
+    name: str
+    input_tokens: float
+    output_tokens: float
+    share: float = 1.0
+    input_cv: float = 0.5
+    output_cv: float = 0.5
+    prefix_tokens: int = 0
+    prefixes: int = 1
+    zipf: float = 1.0
+    turns: float = 1.0
+    think_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Counts of at least one, nothing below zero.
+
+        Raises:
+            ConfigError: naming what is not.
+        """
+        for name in ("input_tokens", "output_tokens", "prefixes", "turns"):
+            if not getattr(self, name) >= 1:
+                raise ConfigError(f"class {self.name!r}: {name} = {getattr(self, name)} must be at least 1")
+        for name in ("share", "input_cv", "output_cv", "prefix_tokens", "zipf", "think_s"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"class {self.name!r}: {name} = {getattr(self, name)} must not be below 0")
+
+
+def markov_modulated(
+    rng: np.random.Generator, rates: Sequence[float], stays_s: Sequence[float], count: int
+) -> np.ndarray:
+    """Arrivals of a Poisson stream whose rate stays at each of `rates` for an exponential time, then is another one.
+
+    Raises:
+        ConfigError: rates or times that are none.
+    """
+    if len(rates) != len(stays_s) or len(rates) < 2 or min(stays_s) <= 0 or min(rates) < 0 or max(rates) <= 0:
+        raise ConfigError(f"markov_modulated: rates {list(rates)} with mean stays of {list(stays_s)} s are no stream")
+    state, edges, work = 0, [0.0], [0.0]
+    while work[-1] < 2 * count + 20:  # of a stream of rate 1, enough for so many
+        stay = float(rng.exponential(stays_s[state]))
+        edges.append(edges[-1] + stay)
+        work.append(work[-1] + stay * rates[state])
+        state = (state + 1 + int(rng.integers(len(rates) - 1))) % len(rates) if len(rates) > 2 else 1 - state
+    return np.interp(np.cumsum(rng.exponential(1.0, count)), *_rising(np.array(work), np.array(edges)))
+
+
+def by_profile(
+    rng: np.random.Generator,
+    rates: Sequence[float] | np.ndarray,
+    interval_s: float,
+    cv: float = 1.0,
+    span_s: float = 0.0,
+) -> np.ndarray:
+    """Arrivals at a rate that is known by the interval, over all of them (or `span_s`), from the first on again.
+
+    Raises:
+        ConfigError: rates that are none.
+    """
+    known = np.asarray(rates, float)
+    if not len(known) or not (np.isfinite(known) & (known >= 0)).all() or not known.max() > 0 or not interval_s > 0:
+        raise ConfigError(f"by_profile: rates {known.tolist()} over {interval_s:g} s each are no stream of requests")
+    parts = math.ceil((span_s or interval_s * len(known)) / interval_s)
+    edges = interval_s * np.arange(parts + 1)
+    work = np.concatenate([[0.0], np.cumsum(interval_s * known[np.arange(parts) % len(known)])])
+    unit = arrivals(rng, 1.0, cv, int(work[-1] + 10 * max(cv, 1.0) * math.sqrt(work[-1]) + 20))
+    return np.interp(unit[unit < work[-1]], *_rising(work, edges))
+
+
+def _rising(work: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A clock and what it reads, without the times at which it stands still."""
+    moves = np.concatenate([[True], np.diff(work) > 0])
+    moves[:-1] |= moves[1:]
+    return work[moves] + 1e-12 * np.arange(float(moves.sum())), edges[moves]
+
+
+def conversations(
+    rng: np.random.Generator,
+    begins: np.ndarray,
+    classes: Sequence[RequestClass],
+    *,
+    block_tokens: int = BLOCK_TOKENS,
+    answer_s: float = 0.0,
+    most_tokens: int = 131_072,
+    open_loop: bool = False,
+) -> Requests:
+    """Requests of conversations that begin at these times.
+
+    Args:
+        rng: what is drawn with.
+        begins: seconds, rising.
+        classes: what they are.
+        block_tokens: of a block that is hashed.
+        answer_s: seconds that an answer is expected to take, for arrivals of an open loop.
+        most_tokens: of a prompt and its answer: a conversation ends before.
+        open_loop: whether turns come at times that are drawn now, as in a trace, not when the one before is answered.
+
+    Raises:
+        ConfigError: no classes or no shares.
+    """
+    shares = np.array([one.share for one in classes], float)
+    if not len(classes) or not shares.sum() > 0:
+        raise ConfigError("conversations: at least one class with a share above 0")
+    kinds: np.ndarray = rng.choice(len(classes), len(begins), p=shares / shares.sum())
+    rows: list[Row] = []
+    wanted = [np.cumsum(np.arange(1, one.prefixes + 1.0) ** -one.zipf) for one in classes]
+    prefix = np.zeros(len(begins), int)
+    for kind in range(len(classes)):
+        own = np.flatnonzero(kinds == kind)
+        drawn = rng.random(len(own)) * wanted[kind][-1]
+        prefix[own] = np.searchsorted(wanted[kind], drawn)
+    of_each: list[int] = kinds.tolist()
+    turns = [int(rng.geometric(1 / classes[kind].turns)) for kind in of_each]
+    total = sum(turns)
+    per_turn = np.repeat(kinds, turns)
+    asks, says, thinks = np.zeros(total, int), np.zeros(total, int), np.zeros(total)
+    for kind, one in enumerate(classes):
+        own = np.flatnonzero(per_turn == kind)
+        asks[own] = lengths(rng, one.input_tokens, one.input_cv, len(own))
+        says[own] = lengths(rng, one.output_tokens, one.output_cv, len(own), least=2)
+        thinks[own] = rng.exponential(one.think_s, len(own)) if one.think_s else 0.0
+    at = 0
+    for session, (begin, kind) in enumerate(zip(begins.tolist(), of_each, strict=True)):
+        history, now = classes[kind].prefix_tokens, float(begin)
+        for turn in range(turns[session]):
+            history += int(asks[at + turn])
+            if history + int(says[at + turn]) > most_tokens and turn:
+                break
+            think = float(thinks[at + turn]) if turn else 0.0
+            now += think + (answer_s if turn else 0.0)
+            rows.append((now, min(history, most_tokens), int(says[at + turn]), session, kind, turn, think))
+            history += int(says[at + turn])
+        at += turns[session]
+    return _assembled(rows, classes, prefix, block_tokens, open_loop=open_loop)
+
+
+def _assembled(
+    rows: list[Row],
+    classes: Sequence[RequestClass],
+    prefix: np.ndarray,
+    block_tokens: int,
+    *,
+    open_loop: bool,
+) -> Requests:
+    rows.sort(key=lambda row: row[0])
+    table = np.array(rows, float)
+    came, prompts, outputs = table[:, 0], table[:, 1].astype(int), table[:, 2].astype(int)
+    sessions, kinds = table[:, 3].astype(int), table[:, 4].astype(int)
+    codes: dict[tuple[int, ...], int] = {}
+    flat: list[int] = []
+    starts = [0]
+    held: dict[int, list[int]] = {}  # blocks of each conversation so far
+    who: list[list[int]] = np.stack([prompts, sessions, kinds], 1).tolist()
+    for prompt, session, kind in who:
+        own = held.get(session)
+        if own is None:
+            shared = classes[kind].prefix_tokens // block_tokens
+            own = [codes.setdefault((kind, int(prefix[session]), block), len(codes)) for block in range(shared)]
+            held[session] = own
+        while len(own) < prompt // block_tokens:
+            own.append(codes.setdefault((-1, session, len(own)), len(codes)))
+        flat += own[: prompt // block_tokens]
+        starts.append(len(flat))
+    after = np.full(len(rows), -1)
+    if not open_loop:
+        latest: dict[int, int] = {}
+        for request, session in enumerate(sessions.tolist()):
+            after[request] = latest.get(session, -1)
+            latest[session] = request
+    return Requests(
+        prompts, outputs, came, hashes=np.array(flat, int), hash_starts=np.array(starts), hash_tokens=block_tokens,
+        sessions=sessions, classes=kinds, class_names=tuple(one.name for one in classes),
+        after=np.zeros(0, int) if open_loop else after, think_s=table[:, 6],
+    )  # fmt: skip
