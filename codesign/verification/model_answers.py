@@ -303,21 +303,27 @@ class CheckedModel:
             found, size = self._tangents(*leaves, plan[part].T, u[part].T, sharpness[part]), len(plan[part])
             return tuple(np.moveaxis(np.broadcast_to(each, (*each.shape[:-1], size)), -1, 0) for each in found)
 
-        def run(first: int) -> tuple[np.ndarray, ...]:
-            part = slice(first, first + self._block)
+        def run(part: slice) -> tuple[np.ndarray, ...]:
             found = [one(leaves, part) for leaves in every]
             if cases is None:
                 return found[0]
             value, slope = (np.stack(each) for each in zip(*found, strict=True))
             return cases.tangents(value, slope, sharpness[part])
 
-        values, slopes = list[np.ndarray](), list[np.ndarray]()
+        # written where they stay: small arrays that outlive their block leave holes in the heap, a gigabyte of a proof
+        values, slopes, done = np.zeros((0, 0)), np.zeros((0, 0, 0)), 0
         with ThreadPoolExecutor(THREADS) as pool:
-            for value, slope in pool.map(run, range(0, count, self._block)):
-                values.append(value)
-                slopes.append(slope)
-                told(sum(map(len, values)))
-        return np.concatenate(values), np.concatenate(slopes)
+            for part, (value, slope) in zip(self._parts(count), pool.map(run, self._parts(count)), strict=True):
+                if not done:
+                    values, slopes = (np.empty((count, *each.shape[1:])) for each in (value, slope))
+                values[part], slopes[part] = value, slope
+                done += len(value)
+                told(done)
+        return values, slopes
+
+    def _parts(self, count: int) -> list[slice]:
+        """Blocks of so many points."""
+        return [slice(first, first + self._block) for first in range(0, count, self._block)]
 
     def exact(self, plan: np.ndarray, u: np.ndarray, *, sharing: bool = False) -> Exact:
         """Designs by the hard model. A constraint holds where its share is at most 1, with no tolerance.
