@@ -48,6 +48,9 @@ from .plan import Layout as Layout
 from .plan import Plan as Plan
 from .plan_fields import AbstractPlan as AbstractPlan
 from .plan_fields import named as named
+from .post_training import RlPostTraining as RlPostTraining
+from .post_training import RolloutEngine as RolloutEngine
+from .post_training_plan import PostTrainingPlan as PostTrainingPlan
 from .pools_under_load import DisaggregatedAtRate as DisaggregatedAtRate
 from .pools_under_load import DisaggregatedGoodput as DisaggregatedGoodput
 from .recommendation import Recommendation as Recommendation
@@ -111,11 +114,14 @@ __all__ = [
     "MixtureOfExperts",
     "Op",
     "Plan",
+    "PostTrainingPlan",
     "Precision",
     "Priced",
     "Recommendation",
     "RecommendationModel",
     "RecommendationTraining",
+    "RlPostTraining",
+    "RolloutEngine",
     "ServedRun",
     "ServingAtRate",
     "ShapedPlan",

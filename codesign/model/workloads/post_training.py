@@ -1,0 +1,504 @@
+"""Post-training by reinforcement: rollouts, scoring, updates and new weights, in four ways to take turns."""
+
+import dataclasses
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from ...core.errors import ConfigError
+from ...core.fields import integer, quantity, static, switch
+from ...core.smooth import at_least, at_most, ceil, maximum, ratio
+from .base import AbstractWorkload
+from .continuous import ContinuousServing
+from .engine_memory import EngineMemory
+from .layer_operations import Precision
+from .mixed_step import MixedStep
+from .ops import CommOp, Op, TransferOp
+from .optimizer import Adam
+from .plan import Layout
+from .plan_fields import AbstractPlan
+from .post_training_plan import (
+    ASYNCHRONOUS,
+    COLOCATED,
+    MODES,
+    ONE_STEP_OFF,
+    RESHARD,
+    ROLLOUT,
+    SYNC,
+    PostTrainingPlan,
+    as_generated,
+    as_trained,
+    renamed,
+)
+from .response_lengths import LEVELS, Drained, ResponseLengths, cut_lengths, drained
+from .schedule import Pass, Priced, Timeline, one_pass, total
+from .training import Training
+from .training_memory import Classes, TrainerBuffers, near_bytes
+from .transformer import Transformer
+from .words import Words
+
+DECODES = tuple(f"rollout_{level}" for level in range(LEVELS))
+"""Phases of a decode step, from all slots to one."""
+PROMPTED, ANEW = "rollout_prompts", "rollout_caches"
+SCORING, SWITCHING = "scoring", "switching"
+TRAINER = ("forward", "backward", "recompute", "gradients", "parameters", "optimizer")
+STATE = ("weights", "gradients", "optimizer")  # of the trainer, which it keeps between steps
+
+WORDS = Words(
+    "RL post-training",
+    "training step",
+    headline=("time_s", "rollout_s", "training_s", "weight_sync_s", "tokens_per_s"),
+    metrics={
+        "rollout_s": ("Rollouts of a step", "s"),
+        "training_s": ("Scoring and updates of a step", "s"),
+        "weight_sync_s": ("New weights to rollouts", "s"),
+        "switch_s": ("Switch between rollouts and training", "s"),
+        "rollout_utilisation": ("Rollout devices at work", "%"),
+        "trainer_utilisation": ("Trainer devices at work", "%"),
+        "slot_utilisation": ("Rollout slots in use", "%"),
+        "responses_per_s": ("Responses per second", "count"),
+        "mean_response_tokens": ("Mean response", "tokens"),
+        "rollout_memory_bytes": ("Memory of a rollout device", "B"),
+        "trainer_memory_bytes": ("Memory of a trainer device", "B"),
+    },
+    parts={
+        "rollouts": "rollouts that training waits for", "scoring": "log-probabilities", "updates": "updates",
+        "sync": "new weights", "switch": "switch of what is in memory",
+    },
+    memory={
+        "rollout_weights": "rollout weights", "engine": "rollout engine", "swapped": "trainer state at rest",
+        "scorers": "reference and reward models",
+    },
+    plan={
+        "rollout_devices": "{:g} devices for rollouts", "rollout_tp": "rollout TP {:g}",
+        "rollout_ep": "rollout EP {:g}", "rollout_slots": "{:g} responses together",
+    },
+)  # fmt: skip
+
+
+class RolloutEngine(eqx.Module):
+    """Engine of the rollouts: formats, overheads and memory, as of `ContinuousServing`."""
+
+    precision: Precision = Precision()
+    step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
+    sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
+    sampling_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
+    expert_layer_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a layer in a step, beside products")
+    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
+    workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
+    block_tokens: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
+    async_scheduling: bool = static(default=False)
+    engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
+
+
+ENGINE = tuple(field.name for field in dataclasses.fields(RolloutEngine))
+
+
+class RlPostTraining(AbstractWorkload):
+    """One step: `prompts` x `responses` rollouts, their log-probabilities, `updates` optimizer steps, new weights.
+
+    Composed of the package's own parts. Rollouts: steps of `ContinuousServing` at a few batches, as many of each as
+    `response_lengths.drained` says. Training: `Training` on packed sequences, `updates` times; log-probabilities of the
+    old policy, of a reference and of a reward model are its forward pass. With R the rollouts of a step, waited for to
+    the last, R' those of slots that never run dry, U scoring and updates of u mini-batches, W new weights, S a switch:
+
+        colocated      R + U + W + S, on all devices
+        synchronous    R + U + W
+        one_step_off   max(R, U) + W
+        asynchronous   max(G, U, (1 - a) G + U / u) + W,    G = (1 - d) R' + d R
+
+    where a = min(staleness, 1) of a step's responses may begin before its weights, and d is the share of the slots'
+    idle time, in waiting for the last response, that these cannot fill. Rollouts under way go on through new weights;
+    where `recompute_cache`, their caches are computed again by them.
+
+    Factors are constants of plan and lengths: time is a sum and maximum of step times, log-convex in the hardware.
+
+    W: the trainer's ranks pass each rollout device its part of the weights in the rollouts' format over the network
+    between both, as a pipelined chain over engines (`assumes` below); shared devices gather them from each other.
+
+    Assumes: sequences are packed without padding; every rollout engine forwards weights while it takes them; scoring
+    gathers sharded weights beside its work; rewards that a rule gives take no time; one kind of accelerator for both.
+    Source: modes [verl_async] [verl_one_step_off]; interrupted rollouts and the bound on staleness [fu2025areal].
+    """
+
+    plan_class: ClassVar[type[AbstractPlan]] = PostTrainingPlan
+    words: ClassVar[Words] = WORDS
+
+    model: Transformer
+    prompts: Float[Array, "*b"] = integer(low=1.0, high=1e9, doc="of one step")
+    responses: Float[Array, "*b"] = integer(low=1.0, high=1e6, doc="to each prompt (the group of GRPO)")
+    input_tokens: Float[Array, "*b"] = quantity(low=1.0, usual=(1.0, 1e7, "the longest published context"))
+    output_tokens: Float[Array, "*b"] = quantity(
+        low=2.0, usual=(2.0, 1e7, "the longest published context"), doc="of a response, mean before the cut"
+    )
+    max_output_tokens: Float[Array, "*b"] = quantity(low=2.0, high=1e9, doc="where a response is cut")
+    output_cv: Float[Array, "*b"] = quantity(high=10.0, default=1.0)
+    updates: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=1.0, doc="optimizer steps (mini-batches) of a step")
+    old_log_probs: Float[Array, "*b"] = switch(default=1.0, doc="the trainer computes those of the old policy")
+    reference: Float[Array, "*b"] = switch(default=0.0, doc="a reference model of the same shape scores")
+    reward_model: Float[Array, "*b"] = switch(default=0.0, doc="a reward model of the same shape scores")
+    shared_prompts: Float[Array, "*b"] = switch(default=1.0, doc="a prompt is computed once for its responses")
+    recompute_cache: Float[Array, "*b"] = switch(default=1.0, doc="asynchronous: caches anew after new weights")
+    switch_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a switch beside what is moved, colocated")
+    sync_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="of new weights beside what is moved")
+    rollout: RolloutEngine = eqx.field(default_factory=RolloutEngine)
+    precision: Precision = Precision()
+    optimizer: Adam = eqx.field(default_factory=Adam)
+    step_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="of an update")
+    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0, doc="of the trainer")
+    launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the trainer host's time to issue one kernel")
+    buffers: TrainerBuffers = eqx.field(default_factory=TrainerBuffers)
+
+    def __check_init__(self) -> None:
+        """Responses that are not cut on average."""
+        mean, most = self.output_tokens, self.max_output_tokens
+        if not any(isinstance(one, Tracer) for one in (mean, most)) and bool(jnp.any(jnp.asarray(mean) > most)):
+            raise ConfigError(
+                f"workload.output_tokens = {float(jnp.max(jnp.asarray(mean))):g} must be at most"
+                f" workload.max_output_tokens = {float(jnp.min(jnp.asarray(most))):g}, where responses are cut"
+            )
+
+    @classmethod
+    def example(cls) -> "RlPostTraining":
+        """Four responses to each of eight prompts."""
+        return cls(Transformer.example(), 8.0, 4.0, 64.0, 128.0, 512.0)
+
+    # what a step has to do
+
+    def count(self) -> Array:
+        """Responses of a step."""
+        return self.prompts * self.responses
+
+    def lengths(self) -> ResponseLengths:
+        """Lengths of responses, cut."""
+        return cut_lengths(self.output_tokens, self.output_cv, self.max_output_tokens)
+
+    def tokens_per_step(self) -> Array:
+        """Tokens of prompts and responses that a step trains on."""
+        return self.count() * (self.input_tokens + self.lengths().mean())
+
+    def scorings(self) -> Array:
+        """Passes over all sequences without a gradient."""
+        return self.old_log_probs + self.reference + self.reward_model
+
+    def engine(self) -> ContinuousServing:
+        """Rollouts as serving in a closed loop: the same steps, prompts and cache."""
+        own = {name: getattr(self.rollout, name) for name in ENGINE}
+        lengths = self.lengths()
+        cached = self.shared_prompts * at_most(1 - 1 / self.responses, 0.999)
+        return ContinuousServing(
+            self.model, self.input_tokens, at_least(lengths.mean(), 2.0), output_cv=lengths.cv(), cached_ratio=cached,
+            **own,
+        )  # fmt: skip
+
+    def trainer(self, layout: Layout, *, scoring: bool = False, longest: bool = False) -> Training:
+        """Training on packed sequences, of the trainer's layout: as many tokens and attended tokens as a step has.
+
+        A packed sequence is as long as that of a mean token; whole micro-batches hold them. `longest`: of the longest
+        response, by which memory is sized.
+        """
+        plan, lengths = layout.plan, self.lengths()
+        mean = self.input_tokens + lengths.mean()
+        square = self.input_tokens**2 + 2 * self.input_tokens * lengths.mean() + lengths.square()
+        whole = plan.cp * plan.tp
+        sequence = ceil(square / mean / whole) * whole
+        packed = self.count() * mean / sequence / jnp.where(scoring, 1.0, self.updates)
+        each = layout.dp * plan.micro_batch
+        batch = at_least(ceil(packed / each), 1.0) * each
+        if longest:
+            sequence = at_least(plan.micro_batch * sequence, ceil((self.input_tokens + lengths.tokens[-1]) / whole) * whole)
+        return Training(
+            self.model, sequence, batch, self.precision, self.optimizer, self.step_overhead_s, self.kernel_slowdown,
+            self.launch_s, forward_only=scoring, buffers=self.buffers,
+        )  # fmt: skip
+
+    def drain(self, layout: Layout) -> Drained:
+        """Decode steps of a step's rollouts on one engine, of the rollouts' layout."""
+        each = self.count() / layout.dp
+        return drained(self.lengths(), self.input_tokens, each, layout.plan.micro_batch, layout.dp)
+
+    def prompt_steps(self, layout: Layout) -> Array:
+        """Full chunks of prompts that one engine computes for its responses of a step."""
+        return self.count() / layout.dp * self.engine().computed_tokens() / layout.plan.token_budget
+
+    # operations
+
+    def number_format(self) -> str:
+        """The trainer's format of matrix products."""
+        return self.precision.compute
+
+    def lower(self, layout: Layout) -> tuple[Op, ...]:
+        """Steps of rollouts at each batch and with prompts; scoring; an update; new weights; a switch."""
+        mine, theirs = as_trained(layout), as_generated(layout)
+        scored = [
+            dataclasses.replace(op, phase=SCORING)
+            for op in self.trainer(mine, scoring=True).lower(mine)
+            if op.phase == "forward"
+        ]
+        return (*self._generated(theirs), *scored, *self.trainer(mine).lower(mine), *self._moved(layout))
+
+    def _generated(self, layout: Layout) -> list[Op]:
+        """Decode steps at each batch, and one with prompts, of the rollouts' layout."""
+        engine, steps = self.engine(), self.drain(layout)
+        one, ops = engine.decode_step(layout), list[Op]()
+        layers = engine.layers_per_stage(layout)
+        for place, phase in enumerate(DECODES):
+            step = dataclasses.replace(one, decodes=steps.batch[place], context=steps.context[place])
+            ops += step.lower(layout, layers, steps.batch[place], phase=phase, mixed=False)
+        one = dataclasses.replace(one, decodes=steps.batch[0], context=steps.context[0])
+        for phase, prompt in ((PROMPTED, engine.computed_tokens()), (ANEW, engine.context())):
+            chunk = self._chunk(one, layout, prompt)
+            scored = one.decodes + chunk.prompt_tokens / prompt
+            ops += chunk.lower(layout, layers, scored, phase=phase, mixed=True)
+        return [dataclasses.replace(op, axis=renamed(op.axis)) if isinstance(op, CommOp) else op for op in ops]
+
+    def _chunk(self, step: MixedStep, layout: Layout, prompt: Array) -> MixedStep:
+        """A decode step with as many prompt tokens as it takes, of prompts that all come at once."""
+        tokens = layout.plan.token_budget
+        prompts = at_least(tokens / prompt, 1.0)
+        keys = 0.5 * prompt + self.input_tokens * (prompt < self.input_tokens)
+        return dataclasses.replace(step, prompt_tokens=tokens, prompts=prompts, keys=keys, shared_tokens=tokens)
+
+    def _moved(self, layout: Layout) -> list[Op]:
+        """New weights over the network between both parts, or among shared devices; state swapped out and in."""
+        one, plan = jnp.asarray(1.0), layout.plan
+        weights = self.engine().weight_bytes(as_generated(layout))
+        state = self._state_bytes(as_trained(layout)) * plan.together() * plan.swap
+        return [
+            CommOp("weights", "send", SYNC, SYNC, weights, 1 - plan.together()),
+            CommOp("weights_gathered", "all_gather", RESHARD, RESHARD, weights, plan.together()),
+            TransferOp("state", SWITCHING, 2 * state, one),
+        ]
+
+    def repeats(self, layout: Layout) -> dict[str, Array]:
+        """How often each kind of step runs in one step of training."""
+        mine, theirs = as_trained(layout), as_generated(layout)
+        plain, prompted = self._steps(layout)
+        trainer, scorer = self.trainer(mine), self.trainer(mine, scoring=True)
+        often = {phase: self.updates * times for phase, times in trainer.repeats(mine).items()}
+        often |= {SCORING: self.scorings() * scorer.micro_batches(mine), SYNC: jnp.asarray(1.0)}
+        often |= {RESHARD: jnp.asarray(1.0), SWITCHING: jnp.asarray(1.0), PROMPTED: prompted}
+        often[ANEW] = self._goes_on(layout) * self._cached_anew(theirs)
+        return often | {phase: plain[place] for place, phase in enumerate(DECODES)}
+
+    # time
+
+    def _steps(self, layout: Layout) -> tuple[Array, Array]:
+        """(decode steps at each batch without prompts, chunks of prompts) of one engine in a step of training."""
+        theirs = as_generated(layout)
+        drain, prompts = self.drain(theirs), self.prompt_steps(theirs)
+        plain, steady = self._without(drain.steps, prompts), self._without(self._steady(theirs), prompts)
+        dry, goes_on = self._dry(layout), self._goes_on(layout)
+        mixed = (1 - goes_on) * plain + goes_on * ((1 - dry) * steady + dry * plain)
+        return mixed, prompts
+
+    def _without(self, steps: Array, prompts: Array) -> Array:
+        """Decode steps but for those that carry prompts, which decode as well: the fullest first."""
+        before = jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)[:-1]])
+        return at_least(steps - at_least(prompts - before, 0.0), 0.0)
+
+    def _steady(self, layout: Layout) -> Array:
+        """Decode steps at each batch where slots never run dry: all at the first."""
+        whole = self.count() / layout.dp * self.lengths().mean() / layout.plan.micro_batch
+        return jnp.zeros(LEVELS).at[0].set(1.0) * whole
+
+    def _dry(self, layout: Layout) -> Array:
+        """Share of the idle slots of a step's rollouts that responses for later steps cannot fill."""
+        theirs = as_generated(layout)
+        early = layout.plan.staleness * self.count() / theirs.dp * self.lengths().mean()
+        return at_least(1 - ratio(early, self.drain(theirs).idle, 1.0), 0.0)
+
+    def _goes_on(self, layout: Layout) -> Array:
+        """1 where rollouts go on through new weights."""
+        return jnp.where(layout.plan.mode == ASYNCHRONOUS, 1.0, 0.0)
+
+    def _cached_anew(self, layout: Layout) -> Array:
+        """Chunks that compute the caches of what is under way again."""
+        held = layout.plan.micro_batch * self.engine().context()
+        return self.recompute_cache * held / layout.plan.token_budget
+
+    def timeline(self, priced: Priced, layout: Layout) -> Timeline:
+        """See the class."""
+        plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
+        rollout_s, rollout_j = self._rollouts(priced, layout, theirs)
+        own = [(op, cost) for op, cost in priced if op.phase in TRAINER]
+        trainer, scorer = self.trainer(mine), self.trainer(mine, scoring=True)
+        update = trainer.timeline(own, mine)
+        forward = [(dataclasses.replace(op, phase="forward"), cost) for op, cost in priced if op.phase == SCORING]
+        scored = scorer.timeline(forward, mine)
+        scoring_s, updates_s = self.scorings() * scored.time_s, self.updates * update.time_s
+        training_s = scoring_s + updates_s
+        sync, gathered = total(priced, SYNC, CommOp), total(priced, RESHARD, CommOp)
+        sync_s = sync.time_s + gathered.time_s + self.sync_overhead_s
+        switched = total(priced, SWITCHING, TransferOp)
+        switch_s = switched.time_s + plan.together() * self.switch_overhead_s
+
+        fresh = 1 - at_most(plan.staleness, 1.0)
+        one_by_one = rollout_s + training_s
+        side_by_side = maximum(rollout_s, training_s)
+        flowing = maximum(side_by_side, fresh * rollout_s + training_s / self.updates)
+        busy = jnp.where(plan.mode == ASYNCHRONOUS, flowing, one_by_one)
+        busy = jnp.where(plan.mode == ONE_STEP_OFF, side_by_side, busy)
+        time = busy + sync_s + switch_s
+
+        share = jnp.where(plan.rollout_devices > 0, at_most(plan.rollout_devices / layout.devices, 1.0), 1.0)
+        trains = jnp.where(plan.rollout_devices > 0, 1 - share, 1.0)
+        energy = share * rollout_j + trains * (self.scorings() * scored.energy_j + self.updates * update.energy_j)
+        energy = energy + sync.energy_j + gathered.energy_j + switched.energy_j
+        parts = {"rollouts": busy - training_s, "scoring": scoring_s, "updates": updates_s, "sync": sync_s}
+        parts["switch"] = switch_s
+        lengths = self.lengths()
+        slots = theirs.plan.micro_batch * theirs.dp
+        slot_steps = slots * sum(self._steps(layout)[0], self._steps(layout)[1])
+        extra = {
+            "rollout_s": rollout_s, "training_s": training_s, "scoring_s": scoring_s, "weight_sync_s": sync_s,
+            "switch_s": switch_s, "rollout_utilisation": rollout_s / time, "trainer_utilisation": training_s / time,
+            "slot_utilisation": at_most(self.count() * lengths.mean() / slot_steps, 1.0),
+            "responses_per_s": self.count() / time, "mean_response_tokens": lengths.mean(),
+            "rollout_memory_bytes": _whole(self.rollout_classes(theirs)),
+            "trainer_memory_bytes": near_bytes(self.trainer_classes(mine), mine),
+        }  # fmt: skip
+        return Timeline(time, parts, energy, self.tokens_per_step(), self.model_flops(), extra)
+
+    def _rollouts(self, priced: Priced, layout: Layout, theirs: Layout) -> tuple[Array, Array]:
+        """(seconds, joules of one device) of a step's rollouts."""
+        engine, drain = self.engine(), self.drain(theirs)
+        plain, prompted = self._steps(layout)
+        seconds, joules = jnp.asarray(0.0), jnp.asarray(0.0)
+        for place, phase in enumerate(DECODES):
+            done = self._pass(priced, phase, engine, theirs)
+            host = engine.with_host_s(engine.device_s(done, drain.batch[place], theirs), drain.batch[place])
+            seconds, joules = seconds + plain[place] * host, joules + plain[place] * done.energy_j
+        anew = self._goes_on(layout) * self._cached_anew(theirs)
+        for phase, times in ((PROMPTED, prompted), (ANEW, anew)):
+            done = self._pass(priced, phase, engine, theirs)
+            host = engine.with_host_s(engine.device_s(done, drain.batch[0], theirs), drain.batch[0])
+            seconds, joules = seconds + times * host, joules + times * done.energy_j
+        return seconds, joules
+
+    def _pass(self, priced: Priced, phase: str, engine: ContinuousServing, layout: Layout) -> Pass:
+        """One step, its axes named as a serving plan names them."""
+        own = [
+            (dataclasses.replace(op, axis=op.axis.removeprefix(ROLLOUT)) if isinstance(op, CommOp) else op, cost)
+            for op, cost in priced
+            if op.phase == phase
+        ]
+        return one_pass(own, phase, layout.plan, engine.kernel_slowdown, engine.launch_s)
+
+    def model_flops(self) -> Array:
+        """FLOPs of a step that the model itself needs: tokens generated, scored and trained on."""
+        lengths = self.lengths()
+        mean = self.input_tokens + lengths.mean()
+        square = self.input_tokens**2 + 2 * self.input_tokens * lengths.mean() + lengths.square()
+        passes = 1 + self.scorings() + 3
+        return passes * self.count() * mean * self.model.forward_flops_per_token(0.5 * square / mean)
+
+    # memory
+
+    def rollout_classes(self, layout: Layout) -> Classes:
+        """Memory of an engine: weights, caches at the fullest moment, what it keeps beside."""
+        engine = self.engine()
+        found = engine.footprint(layout)
+        more = at_least(self.drain(layout).held / at_least(engine.held_tokens(layout), 1.0), 1.0)
+        beside = found["working"][0] + found["graphs"][0]
+        weights, cache = found["weights"][0], found["kv_cache"][0] * more
+        return {"rollout_weights": (weights, weights), "kv_cache": (cache, cache), "engine": (beside, beside)}
+
+    def trainer_classes(self, layout: Layout) -> Classes:
+        """Memory of a trainer's device at its peak, with the longest sequence; models that score beside."""
+        plan = dataclasses.replace(layout.plan, micro_batch=jnp.ones_like(layout.plan.micro_batch))
+        one = Layout(plan, layout.devices)
+        found = self.trainer(layout, longest=True).footprint(one)
+        scored = (self.reference + self.reward_model) * self._held_once(layout)
+        return found | {"scorers": (scored, scored)}
+
+    def _held_once(self, layout: Layout) -> Array:
+        """Weights of a model that scores, on one device."""
+        return self.trainer(layout, scoring=True).footprint(layout)["weights"][0]
+
+    def _state_bytes(self, layout: Layout) -> Array:
+        """Bytes that a trainer's device keeps between steps in its first memory."""
+        classes = self.trainer_classes(layout)
+        return near_bytes({name: classes[name] for name in STATE if name in classes}, layout)
+
+    def footprint(self, layout: Layout) -> Classes:
+        """Memory of the device that holds most; of shared devices without a swap, of both parts together.
+
+        Where it is swapped, the larger part lies in the first memory and the trainer's state in the second.
+        """
+        plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
+        engine, trainer = self.rollout_classes(theirs), self.trainer_classes(mine)
+        larger = jnp.where(_whole(engine) > near_bytes(trainer, mine), 1.0, 0.0)
+        both = plan.together() * (1 - plan.swap)
+        state = self._state_bytes(mine) * plan.together() * plan.swap
+        found = {name: _times(each, at_least(larger, both)) for name, each in engine.items()}
+        found |= {name: _times(each, at_least(1 - larger, both)) for name, each in trainer.items()}
+        return found | {"swapped": (state, 0.0 * state)}
+
+    def afar_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Bytes of offloaded classes of the trainer."""
+        mine = as_trained(layout)
+        plan = dataclasses.replace(layout.plan, micro_batch=jnp.ones_like(layout.plan.micro_batch))
+        return self.trainer(mine, longest=True).afar_bytes(Layout(plan, mine.devices))
+
+    def saved_bytes(self, layout: Layout) -> Array | None:
+        """Checkpoint of the trainer."""
+        mine = as_trained(layout)
+        return self.trainer(mine).saved_bytes(mine)
+
+    # rules
+
+    def violations(self, layout: Layout) -> dict[str, Array]:
+        """Trainer's rules, the engines' under names of their own, and what joins both."""
+        plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
+        alone = jnp.where(plan.mode == COLOCATED, 1.0, 0.0)
+        rules = self.trainer(mine).violations(mine)
+        rules |= {ROLLOUT + rule: value for rule, value in self.engine().violations(theirs).items()}
+        left = layout.devices - plan.rollout_devices
+        return rules | {
+            "rollout_share": at_least(plan.ranks() / at_least(left, 0.5) - 1, 0.0),
+            "mode": jnp.abs(alone - plan.together()),
+        }
+
+    def broken_rule(self, rule: str, layout: Layout) -> str | None:
+        """In the words of the configuration."""
+        plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
+        devices, apart = float(layout.devices), float(plan.rollout_devices)
+        if rule == "mode":
+            name = MODES[int(plan.mode)]
+            wanted = "0 rollout devices: all do both" if name == "colocated" else "rollout devices of its own"
+            return f"plan.rollout_devices = {apart:g} with plan.mode = {name}, which needs {wanted}"
+        if rule == "rollout_share":
+            return (
+                f"plan.rollout_devices = {apart:g} of {devices:g} devices leaves {max(devices - apart, 0):g} to the"
+                f" trainer, whose replica takes {float(plan.ranks()):g}: at most {devices - float(plan.ranks()):g}"
+            )
+        if rule == "rollout_devices":
+            return (
+                f"plan.rollout_tp = {float(plan.rollout_tp):g} does not divide the {float(theirs.devices):g} devices of"
+                " rollouts (plan.rollout_devices; all devices where it is 0)"
+            )
+        if rule.startswith(ROLLOUT):
+            told = self.engine().broken_rule(rule.removeprefix(ROLLOUT), theirs)
+            return told and "rollouts: " + told.replace("plan.micro_batch", "plan.rollout_slots").replace(
+                "plan.tp", "plan.rollout_tp"
+            ).replace("plan.ep", "plan.rollout_ep")
+        if rule == "devices":
+            return (
+                f"plan: tp {float(plan.tp):g} * cp {float(plan.cp):g} * pp {float(plan.pp):g} does not divide the"
+                f" {float(mine.devices):g} devices of the trainer"
+            )
+        return self.trainer(mine).broken_rule(rule, mine)
+
+
+def _whole(classes: Classes) -> Array:
+    """Bytes of all classes."""
+    return sum((nbytes for nbytes, _ in classes.values()), jnp.asarray(0.0))
+
+
+def _times(nbytes: tuple[Array, Array], factor: Array) -> tuple[Array, Array]:
+    return nbytes[0] * factor, nbytes[1] * factor

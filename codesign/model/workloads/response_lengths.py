@@ -1,0 +1,134 @@
+"""Batch of responses on a limited number of slots: how many are under way when, from the first token to the last.
+
+Lengths are lognormal and cut at a maximum, as a rollout engine cuts them. They are read at few nodes, more of them in
+the tail, since the longest of a batch decide when it ends. With n responses of mean length mu and variation c on B
+slots of a replica, x = n / B, time counted in decode steps:
+
+    x <= 1      all begin at once: after s steps a share S(s) = P(L > s) is under way
+    x >> 1      slots stay full for K steps, then each has the rest of a response left (renewal theory):
+                p(s) = E[(L - s)+] / mu,   K = mu (x - (1 + c^2) / 2)
+    between     w S + (1 - w) p with w = exp(-2 (x - 1) / (1 + c^2)), and K by which no work is lost:
+                K = mu (x - w - (1 - w) (1 + c^2) / 2), never negative
+
+A slot that is free takes the next response of a queue that all replicas share. Of B slots that end independently some
+is under way with probability 1 - (1 - p)^B, on any of R replicas with 1 - (1 - p)^(B R): whoever waits for all waits
+for that one. All of it follows from plan and lengths; hardware decides how long steps take.
+
+Assumes: the mix between both regimes (w) is interpolation; replicas run in step with each other.
+Source: residual life [asmussen2003] chapter V; held against an event simulation in `tests/test_rl_post_training.py`.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ...core.smooth import TINY, at_least, at_most, ratio
+from .quantiles import normal_quantiles
+
+__all__ = ["LEVELS", "Drained", "ResponseLengths", "cut_lengths", "drained"]
+
+BODY, TAIL = 48, 15  # nodes: equally likely ones, then each half as likely as the one before
+IN_TAIL = 0.04  # share of responses that the latter stand for
+LEVELS = 6  # batches at which steps are priced: from all slots to one, in equal ratios
+SURE = 1 - 1e-12  # no probability of a logarithm is larger
+
+
+def _nodes() -> tuple[np.ndarray, np.ndarray]:
+    """(levels of a standard normal distribution, how likely each is)."""
+    halves = IN_TAIL * 0.5 ** np.arange(1, TAIL + 1)
+    halves[-1] *= 2  # all that is left
+    weight = np.concatenate([np.full(BODY, (1 - IN_TAIL) / BODY), halves])
+    return normal_quantiles(np.cumsum(weight) - 0.5 * weight), weight
+
+
+NODES, WEIGHTS = _nodes()
+
+
+class ResponseLengths(NamedTuple):
+    """Lengths that rise, and how likely each is."""
+
+    tokens: Array
+    weight: Array
+
+    def mean(self) -> Array:
+        """E[L]."""
+        return (self.weight * self.tokens).sum()
+
+    def square(self) -> Array:
+        """E[L^2]."""
+        return (self.weight * self.tokens**2).sum()
+
+    def cv(self) -> Array:
+        """Standard deviation over mean."""
+        spread = at_least(self.square() / self.mean() ** 2 - 1, 0.0)
+        varied = spread > TINY
+        return jnp.where(varied, jnp.sqrt(jnp.where(varied, spread, 1.0)), 0.0)
+
+
+def cut_lengths(mean: Array, cv: Array, most: Array) -> ResponseLengths:
+    """Lognormal lengths of a mean and variation, those above `most` cut there."""
+    varied = cv > 0
+    spread = jnp.where(varied, jnp.sqrt(jnp.log1p(jnp.where(varied, cv * cv, 1.0))), 0.0)
+    weight = jnp.asarray(WEIGHTS)
+    drawn = jnp.exp(spread * jnp.asarray(NODES))
+    return ResponseLengths(at_most(mean * drawn / (weight * drawn).sum(), most), weight)
+
+
+class Drained(NamedTuple):
+    """Decode steps of a batch on one replica, by how many sequences they carry.
+
+    batch, steps, context: of each level, the first with all slots: sequences of a step, how many such steps there
+    are until the last response of all replicas ends, mean context. full_steps: how many of the first level's have all
+    slots in use, since others wait. idle: slot-steps without a sequence until that end. held: tokens in the caches of a
+    replica at the fullest moment.
+    """
+
+    batch: Array
+    steps: Array
+    context: Array
+    full_steps: Array
+    idle: Array
+    held: Array
+
+
+def drained(lengths: ResponseLengths, prompt: Array, count: Array, slots: Array, replicas: Array) -> Drained:
+    """Steps in which a replica's `count` responses to prompts of `prompt` tokens are decoded on `slots` slots."""
+    tokens, weight, mean = lengths.tokens, lengths.weight, lengths.mean()
+    varied = 1 + lengths.cv() ** 2
+    rounds = count / slots
+    fresh = jnp.where(rounds <= 1, 1.0, jnp.exp(-2 * at_least(rounds - 1, 0.0) / varied))
+    full = mean * at_least(rounds - fresh - (1 - fresh) * varied / 2, 0.0) * jnp.where(rounds > 1, 1.0, 0.0)
+    used = at_most(count, slots)
+
+    begins = jnp.concatenate([jnp.zeros(1), tokens[:-1]])
+    lasts, middle = tokens - begins, 0.5 * (tokens + begins)
+    longer = jnp.cumsum(weight[::-1])[::-1]  # share that is longer than `begins`
+    over = at_least(tokens - middle[:, None], 0.0) @ weight  # E[(L - s)+]
+    squares = at_least(tokens**2 - middle[:, None] ** 2, 0.0) @ weight
+    young, rest = fresh * longer, (1 - fresh) * over / mean
+    active = at_most(young + rest, SURE)
+    decoded = ratio(young * middle + rest * 0.5 * ratio(squares, over), young + rest)
+
+    idle_chance = jnp.log1p(-active)
+    here, anywhere = 1 - jnp.exp(used * idle_chance), 1 - jnp.exp(used * replicas * idle_chance)
+    batch = at_least(used * active / at_least(here, TINY), 1.0)
+    steps = lasts * anywhere
+
+    level = at_least(slots, 1.0) ** jnp.linspace(1.0, 0.0, LEVELS)
+    gaps = at_least(level[:-1] - level[1:], TINY)
+    above = jnp.clip((batch[:, None] - level[1:]) / gaps, 0.0, 1.0)  # of each level but the last: 1 from it upwards
+    share = jnp.concatenate([above, jnp.ones_like(batch)[:, None]], 1)
+    share = share - jnp.concatenate([jnp.zeros_like(batch)[:, None], above], 1)
+    share = at_least(share, 0.0)
+    on_level = steps @ share
+    mean_context = prompt + 0.5 * lengths.square() / mean
+    weighed = (steps * batch) @ share
+    context = prompt + ratio((steps * batch * decoded) @ share, weighed)
+    settled = jnp.zeros(LEVELS).at[0].set(1.0) * full
+    together = on_level + settled
+    context = ratio(on_level * context + settled * mean_context, together, mean_context)
+    idle = slots * (full + steps.sum()) - count * mean
+    most = jnp.maximum((used * active * (prompt + decoded)).max(), jnp.where(full > 0, slots * mean_context, 0.0))
+    return Drained(level, together, context, full, at_least(idle, 0.0), most)
