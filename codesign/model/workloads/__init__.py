@@ -48,11 +48,11 @@ from .plan import Layout as Layout
 from .plan import Plan as Plan
 from .plan_fields import AbstractPlan as AbstractPlan
 from .plan_fields import named as named
+from .pools_under_load import DisaggregatedAtRate as DisaggregatedAtRate
+from .pools_under_load import DisaggregatedGoodput as DisaggregatedGoodput
 from .post_training import RlPostTraining as RlPostTraining
 from .post_training import RolloutEngine as RolloutEngine
 from .post_training_plan import PostTrainingPlan as PostTrainingPlan
-from .pools_under_load import DisaggregatedAtRate as DisaggregatedAtRate
-from .pools_under_load import DisaggregatedGoodput as DisaggregatedGoodput
 from .recommendation import Recommendation as Recommendation
 from .recommendation_model import EmbeddingTables as EmbeddingTables
 from .recommendation_model import RecommendationModel as RecommendationModel

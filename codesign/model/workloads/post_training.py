@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, static, switch
-from ...core.smooth import at_least, at_most, ceil, maximum, ratio
+from ...core.smooth import at_least, at_most, ceil, maximum
 from .base import AbstractWorkload
 from .continuous import ContinuousServing
 from .engine_memory import EngineMemory
@@ -73,7 +73,7 @@ WORDS = Words(
         "scorers": "reference and reward models",
     },
     plan={
-        "rollout_devices": "{:g} devices for rollouts", "rollout_tp": "rollout TP {:g}",
+        "mode": "{}", "rollout_devices": "{:g} devices for rollouts", "rollout_tp": "rollout TP {:g}",
         "rollout_ep": "rollout EP {:g}", "rollout_slots": "{:g} responses together",
     },
 )  # fmt: skip
@@ -104,23 +104,23 @@ class RlPostTraining(AbstractWorkload):
     Composed of the package's own parts. Rollouts: steps of `ContinuousServing` at a few batches, as many of each as
     `response_lengths.drained` says. Training: `Training` on packed sequences, `updates` times; log-probabilities of the
     old policy, of a reference and of a reward model are its forward pass. With R the rollouts of a step, waited for to
-    the last, R' those of slots that never run dry, U scoring and updates of u mini-batches, W new weights, S a switch:
+    the last, U scoring and updates of u mini-batches, W new weights, S a switch:
 
         colocated      R + U + W + S, on all devices
         synchronous    R + U + W
         one_step_off   max(R, U) + W
-        asynchronous   max(G, U, (1 - a) G + U / u) + W,    G = (1 - d) R' + d R
+        asynchronous   max(G, U, (1 - a) G + U / u) + W
 
-    where a = min(staleness, 1) of a step's responses may begin before its weights, and d is the share of the slots'
-    idle time, in waiting for the last response, that these cannot fill. Rollouts under way go on through new weights;
-    where `recompute_cache`, their caches are computed again by them.
+    where G is R waited for until a share `staleness` of a step's responses is still under way: these began before the
+    weights of their step, and go on through new ones; a = min(staleness, 1). Where `recompute_cache`, their caches are
+    computed again by the new weights.
 
     Factors are constants of plan and lengths: time is a sum and maximum of step times, log-convex in the hardware.
 
-    W: the trainer's ranks pass each rollout device its part of the weights in the rollouts' format over the network
-    between both, as a pipelined chain over engines (`assumes` below); shared devices gather them from each other.
+    W: each part of an engine's weights, in the rollouts' format, is broadcast over the networks to the devices that hold
+    it; shared devices gather them from each other.
 
-    Assumes: sequences are packed without padding; every rollout engine forwards weights while it takes them; scoring
+    Assumes: sequences are packed without padding; weights that ZeRO shards are gathered beside the broadcast; scoring
     gathers sharded weights beside its work; rewards that a rule gives take no time; one kind of accelerator for both.
     Source: modes [verl_async] [verl_one_step_off]; interrupted rollouts and the bound on staleness [fu2025areal].
     """
@@ -137,7 +137,9 @@ class RlPostTraining(AbstractWorkload):
     )
     max_output_tokens: Float[Array, "*b"] = quantity(low=2.0, high=1e9, doc="where a response is cut")
     output_cv: Float[Array, "*b"] = quantity(high=10.0, default=1.0)
-    updates: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=1.0, doc="optimizer steps (mini-batches) of a step")
+    updates: Float[Array, "*b"] = integer(
+        low=1.0, high=1e6, default=1.0, doc="optimizer steps (mini-batches) of a step"
+    )
     old_log_probs: Float[Array, "*b"] = switch(default=1.0, doc="the trainer computes those of the old policy")
     reference: Float[Array, "*b"] = switch(default=0.0, doc="a reference model of the same shape scores")
     reward_model: Float[Array, "*b"] = switch(default=0.0, doc="a reward model of the same shape scores")
@@ -210,16 +212,20 @@ class RlPostTraining(AbstractWorkload):
         each = layout.dp * plan.micro_batch
         batch = at_least(ceil(packed / each), 1.0) * each
         if longest:
-            sequence = at_least(plan.micro_batch * sequence, ceil((self.input_tokens + lengths.tokens[-1]) / whole) * whole)
+            sequence = at_least(
+                plan.micro_batch * sequence, ceil((self.input_tokens + lengths.tokens[-1]) / whole) * whole
+            )
         return Training(
             self.model, sequence, batch, self.precision, self.optimizer, self.step_overhead_s, self.kernel_slowdown,
             self.launch_s, forward_only=scoring, buffers=self.buffers,
         )  # fmt: skip
 
     def drain(self, layout: Layout) -> Drained:
-        """Decode steps of a step's rollouts on one engine, of the rollouts' layout."""
-        each = self.count() / layout.dp
-        return drained(self.lengths(), self.input_tokens, each, layout.plan.micro_batch, layout.dp)
+        """Decode steps of a step's rollouts on one engine."""
+        theirs = as_generated(layout)
+        each = self.count() / theirs.dp
+        left = self._goes_on(layout) * layout.plan.staleness * each
+        return drained(self.lengths(), self.input_tokens, each, theirs.plan.micro_batch, theirs.dp, left)
 
     def prompt_steps(self, layout: Layout) -> Array:
         """Full chunks of prompts that one engine computes for its responses of a step."""
@@ -239,11 +245,11 @@ class RlPostTraining(AbstractWorkload):
             for op in self.trainer(mine, scoring=True).lower(mine)
             if op.phase == "forward"
         ]
-        return (*self._generated(theirs), *scored, *self.trainer(mine).lower(mine), *self._moved(layout))
+        return (*self._generated(layout, theirs), *scored, *self.trainer(mine).lower(mine), *self._moved(layout))
 
-    def _generated(self, layout: Layout) -> list[Op]:
-        """Decode steps at each batch, and one with prompts, of the rollouts' layout."""
-        engine, steps = self.engine(), self.drain(layout)
+    def _generated(self, whole: Layout, layout: Layout) -> list[Op]:
+        """Decode steps at each batch, and chunks of prompts and of caches, of the rollouts' layout."""
+        engine, steps = self.engine(), self.drain(whole)
         one, ops = engine.decode_step(layout), list[Op]()
         layers = engine.layers_per_stage(layout)
         for place, phase in enumerate(DECODES):
@@ -269,57 +275,43 @@ class RlPostTraining(AbstractWorkload):
         weights = self.engine().weight_bytes(as_generated(layout))
         state = self._state_bytes(as_trained(layout)) * plan.together() * plan.swap
         return [
-            CommOp("weights", "send", SYNC, SYNC, weights, 1 - plan.together()),
+            CommOp("weights", "broadcast", SYNC, SYNC, weights, 1 - plan.together()),
             CommOp("weights_gathered", "all_gather", RESHARD, RESHARD, weights, plan.together()),
             TransferOp("state", SWITCHING, 2 * state, one),
         ]
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """How often each kind of step runs in one step of training."""
-        mine, theirs = as_trained(layout), as_generated(layout)
+        mine = as_trained(layout)
         plain, prompted = self._steps(layout)
         trainer, scorer = self.trainer(mine), self.trainer(mine, scoring=True)
         often = {phase: self.updates * times for phase, times in trainer.repeats(mine).items()}
         often |= {SCORING: self.scorings() * scorer.micro_batches(mine), SYNC: jnp.asarray(1.0)}
         often |= {RESHARD: jnp.asarray(1.0), SWITCHING: jnp.asarray(1.0), PROMPTED: prompted}
-        often[ANEW] = self._goes_on(layout) * self._cached_anew(theirs)
+        often[ANEW] = self._cached_anew(layout)
         return often | {phase: plain[place] for place, phase in enumerate(DECODES)}
 
     # time
 
     def _steps(self, layout: Layout) -> tuple[Array, Array]:
-        """(decode steps at each batch without prompts, chunks of prompts) of one engine in a step of training."""
-        theirs = as_generated(layout)
-        drain, prompts = self.drain(theirs), self.prompt_steps(theirs)
-        plain, steady = self._without(drain.steps, prompts), self._without(self._steady(theirs), prompts)
-        dry, goes_on = self._dry(layout), self._goes_on(layout)
-        mixed = (1 - goes_on) * plain + goes_on * ((1 - dry) * steady + dry * plain)
-        return mixed, prompts
+        """(decode steps at each batch without prompts, chunks of prompts) of one engine in a step of training.
 
-    def _without(self, steps: Array, prompts: Array) -> Array:
-        """Decode steps but for those that carry prompts, which decode as well: the fullest first."""
+        A chunk takes the place of a decode step, of the fullest first.
+        """
+        steps, prompts = self.drain(layout).steps, self.prompt_steps(as_generated(layout))
         before = jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)[:-1]])
-        return at_least(steps - at_least(prompts - before, 0.0), 0.0)
-
-    def _steady(self, layout: Layout) -> Array:
-        """Decode steps at each batch where slots never run dry: all at the first."""
-        whole = self.count() / layout.dp * self.lengths().mean() / layout.plan.micro_batch
-        return jnp.zeros(LEVELS).at[0].set(1.0) * whole
-
-    def _dry(self, layout: Layout) -> Array:
-        """Share of the idle slots of a step's rollouts that responses for later steps cannot fill."""
-        theirs = as_generated(layout)
-        early = layout.plan.staleness * self.count() / theirs.dp * self.lengths().mean()
-        return at_least(1 - ratio(early, self.drain(theirs).idle, 1.0), 0.0)
+        return at_least(steps - at_least(prompts - before, 0.0), 0.0), prompts
 
     def _goes_on(self, layout: Layout) -> Array:
         """1 where rollouts go on through new weights."""
         return jnp.where(layout.plan.mode == ASYNCHRONOUS, 1.0, 0.0)
 
     def _cached_anew(self, layout: Layout) -> Array:
-        """Chunks that compute the caches of what is under way again."""
-        held = layout.plan.micro_batch * self.engine().context()
-        return self.recompute_cache * held / layout.plan.token_budget
+        """Chunks that compute the caches of what is under way again after new weights."""
+        theirs = as_generated(layout)
+        left = at_most(layout.plan.staleness * self.count() / theirs.dp, theirs.plan.micro_batch)
+        tokens = self._goes_on(layout) * left * self.engine().context()
+        return self.recompute_cache * tokens / theirs.plan.token_budget
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """See the class."""
@@ -352,28 +344,27 @@ class RlPostTraining(AbstractWorkload):
         parts = {"rollouts": busy - training_s, "scoring": scoring_s, "updates": updates_s, "sync": sync_s}
         parts["switch"] = switch_s
         lengths = self.lengths()
-        slots = theirs.plan.micro_batch * theirs.dp
-        slot_steps = slots * sum(self._steps(layout)[0], self._steps(layout)[1])
+        slot_steps = theirs.plan.micro_batch * theirs.dp * self.drain(layout).steps.sum()
         extra = {
             "rollout_s": rollout_s, "training_s": training_s, "scoring_s": scoring_s, "weight_sync_s": sync_s,
             "switch_s": switch_s, "rollout_utilisation": rollout_s / time, "trainer_utilisation": training_s / time,
             "slot_utilisation": at_most(self.count() * lengths.mean() / slot_steps, 1.0),
             "responses_per_s": self.count() / time, "mean_response_tokens": lengths.mean(),
-            "rollout_memory_bytes": _whole(self.rollout_classes(theirs)),
+            "rollout_memory_bytes": _whole(self.rollout_classes(layout)),
             "trainer_memory_bytes": near_bytes(self.trainer_classes(mine), mine),
         }  # fmt: skip
         return Timeline(time, parts, energy, self.tokens_per_step(), self.model_flops(), extra)
 
     def _rollouts(self, priced: Priced, layout: Layout, theirs: Layout) -> tuple[Array, Array]:
         """(seconds, joules of one device) of a step's rollouts."""
-        engine, drain = self.engine(), self.drain(theirs)
+        engine, drain = self.engine(), self.drain(layout)
         plain, prompted = self._steps(layout)
         seconds, joules = jnp.asarray(0.0), jnp.asarray(0.0)
         for place, phase in enumerate(DECODES):
             done = self._pass(priced, phase, engine, theirs)
             host = engine.with_host_s(engine.device_s(done, drain.batch[place], theirs), drain.batch[place])
             seconds, joules = seconds + plain[place] * host, joules + plain[place] * done.energy_j
-        anew = self._goes_on(layout) * self._cached_anew(theirs)
+        anew = self._cached_anew(layout)
         for phase, times in ((PROMPTED, prompted), (ANEW, anew)):
             done = self._pass(priced, phase, engine, theirs)
             host = engine.with_host_s(engine.device_s(done, drain.batch[0], theirs), drain.batch[0])
@@ -400,12 +391,12 @@ class RlPostTraining(AbstractWorkload):
     # memory
 
     def rollout_classes(self, layout: Layout) -> Classes:
-        """Memory of an engine: weights, caches at the fullest moment, what it keeps beside."""
-        engine = self.engine()
-        found = engine.footprint(layout)
-        more = at_least(self.drain(layout).held / at_least(engine.held_tokens(layout), 1.0), 1.0)
+        """Memory of an engine: weights, caches at the fullest moment, what it keeps beside; of the whole layout."""
+        engine, theirs, drain = self.engine(), as_generated(layout), self.drain(layout)
+        found = engine.footprint(theirs)
         beside = found["working"][0] + found["graphs"][0]
-        weights, cache = found["weights"][0], found["kv_cache"][0] * more
+        held = drain.held + 0.5 * engine.block_tokens * drain.batch[0]
+        weights, cache = found["weights"][0], engine.kv_bytes_per_token(theirs) * held
         return {"rollout_weights": (weights, weights), "kv_cache": (cache, cache), "engine": (beside, beside)}
 
     def trainer_classes(self, layout: Layout) -> Classes:
@@ -430,8 +421,8 @@ class RlPostTraining(AbstractWorkload):
 
         Where it is swapped, the larger part lies in the first memory and the trainer's state in the second.
         """
-        plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
-        engine, trainer = self.rollout_classes(theirs), self.trainer_classes(mine)
+        plan, mine = layout.plan, as_trained(layout)
+        engine, trainer = self.rollout_classes(layout), self.trainer_classes(mine)
         larger = jnp.where(_whole(engine) > near_bytes(trainer, mine), 1.0, 0.0)
         both = plan.together() * (1 - plan.swap)
         state = self._state_bytes(mine) * plan.together() * plan.swap

@@ -65,7 +65,12 @@ class PostTrainingPlan(AbstractModelPlan):
 
     def trainer(self, devices: Array) -> Layout:
         """Trainer's layout on what rollouts leave, at least one replica."""
-        return Layout(self, at_least(devices - self.rollout_devices, self.ranks()))
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Plan)}
+        return Layout(Plan(**own | {"device_count": None}), at_least(devices - self.rollout_devices, self.ranks()))
+
+    def replicas(self, devices: Array) -> Array:
+        """The trainer's."""
+        return self.trainer(devices).dp
 
     def rollouts(self, devices: Array) -> Layout:
         """Layout of the rollout engines, at least one."""
@@ -79,18 +84,17 @@ class PostTrainingPlan(AbstractModelPlan):
     def members(self, axis: str, layout: Layout) -> Group:
         """Trainer's ranks come first, then the rollout engines; of these the groups are those of a plan that serves.
 
-        New weights go from a trainer's rank to an engine as far from it as the trainer is large; where devices are
-        shared, all that do not hold the same part of an engine's weights gather them.
+        New weights go from one of the trainer's ranks to all that hold the same part of an engine's weights; where
+        devices are shared, those gather them.
         """
         trainer, rollouts = self.trainer(layout.devices), self.rollouts(layout.devices)
         if axis == SYNC:
-            apart = 1 - self.together()
-            return Group(1 + apart, jnp.where(apart > 0, trainer.devices, 1.0))
+            return Group(1 + (1 - self.together()) * rollouts.dp, self.rollout_tp)
         if axis == RESHARD:
-            return Group(jnp.where(self.together() > 0, rollouts.dp, self.ranks() / self.ranks()), self.rollout_tp)
+            return Group(1 + self.together() * (rollouts.dp - 1), self.rollout_tp)
         if axis.startswith(ROLLOUT):
             return rollouts.plan.members(axis.removeprefix(ROLLOUT), rollouts)
-        return super().members(axis, trainer)
+        return trainer.plan.members(axis, trainer)
 
     def algorithm(self, axis: str) -> Array:
         """By what an axis is of an engine."""

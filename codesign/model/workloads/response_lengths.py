@@ -14,7 +14,8 @@ A slot that is free takes the next response of a queue that all replicas share. 
 is under way with probability 1 - (1 - p)^B, on any of R replicas with 1 - (1 - p)^(B R): whoever waits for all waits
 for that one. All of it follows from plan and lengths; hardware decides how long steps take.
 
-Assumes: the mix between both regimes (w) is interpolation; replicas run in step with each other.
+Assumes: the mix between both regimes (w) is interpolation; replicas run in step with each other; responses left from a
+batch before have contexts as those of their own.
 Source: residual life [asmussen2003] chapter V; held against an event simulation in `tests/test_rl_post_training.py`.
 """
 
@@ -79,28 +80,36 @@ def cut_lengths(mean: Array, cv: Array, most: Array) -> ResponseLengths:
 class Drained(NamedTuple):
     """Decode steps of a batch on one replica, by how many sequences they carry.
 
-    batch, steps, context: of each level, the first with all slots: sequences of a step, how many such steps there
-    are until the last response of all replicas ends, mean context. full_steps: how many of the first level's have all
-    slots in use, since others wait. idle: slot-steps without a sequence until that end. held: tokens in the caches of a
+    batch, steps, context: of each level, the first with all slots that are used: sequences of a step, how many such
+    steps there are until no more are left than may be, on any replica, mean context. held: tokens in the caches of a
     replica at the fullest moment.
     """
 
     batch: Array
     steps: Array
     context: Array
-    full_steps: Array
-    idle: Array
     held: Array
 
 
-def drained(lengths: ResponseLengths, prompt: Array, count: Array, slots: Array, replicas: Array) -> Drained:
-    """Steps in which a replica's `count` responses to prompts of `prompt` tokens are decoded on `slots` slots."""
+def drained(
+    lengths: ResponseLengths, prompt: Array, count: Array, slots: Array, replicas: Array, left: Array | float = 0.0
+) -> Drained:
+    """Steps in which a replica's `count` responses to prompts of `prompt` tokens are decoded on `slots` slots.
+
+    Args:
+        lengths: of the responses.
+        prompt: tokens before each.
+        count: responses of a replica that a batch completes.
+        slots: responses that a replica decodes together, at most.
+        replicas: that share one queue.
+        left: responses of a replica that may be under way when a batch is complete.
+    """
     tokens, weight, mean = lengths.tokens, lengths.weight, lengths.mean()
     varied = 1 + lengths.cv() ** 2
-    rounds = count / slots
+    rounds = (count + left) / slots
     fresh = jnp.where(rounds <= 1, 1.0, jnp.exp(-2 * at_least(rounds - 1, 0.0) / varied))
     full = mean * at_least(rounds - fresh - (1 - fresh) * varied / 2, 0.0) * jnp.where(rounds > 1, 1.0, 0.0)
-    used = at_most(count, slots)
+    used = at_most(count + left, slots)
 
     begins = jnp.concatenate([jnp.zeros(1), tokens[:-1]])
     lasts, middle = tokens - begins, 0.5 * (tokens + begins)
@@ -114,9 +123,10 @@ def drained(lengths: ResponseLengths, prompt: Array, count: Array, slots: Array,
     idle_chance = jnp.log1p(-active)
     here, anywhere = 1 - jnp.exp(used * idle_chance), 1 - jnp.exp(used * replicas * idle_chance)
     batch = at_least(used * active / at_least(here, TINY), 1.0)
-    steps = lasts * anywhere
+    steps = lasts * anywhere * _before(used * active, left)
+    again = jnp.where(left > 0, count * mean / (slots * full + steps @ batch), 1.0)
 
-    level = at_least(slots, 1.0) ** jnp.linspace(1.0, 0.0, LEVELS)
+    level = at_least(used, 1.0) ** jnp.linspace(1.0, 0.0, LEVELS)
     gaps = at_least(level[:-1] - level[1:], TINY)
     above = jnp.clip((batch[:, None] - level[1:]) / gaps, 0.0, 1.0)  # of each level but the last: 1 from it upwards
     share = jnp.concatenate([above, jnp.ones_like(batch)[:, None]], 1)
@@ -129,6 +139,12 @@ def drained(lengths: ResponseLengths, prompt: Array, count: Array, slots: Array,
     settled = jnp.zeros(LEVELS).at[0].set(1.0) * full
     together = on_level + settled
     context = ratio(on_level * context + settled * mean_context, together, mean_context)
-    idle = slots * (full + steps.sum()) - count * mean
     most = jnp.maximum((used * active * (prompt + decoded)).max(), jnp.where(full > 0, slots * mean_context, 0.0))
-    return Drained(level, together, context, full, at_least(idle, 0.0), most)
+    return Drained(level, again * together, context, most)
+
+
+def _before(active: Array, left: Array | float) -> Array:
+    """Share of each interval in which more than `left` are under way, of a number that falls from one to the next."""
+    middle = 0.5 * (active[:-1] + active[1:])
+    begins, ends = jnp.concatenate([active[:1], middle]), jnp.concatenate([middle, jnp.zeros(1)])
+    return jnp.clip(ratio(begins - left, begins - ends, 1.0), 0.0, 1.0)
