@@ -224,8 +224,8 @@ class RlPostTraining(AbstractWorkload):
         """Decode steps of a step's rollouts on one engine."""
         theirs = as_generated(layout)
         each = self.count() / theirs.dp
-        left = self._goes_on(layout) * layout.plan.staleness * each
-        return drained(self.lengths(), self.input_tokens, each, theirs.plan.micro_batch, theirs.dp, left)
+        stale = self._goes_on(layout) * layout.plan.staleness
+        return drained(self.lengths(), self.input_tokens, each, theirs.plan.micro_batch, theirs.dp, stale)
 
     def prompt_steps(self, layout: Layout) -> Array:
         """Full chunks of prompts that one engine computes for its responses of a step."""

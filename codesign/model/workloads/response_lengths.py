@@ -14,8 +14,7 @@ A slot that is free takes the next response of a queue that all replicas share. 
 is under way with probability 1 - (1 - p)^B, on any of R replicas with 1 - (1 - p)^(B R): whoever waits for all waits
 for that one. All of it follows from plan and lengths; hardware decides how long steps take.
 
-Assumes: the mix between both regimes (w) is interpolation; replicas run in step with each other; responses left from a
-batch before have contexts as those of their own.
+Assumes: the mix between regimes (w) is interpolation; replicas run in step with each other.
 Source: residual life [asmussen2003] chapter V; held against an event simulation in `tests/test_rl_post_training.py`.
 """
 
@@ -33,6 +32,7 @@ __all__ = ["LEVELS", "Drained", "ResponseLengths", "cut_lengths", "drained"]
 BODY, TAIL = 48, 15  # nodes: equally likely ones, then each half as likely as the one before
 IN_TAIL = 0.04  # share of responses that the latter stand for
 LEVELS = 6  # batches at which steps are priced: from all slots to one, in equal ratios
+BEFORE, POINTS, TRIED = 16, 12, 64  # batches before this one, places in a batch, lengths of one that are tried
 SURE = 1 - 1e-12  # no probability of a logarithm is larger
 
 
@@ -60,6 +60,14 @@ class ResponseLengths(NamedTuple):
     def square(self) -> Array:
         """E[L^2]."""
         return (self.weight * self.tokens**2).sum()
+
+    def longer(self, than: Array) -> Array:
+        """P(L > t), each node spread to the middle of its neighbours."""
+        middle = 0.5 * (self.tokens[1:] + self.tokens[:-1])
+        low = jnp.concatenate([2 * self.tokens[:1] - middle[:1], middle])
+        high = jnp.concatenate([middle, self.tokens[-1:]])
+        width = at_least(high - low, 1e-6 * at_least(high, TINY))
+        return jnp.clip((high - than[..., None]) / width, 0.0, 1.0) @ self.weight
 
     def cv(self) -> Array:
         """Standard deviation over mean."""
@@ -92,7 +100,7 @@ class Drained(NamedTuple):
 
 
 def drained(
-    lengths: ResponseLengths, prompt: Array, count: Array, slots: Array, replicas: Array, left: Array | float = 0.0
+    lengths: ResponseLengths, prompt: Array, count: Array, slots: Array, replicas: Array, stale: Array | float = 0.0
 ) -> Drained:
     """Steps in which a replica's `count` responses to prompts of `prompt` tokens are decoded on `slots` slots.
 
@@ -102,10 +110,11 @@ def drained(
         count: responses of a replica that a batch completes.
         slots: responses that a replica decodes together, at most.
         replicas: that share one queue.
-        left: responses of a replica that may be under way when a batch is complete.
+        stale: responses that may be under way when a batch is complete, over `count`.
     """
     tokens, weight, mean = lengths.tokens, lengths.weight, lengths.mean()
     varied = 1 + lengths.cv() ** 2
+    left = stale * count
     rounds = (count + left) / slots
     fresh = jnp.where(rounds <= 1, 1.0, jnp.exp(-2 * at_least(rounds - 1, 0.0) / varied))
     full = mean * at_least(rounds - fresh - (1 - fresh) * varied / 2, 0.0) * jnp.where(rounds > 1, 1.0, 0.0)
@@ -127,20 +136,52 @@ def drained(
     again = jnp.where(left > 0, count * mean / (slots * full + steps @ batch), 1.0)
 
     level = at_least(used, 1.0) ** jnp.linspace(1.0, 0.0, LEVELS)
+    settled = jnp.zeros(LEVELS).at[0].set(1.0) * full
+    mean_context = 0.5 * lengths.square() / mean
+    on_level, tokens_held = _leveled(batch, steps, decoded, level)
+    on_level, tokens_held = on_level + settled, tokens_held + settled * slots * mean_context
+
+    flow_s, flow_active, flow_decoded = _flowing(lengths, at_least(stale, TINY))
+    flow_used = at_most(at_least(count * flow_active, 1.0), at_least(used, 1.0))
+    flow, flow_held = _leveled(flow_used, flow_s * count * flow_active / flow_used, flow_decoded, level)
+    flows = jnp.where(left > 0, fresh, 0.0)
+    on_level = flows * flow + (1 - flows) * again * on_level
+    tokens_held = flows * flow_held + (1 - flows) * again * tokens_held
+    context = prompt + ratio(tokens_held, on_level * level, mean_context)
+    most = jnp.maximum((used * active * (prompt + decoded)).max(), jnp.where(full > 0, slots, 0.0) * (prompt + mean_context))
+    flow_most = (count * flow_active * (prompt + flow_decoded)).max()
+    return Drained(level, on_level, context, flows * flow_most + (1 - flows) * most)
+
+
+def _leveled(batch: Array, steps: Array, decoded: Array, level: Array) -> tuple[Array, Array]:
+    """(steps on each level, tokens that their sequences have decoded, summed): between two levels in proportion."""
     gaps = at_least(level[:-1] - level[1:], TINY)
     above = jnp.clip((batch[:, None] - level[1:]) / gaps, 0.0, 1.0)  # of each level but the last: 1 from it upwards
     share = jnp.concatenate([above, jnp.ones_like(batch)[:, None]], 1)
-    share = share - jnp.concatenate([jnp.zeros_like(batch)[:, None], above], 1)
-    share = at_least(share, 0.0)
-    on_level = steps @ share
-    mean_context = prompt + 0.5 * lengths.square() / mean
-    weighed = (steps * batch) @ share
-    context = prompt + ratio((steps * batch * decoded) @ share, weighed)
-    settled = jnp.zeros(LEVELS).at[0].set(1.0) * full
-    together = on_level + settled
-    context = ratio(on_level * context + settled * mean_context, together, mean_context)
-    most = jnp.maximum((used * active * (prompt + decoded)).max(), jnp.where(full > 0, slots * mean_context, 0.0))
-    return Drained(level, again * together, context, most)
+    share = at_least(share - jnp.concatenate([jnp.zeros_like(batch)[:, None], above], 1), 0.0)
+    return steps @ share, (steps * decoded) @ share * level
+
+
+def _flowing(lengths: ResponseLengths, stale: Array) -> tuple[Array, Array, Array]:
+    """(steps, responses under way over those of a batch, tokens decoded of each) at places in a batch of a pipeline.
+
+    Every batch begins all of its responses at once, and ends when `stale` batches of responses are under way.
+    """
+    before = jnp.arange(1, BEFORE + 1.0)
+    tried = lengths.mean() * jnp.geomspace(1e-2, 1.0, TRIED) * at_least(lengths.tokens[-1] / lengths.mean(), 1.0)
+    found = lengths.longer(tried[:, None] * before).sum(1)
+    beyond = at_least(lengths.tokens - (BEFORE + 0.5) * tried[:, None], 0.0) @ lengths.weight / tried
+    found = found + beyond
+    crossed = jnp.clip(ratio(found[:-1] - stale, found[:-1] - found[1:], 0.0), 0.0, 1.0)
+    crossed = jnp.where(found[:-1] > stale, jnp.where(found[1:] >= stale, 1.0, crossed), 0.0)
+    period = tried[0] * at_most(found[0] / stale, 1.0) + ((tried[1:] - tried[:-1]) * crossed).sum()
+    age = period * ((jnp.arange(POINTS) + 0.5) / POINTS)[:, None] + period * jnp.arange(BEFORE + 1.0)
+    active = lengths.longer(age)
+    last = at_least(lengths.tokens - age[:, -1:] - 0.5 * period, 0.0) @ lengths.weight / period
+    under_way = active.sum(1) + last
+    decoded = ((active * age).sum(1) + last * age[:, -1]) / at_least(under_way, TINY)
+    scale = lengths.mean() / (period * under_way.mean())  # tokens of a batch, where few places round them
+    return jnp.ones(POINTS) * (period * scale / POINTS), under_way, decoded
 
 
 def _before(active: Array, left: Array | float) -> Array:
