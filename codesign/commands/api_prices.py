@@ -56,7 +56,9 @@ def api_prices(text: str) -> ApiPrices:
     for part in filter(None, (each.strip() for each in text.split(","))):
         key, _, value = (each.strip() for each in part.partition("="))
         if key not in KEYS:
-            raise ConfigError(f"--api {part}: {key!r} is not one of {', '.join(KEYS)}{suggestion(key, KEYS)}; {EXAMPLE}")
+            raise ConfigError(
+                f"--api {part}: {key!r} is not one of {', '.join(KEYS)}{suggestion(key, KEYS)}; {EXAMPLE}"
+            )
         if key in found:
             raise ConfigError(f"--api {text}: {key} is said twice; {EXAMPLE}")
         try:

@@ -172,7 +172,7 @@ def _break_even(table: pd.DataFrame) -> str:
     best = own.iloc[0]
     share = float(best["usd_per_month"]) / api if api > 0 else np.inf
     return (
-        f"api      costs what {best['product']} does at {share:.3g} times the loads asked for: below, the API is cheaper;"
+        f"api      costs what {best['product']} does at {share:.3g} times the loads asked for; below, it is cheaper:"
         " it is paid by the request, devices are kept"
     )
 

@@ -28,7 +28,7 @@ def api_figure(table: pd.DataFrame, cheaper: float, always: float, what: str) ->
         last = table.iloc[-1]
         beside(axes, "API", last["requests_per_s"], last["api_usd"] / 1e3, ORANGE, (-4, 4))
         beside(axes, what, last["requests_per_s"], last["own_usd"] / 1e3, BLUE, (-4, -5))
-        for place, text in ((cheaper, "one replica pays"), (always, "always")):
+        for place, text in {cheaper: "one replica pays", always: "always"}.items():
             if math.isfinite(place) and place <= last["requests_per_s"]:
                 axes.axvline(place, color=GREY, lw=0.8, ls=":")
                 beside(axes, text, place, axes.get_ylim()[1], GREY, (3, -4))

@@ -26,10 +26,12 @@ KINDS = {"fitted": "^inferred", "transcription": "^published alone"}
 BASE = (
     "workload=rl_post_training", "model=qwen25_7b", "accelerator=h20",
     "plan.cp=4", "plan.rollout_tp=4", "plan.rollout_slots=1024",  # sp_size, gen_tp [verl_async]; verl's max_num_seqs
+    "workload.input_tokens=256",  # assumed: questions of dapo-math-17k in their template
+    "workload.rollout.kernel_slowdown=1.129", "workload.rollout.step_overhead_s=6.965e-5",  # conf/framework/vllm.yaml
 )  # fmt: skip
 MOST_TOKENS = {"verl_async": 28672.0, "verl_one_step_off": 20480.0}
 ENGINE = {"verl_async": 4.0, "verl_one_step_off": 2.0}  # rollout_tp; the second is not stated: two engines on 4 devices
-BAR_STEP, BAR_RATIO = 0.30, 0.25
+BAR_STEP, BAR_RATIO = 0.30, 0.15
 METRICS = ("time_s", "rollout_s", "scoring_s", "training_s")
 DEVICES, SPLITS = 128.0, tuple(range(16, 113, 8))
 SLOTS, DEGREES = (64.0, 128.0, 256.0, 512.0, 1024.0), (1.0, 2.0, 4.0)
@@ -89,7 +91,7 @@ def points_of(rows: pd.DataFrame, tokens: pd.Series | float, slowdown: pd.Series
 def mean_response(source: str) -> float:
     """Mean response in tokens: that at which a source's first row has its published seconds of updates."""
     row = published()[published()["source"] == source].iloc[:1]
-    tried = np.geomspace(400, 6000, 24)
+    tried = np.geomspace(50, 6000, 48)
     rows = pd.concat([row] * len(tried), ignore_index=True)
     seconds = priced(points_of(rows, pd.Series(tried)))["updates_s"].to_numpy()
     return float(np.interp(float(row["updates_s"].iloc[0]), np.maximum.accumulate(seconds), tried))
@@ -160,28 +162,27 @@ def claims() -> list[Claim]:
             if row[name] == row[name] and not (name == "updates_s" and row["case"] in FIRST)
         ]
     for at, row in rows.iterrows():
-        met = abs(given["time_s"][at] / row["step_s"] - 1) <= BAR_STEP
-        bar = BAR_STEP if met or row["case"] not in MISSED else None
+        bar = None if row["case"] in MISSED else BAR_STEP
         words = f"{row['case']}: step with the published updates, s"
         found.append(Claim(NAME, words, row["step_s"], given["time_s"][at], bar, beside))
     for devices in (32, 64, 128):
         paper = speed_up(printed, devices)
         text = f"colocated over asynchronous, {devices} H20"
-        found.append(
-            Claim(NAME, f"{text}: equal work of a trainer's device", paper, speed_up(alone, devices), None, beside)
-        )
-        found.append(Claim(NAME, f"{text}: with the published updates", paper, speed_up(given, devices), None, beside))
+        pace, own_bar = speed_up(alone, devices), BAR_RATIO if devices > 32 else None
+        found.append(Claim(NAME, f"{text}: equal work of a trainer's device", paper, pace, None, beside))
+        pace = speed_up(given, devices)
+        found.append(Claim(NAME, f"{text}: with the published updates", paper, pace, own_bar, beside))
         at = rows["devices"] == devices
         own = rows[at & (rows["mode"] == "colocated")].iloc[0]
         other = rows[at & (rows["mode"] == "asynchronous") & (rows["staleness"] == 0.5)].iloc[0]
         work = own["updates_s"] * devices / (other["updates_s"] * (devices - other["rollout_devices"]))
-        found.append(Claim(NAME, f"published alone: device-seconds of updates, colocated over asynchronous, {devices} H20",
-                           None, work, None, "not determined: the sources say no reason"))  # fmt: skip
+        text = f"published alone: device-seconds of updates, colocated over asynchronous, {devices} H20"
+        found.append(Claim(NAME, text, None, work, None, "not determined: the sources say no reason"))
     return found + orderings()
 
 
 FIRST = ("colocated on 32", "colocated on 16, FSDP2")
-MISSED = ("colocated on 32", "colocated on 128", "asynchronous on 64 + 64, staleness 0.3")
+MISSED = ("asynchronous on 64 + 64, staleness 0.1", "colocated on 16, FSDP2")  # why: see the page
 
 
 def orderings() -> list[Claim]:
@@ -197,8 +198,8 @@ def orderings() -> list[Claim]:
                  time["asynchronous"] <= time["one_step_off"] <= time["synchronous"]),
         ordering("synchronous devices apart are slower than shared ones", time["colocated"] < time["synchronous"]),
         ordering("a split off by a quarter of the devices costs the asynchronous mode more than 10 %", _off() > 1.10),
-        *(Claim(NAME, f"best rollout devices of 128: {mode}", None, float(best[mode]["rollout_devices"]), None, "derived")
-          for mode in MODES[1:]),
+        *(Claim(NAME, f"best rollout devices of 128: {mode}", None, float(row["rollout_devices"]), None, "derived")
+          for mode, row in best.items() if mode != "colocated"),
         *(Claim(NAME, f"best step, s: {mode}", None, time[mode], None, "derived") for mode in MODES),
     ]  # fmt: skip
 

@@ -117,10 +117,10 @@ class RlPostTraining(AbstractWorkload):
 
     Factors are constants of plan and lengths: time is a sum and maximum of step times, log-convex in the hardware.
 
-    W: each part of an engine's weights, in the rollouts' format, is broadcast over the networks to the devices that hold
-    it; shared devices gather them from each other.
+    W: each part of an engine's weights, in the rollouts' format, is broadcast over the networks to the devices that
+    hold it; shared devices gather them from each other.
 
-    Assumes: sequences are packed without padding; weights that ZeRO shards are gathered beside the broadcast; scoring
+    Assumes: sequences are packed without padding, micro-batches by tokens; weights that ZeRO shards are gathered beside the broadcast; scoring
     gathers sharded weights beside its work; rewards that a rule gives take no time; one kind of accelerator for both.
     Source: modes [verl_async] [verl_one_step_off]; interrupted rollouts and the bound on staleness [fu2025areal].
     """
@@ -197,24 +197,39 @@ class RlPostTraining(AbstractWorkload):
             **own,
         )  # fmt: skip
 
-    def trainer(self, layout: Layout, *, scoring: bool = False, longest: bool = False) -> Training:
-        """Training on packed sequences, of the trainer's layout: as many tokens and attended tokens as a step has.
-
-        A packed sequence is as long as that of a mean token; whole micro-batches hold them. `longest`: of the longest
-        response, by which memory is sized.
-        """
-        plan, lengths = layout.plan, self.lengths()
-        mean = self.input_tokens + lengths.mean()
+    def packed(self) -> Array:
+        """Tokens of a packed sequence: that of a mean token, so that as many tokens are attended as a step attends."""
+        lengths = self.lengths()
         square = self.input_tokens**2 + 2 * self.input_tokens * lengths.mean() + lengths.square()
+        return square / (self.input_tokens + lengths.mean())
+
+    def longest(self) -> Array:
+        """Tokens of the longest sequence."""
+        return ceil(self.input_tokens + self.lengths().tokens[-1])
+
+    def trainer(self, layout: Layout, *, scoring: bool = False) -> tuple[Training, Layout]:
+        """Training on packed sequences and its layout, of the trainer's part of a layout.
+
+        A micro-batch takes as many tokens as `plan.micro_batch` of the longest sequences; tokens are spread evenly over
+        the fewest that hold them.
+        """
+        plan = layout.plan
+        tokens = self.tokens_per_step() / jnp.where(scoring, 1.0, self.updates) / layout.dp
+        count = at_least(ceil(tokens / (plan.micro_batch * self.longest())), 1.0)
         whole = plan.cp * plan.tp
-        sequence = ceil(square / mean / whole) * whole
-        packed = self.count() * mean / sequence / jnp.where(scoring, 1.0, self.updates)
-        each = layout.dp * plan.micro_batch
-        batch = at_least(ceil(packed / each), 1.0) * each
-        if longest:
-            sequence = at_least(
-                plan.micro_batch * sequence, ceil((self.input_tokens + lengths.tokens[-1]) / whole) * whole
-            )
+        sequence = ceil(self.packed() / whole) * whole
+        each = tokens / count / sequence
+        return self._training(sequence, each * count * layout.dp, scoring), _with_micro_batch(layout, each)
+
+    def fullest(self, layout: Layout) -> tuple[Training, Layout]:
+        """Training on full micro-batches, one sequence as long as one, by which memory is sized."""
+        step, own = self.trainer(layout)
+        whole = layout.plan.cp * layout.plan.tp
+        sequence = ceil(layout.plan.micro_batch * self.longest() / whole) * whole
+        batch = step.micro_batches(own) * layout.dp
+        return self._training(sequence, batch, False), _with_micro_batch(layout, jnp.ones_like(sequence))
+
+    def _training(self, sequence: Array, batch: Array, scoring: bool) -> Training:
         return Training(
             self.model, sequence, batch, self.precision, self.optimizer, self.step_overhead_s, self.kernel_slowdown,
             self.launch_s, forward_only=scoring, buffers=self.buffers,
@@ -242,10 +257,10 @@ class RlPostTraining(AbstractWorkload):
         mine, theirs = as_trained(layout), as_generated(layout)
         scored = [
             dataclasses.replace(op, phase=SCORING)
-            for op in self.trainer(mine, scoring=True).lower(mine)
+            for op in _lowered(self.trainer(mine, scoring=True))
             if op.phase == "forward"
         ]
-        return (*self._generated(layout, theirs), *scored, *self.trainer(mine).lower(mine), *self._moved(layout))
+        return (*self._generated(layout, theirs), *scored, *_lowered(self.trainer(mine)), *self._moved(layout))
 
     def _generated(self, whole: Layout, layout: Layout) -> list[Op]:
         """Decode steps at each batch, and chunks of prompts and of caches, of the rollouts' layout."""
@@ -284,9 +299,9 @@ class RlPostTraining(AbstractWorkload):
         """How often each kind of step runs in one step of training."""
         mine = as_trained(layout)
         plain, prompted = self._steps(layout)
-        trainer, scorer = self.trainer(mine), self.trainer(mine, scoring=True)
-        often = {phase: self.updates * times for phase, times in trainer.repeats(mine).items()}
-        often |= {SCORING: self.scorings() * scorer.micro_batches(mine), SYNC: jnp.asarray(1.0)}
+        (trainer, own), (scorer, scored) = self.trainer(mine), self.trainer(mine, scoring=True)
+        often = {phase: self.updates * times for phase, times in trainer.repeats(own).items()}
+        often |= {SCORING: self.scorings() * scorer.micro_batches(scored), SYNC: jnp.asarray(1.0)}
         often |= {RESHARD: jnp.asarray(1.0), SWITCHING: jnp.asarray(1.0), PROMPTED: prompted}
         often[ANEW] = self._cached_anew(layout)
         return often | {phase: plain[place] for place, phase in enumerate(DECODES)}
@@ -318,10 +333,10 @@ class RlPostTraining(AbstractWorkload):
         plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
         rollout_s, rollout_j = self._rollouts(priced, layout, theirs)
         own = [(op, cost) for op, cost in priced if op.phase in TRAINER]
-        trainer, scorer = self.trainer(mine), self.trainer(mine, scoring=True)
-        update = trainer.timeline(own, mine)
+        (trainer, trained), (scorer, passed) = self.trainer(mine), self.trainer(mine, scoring=True)
+        update = trainer.timeline(own, trained)
         forward = [(dataclasses.replace(op, phase="forward"), cost) for op, cost in priced if op.phase == SCORING]
-        scored = scorer.timeline(forward, mine)
+        scored = scorer.timeline(forward, passed)
         scoring_s, updates_s = self.scorings() * scored.time_s, self.updates * update.time_s
         training_s = scoring_s + updates_s
         sync, gathered = total(priced, SYNC, CommOp), total(priced, RESHARD, CommOp)
@@ -382,11 +397,8 @@ class RlPostTraining(AbstractWorkload):
 
     def model_flops(self) -> Array:
         """FLOPs of a step that the model itself needs: tokens generated, scored and trained on."""
-        lengths = self.lengths()
-        mean = self.input_tokens + lengths.mean()
-        square = self.input_tokens**2 + 2 * self.input_tokens * lengths.mean() + lengths.square()
         passes = 1 + self.scorings() + 3
-        return passes * self.count() * mean * self.model.forward_flops_per_token(0.5 * square / mean)
+        return passes * self.tokens_per_step() * self.model.forward_flops_per_token(0.5 * self.packed())
 
     # memory
 
@@ -400,16 +412,11 @@ class RlPostTraining(AbstractWorkload):
         return {"rollout_weights": (weights, weights), "kv_cache": (cache, cache), "engine": (beside, beside)}
 
     def trainer_classes(self, layout: Layout) -> Classes:
-        """Memory of a trainer's device at its peak, with the longest sequence; models that score beside."""
-        plan = dataclasses.replace(layout.plan, micro_batch=jnp.ones_like(layout.plan.micro_batch))
-        one = Layout(plan, layout.devices)
-        found = self.trainer(layout, longest=True).footprint(one)
-        scored = (self.reference + self.reward_model) * self._held_once(layout)
-        return found | {"scorers": (scored, scored)}
-
-    def _held_once(self, layout: Layout) -> Array:
-        """Weights of a model that scores, on one device."""
-        return self.trainer(layout, scoring=True).footprint(layout)["weights"][0]
+        """Memory of a trainer's device at its peak; models that score beside."""
+        step, full = self.fullest(layout)
+        scorer, own = self.trainer(layout, scoring=True)
+        scored = (self.reference + self.reward_model) * scorer.footprint(own)["weights"][0]
+        return step.footprint(full) | {"scorers": (scored, scored)}
 
     def _state_bytes(self, layout: Layout) -> Array:
         """Bytes that a trainer's device keeps between steps in its first memory."""
@@ -432,14 +439,13 @@ class RlPostTraining(AbstractWorkload):
 
     def afar_bytes(self, layout: Layout) -> dict[str, Array]:
         """Bytes of offloaded classes of the trainer."""
-        mine = as_trained(layout)
-        plan = dataclasses.replace(layout.plan, micro_batch=jnp.ones_like(layout.plan.micro_batch))
-        return self.trainer(mine, longest=True).afar_bytes(Layout(plan, mine.devices))
+        step, full = self.fullest(as_trained(layout))
+        return step.afar_bytes(full)
 
     def saved_bytes(self, layout: Layout) -> Array | None:
         """Checkpoint of the trainer."""
-        mine = as_trained(layout)
-        return self.trainer(mine).saved_bytes(mine)
+        step, own = self.trainer(as_trained(layout))
+        return step.saved_bytes(own)
 
     # rules
 
@@ -447,7 +453,8 @@ class RlPostTraining(AbstractWorkload):
         """Trainer's rules, the engines' under names of their own, and what joins both."""
         plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
         alone = jnp.where(plan.mode == COLOCATED, 1.0, 0.0)
-        rules = self.trainer(mine).violations(mine)
+        step, own = self.trainer(mine)
+        rules = step.violations(own)
         rules |= {ROLLOUT + rule: value for rule, value in self.engine().violations(theirs).items()}
         left = layout.devices - plan.rollout_devices
         return rules | {
@@ -483,7 +490,19 @@ class RlPostTraining(AbstractWorkload):
                 f"plan: tp {float(plan.tp):g} * cp {float(plan.cp):g} * pp {float(plan.pp):g} does not divide the"
                 f" {float(mine.devices):g} devices of the trainer"
             )
-        return self.trainer(mine).broken_rule(rule, mine)
+        step, own = self.trainer(mine)
+        return step.broken_rule(rule, own)
+
+
+def _lowered(trained: tuple[Training, Layout]) -> tuple[Op, ...]:
+    """Operations of a step on its layout."""
+    step, layout = trained
+    return step.lower(layout)
+
+
+def _with_micro_batch(layout: Layout, each: Array) -> Layout:
+    """A layout with so many sequences in a micro-batch."""
+    return Layout(dataclasses.replace(layout.plan, micro_batch=each), layout.devices)
 
 
 def _whole(classes: Classes) -> Array:

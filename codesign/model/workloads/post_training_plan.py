@@ -1,4 +1,4 @@
-"""Plans of post-training by reinforcement: the trainer's layout, the rollout fleet beside it, and how both take turns."""
+"""Plans of post-training by reinforcement: the trainer's layout, the rollout fleet beside it, how they take turns."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -148,7 +148,9 @@ def drained(
     on_level = flows * flow + (1 - flows) * again * on_level
     tokens_held = flows * flow_held + (1 - flows) * again * tokens_held
     context = prompt + ratio(tokens_held, on_level * level, mean_context)
-    most = jnp.maximum((used * active * (prompt + decoded)).max(), jnp.where(full > 0, slots, 0.0) * (prompt + mean_context))
+    most = jnp.maximum(
+        (used * active * (prompt + decoded)).max(), jnp.where(full > 0, slots, 0.0) * (prompt + mean_context)
+    )
     flow_most = (count * flow_active * (prompt + flow_decoded)).max()
     return Drained(level, on_level, context, flows * flow_most + (1 - flows) * most)
 
