@@ -1,14 +1,16 @@
 """RL post-training: rollouts against an event simulation, modes by hand, slopes, curvature, a proven split."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
-from slopes import values_and_slopes
 
 from codesign import solve
+from codesign.commands.cli import main
 from codesign.config import scenario_from_config, study_from_config
 from codesign.core.fields import get_path, replace
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.model.networks.fabrics import Group
 from codesign.model.workloads.response_lengths import cut_lengths, drained
@@ -71,13 +73,13 @@ def modelled(mean, cv, most, replicas, slots, count):
 )
 @pytest.mark.parametrize(("replicas", "slots", "count"), [(8, 64, 64), (8, 64, 96), (8, 64, 256), (4, 16, 256)])
 def test_the_last_response_comes_when_a_simulation_says(mean, cv, most, replicas, slots, count):
-    """8 % of the mean of eight simulations, one to sixteen rounds of slots; cv 0.5 to 1.5.
+    """8 % of the mean of six simulations, one to sixteen rounds of slots; cv 0.5 to 1.5.
 
     Lengths are drawn from equally likely ranges, one each, in random order: the longest of few then vary less.
     """
     _, model = modelled(mean, cv, most, float(replicas), float(slots), float(count))
     spread, seconds, number = np.sqrt(np.log1p(cv**2)), [], count * replicas
-    for seed in range(8):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         drawn = norm.ppf((rng.permutation(number) + rng.uniform(size=number)) / number)
         lengths = np.clip(np.rint(mean * np.exp(spread * drawn - spread**2 / 2)), 1, most)
@@ -116,7 +118,7 @@ def paced(draw, prompt, slots, replicas, count, staleness, periods=14, settled=4
 @pytest.mark.parametrize("staleness", [0.1, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize(("cv", "slots", "count"), [(1.0, 256, 64), (0.7, 64, 64), (1.5, 32, 96)])
 def test_a_pipeline_of_rollouts_goes_as_fast_as_a_simulation_of_it(staleness, cv, slots, count):
-    """20 %: what is left from before is older than the closed form has it."""
+    """10 % from a tenth of a step of staleness to three, slots for all responses or for a third of them."""
     mean, most, replicas, spread = 2000.0, 12000.0, 4, np.sqrt(np.log1p(cv**2))
     rng = np.random.default_rng(1)
 
@@ -127,7 +129,7 @@ def test_a_pipeline_of_rollouts_goes_as_fast_as_a_simulation_of_it(staleness, cv
     numbers = map(jnp.asarray, (500.0, float(count), float(slots), float(replicas), staleness))
     found = drained(lengths, *numbers)
     model = float((found.steps * step_s(found.batch, found.context)).sum())
-    assert model == pytest.approx(paced(draw, 500.0, slots, replicas, count, staleness), rel=0.20)
+    assert model == pytest.approx(paced(draw, 500.0, slots, replicas, count, staleness), rel=0.10)
 
 
 @pytest.mark.parametrize("rounds", [0.5, 1.0, 1.3, 3.0, 40.0])
@@ -160,6 +162,7 @@ def test_cut_lengths_keep_their_mean_and_end_at_the_maximum():
     assert float(cut.mean()) < 1000.0
 
 
+@pytest.mark.slow
 def test_modes_are_sums_and_maxima_of_their_parts():
     for mode, compose in {
         "synchronous": lambda found: found["rollout_s"] + found["training_s"],
@@ -179,6 +182,7 @@ def test_modes_are_sums_and_maxima_of_their_parts():
         )
 
 
+@pytest.mark.slow
 def test_asynchronous_rollouts_are_between_no_tail_and_the_whole_tail():
     """Without staleness all of a step's responses are waited for; the more may be under way, the sooner."""
     free = ("plan.mode=asynchronous", *APART, "workload.recompute_cache=0")
@@ -228,17 +232,19 @@ def test_slopes_are_those_of_differences_and_batches_those_of_single_calls(mode)
         found = evaluate(replace(one, moved))
         return found.time_s, found.get("rollout_s")
 
-    step = 0.01
+    step = 0.002
     offsets = np.concatenate([np.zeros((1, len(paths))), step * np.eye(len(paths)), -step * np.eye(len(paths))])
-    columns = {name: 1 + offsets[:, place] for place, name in enumerate(names)}
-    values, slopes = values_and_slopes(told, dict.fromkeys(names, 1.0), columns)
+    columns = {name: jnp.asarray(1 + offsets[:, place]) for place, name in enumerate(names)}
+    values = np.stack([np.asarray(each) for each in interpreted(jax.vmap(told), always=True)(columns)], 1)
+    centre = {name: jnp.asarray(1.0) for name in names}
+    slopes = interpreted(jax.jacrev(told), always=True)(centre)
+    assert [float(each) for each in jax.jit(told)(centre)] == pytest.approx(values[0], rel=1e-5)
     plain = evaluate(one)
     assert values[0] == pytest.approx([float(plain.time_s), float(plain.get("rollout_s"))], rel=1e-5)
     for place, name in enumerate(names):
         which = 0 if place < len(RATES) else 1
         difference = (values[1 + place, which] - values[1 + len(names) + place, which]) / (2 * step)
-        assert np.isfinite(slopes[name]).all()
-        assert slopes[name][0, which] == pytest.approx(difference, rel=0.03, abs=2e-3 * values[0, which])
+        assert float(slopes[which][name]) == pytest.approx(difference, rel=0.03, abs=2e-3 * values[0, which])
 
 
 @pytest.mark.slow
@@ -261,3 +267,18 @@ def test_a_proven_split_is_the_best_of_all_that_are_priced():
                 every.append(float(priced.time_s))
     assert best["time_s"] == pytest.approx(min(every), rel=1e-4)
     assert found.bound <= min(every) * (1 + 1e-4)
+
+
+@pytest.mark.parametrize(("override", "expected"), [
+    ("plan.rollout_devices=20", "at most 15"),
+    ("plan.staleness=-1", "outside [0, 64]"),
+    ("workload.output_tokens=30000", "workload.max_output_tokens = 20480"),
+    ("plan.mode=eventually", "does not exist"),
+    ("plan.rollout_tp=3", "does not divide the 8 devices of rollouts"),
+])  # fmt: skip
+def test_wrong_input_is_one_line(override, expected, capsys):
+    code = main(["evaluate", *SMALL, *APART, override])
+    told = capsys.readouterr().err.strip().splitlines()
+    assert code == 2
+    assert len(told) == 1
+    assert expected in told[0]

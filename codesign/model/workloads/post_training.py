@@ -120,8 +120,8 @@ class RlPostTraining(AbstractWorkload):
     W: each part of an engine's weights, in the rollouts' format, is broadcast over the networks to the devices that
     hold it; shared devices gather them from each other.
 
-    Assumes: sequences are packed without padding, micro-batches by tokens; weights that ZeRO shards are gathered beside the broadcast; scoring
-    gathers sharded weights beside its work; rewards that a rule gives take no time; one kind of accelerator for both.
+    Assumes: sequences are packed without padding, micro-batches by tokens; weights that ZeRO shards are gathered beside
+    the broadcast, and for scoring beside its work; rewards that a rule gives take no time; one kind of accelerator.
     Source: modes [verl_async] [verl_one_step_off]; interrupted rollouts and the bound on staleness [fu2025areal].
     """
 
