@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
+    from . import api_prices as api_prices
     from . import day as day
     from . import optimize as optimize
     from . import simulate as simulate
@@ -20,6 +21,7 @@ else:
             "setup": ("prepare_jax",),
         },
         modules=(
+            "api_prices",
             "day",
             "optimize",
             "simulate",
@@ -28,4 +30,4 @@ else:
         ),
     )
 
-__all__ = ["day", "main", "optimize", "prepare_jax", "simulate", "simulate_forms", "told_anew"]
+__all__ = ["api_prices", "day", "main", "optimize", "prepare_jax", "simulate", "simulate_forms", "told_anew"]

@@ -148,7 +148,7 @@ def answered(
 
 
 def _show_api(question: Question, answer: Purchase, best: Candidate, prices: ApiPrices, folder: Path) -> None:
-    """The same load at an API's prices, and the loads from which on owning is cheaper."""
+    """Show the cost of the load at an API's prices, and the loads from which on owning is cheaper."""
     out, each = console(), usd_per_request(prices, best.scenario)
     replicas = float(best.scenario.layout.dp)
     fleet = OwnFleet(answer.month_usd / MONTH_S / replicas, question.requests_per_s / replicas)

@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 
 from codesign import Scenario, evaluate
 from codesign.config import scenario_from_config
-from codesign.core.fields import replace
+from codesign.core import replace
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs.evaluator import interpreted
-from codesign.model.workloads.post_training_plan import MODES
+from codesign.jaxprs import interpreted
 from codesign.report.findings import BLUE, GREY, ORANGE, headline, panels
 
 NAME = "rl_split"
+MODES = ("colocated", "synchronous", "one_step_off", "asynchronous")  # in the order of plan.mode
 KINDS = {"fitted": "^inferred", "transcription": "^published alone"}
 BASE = (
     "workload=rl_post_training", "model=qwen25_7b", "accelerator=h20",

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign import study_from_config
+from codesign import Scenario, study_from_config
 from codesign.commands.api_prices import ApiPrices, OwnFleet, usd_per_request
 from codesign.evidence.reproduction import Claim
-from codesign.model.scenario import Scenario
 from codesign.model.workloads import read_load
 from codesign.report.findings import BLUE, GREY, ORANGE, beside, headline, panels
 from codesign.search import numbers_of

@@ -101,7 +101,7 @@ class PostTrainingPlan(AbstractModelPlan):
         return super().algorithm(axis.removeprefix(ROLLOUT))
 
     def offloaded(self, data: str) -> Array | None:
-        """What is swapped lies in the second tier as a whole."""
+        """Share of a class in the second tier: all of what is swapped."""
         return self.swap if data == "swapped" else super().offloaded(data)
 
     @classmethod
