@@ -207,7 +207,7 @@ def test_swapped_parts_need_the_larger_of_both_and_kept_parts_the_sum():
 
 
 def test_new_weights_cross_the_slower_network_once():
-    """15.2 GB of bf16 weights, at what a card gives between nodes, then to the others of a node beside."""
+    """15.2 GB of bf16 weights, at what the eight cards of a node give, then to the others of the node."""
     found = scenario("plan.mode=synchronous", *APART)
     seconds = float(evaluate(found).get("weight_sync_s"))
     beta = [
@@ -216,7 +216,7 @@ def test_new_weights_cross_the_slower_network_once():
     ]
     weights = float(found.workload.engine().weight_bytes(found.plan.rollouts(jnp.asarray(16.0))))
     assert weights == pytest.approx(2 * 7.615e9, rel=1e-3)
-    assert weights * float(max(beta)) <= seconds <= 1.5 * weights * float(sum(beta))
+    assert 0.8 * weights * float(max(beta)) / 8 <= seconds <= 1.5 * weights * float(sum(beta))
 
 
 @pytest.mark.slow

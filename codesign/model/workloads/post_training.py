@@ -117,11 +117,12 @@ class RlPostTraining(AbstractWorkload):
 
     Factors are constants of plan and lengths: time is a sum and maximum of step times, log-convex in the hardware.
 
-    W: each part of an engine's weights, in the rollouts' format, is broadcast over the networks to the devices that
-    hold it; shared devices gather them from each other.
+    W: the devices that hold the same part of an engine's weights gather it, in the rollouts' format, from the trainer's
+    over the networks between them, each piece passed on as it comes; shared devices gather them from each other.
 
     Assumes: sequences are packed without padding, micro-batches by tokens; weights that ZeRO shards are gathered beside
-    the broadcast, and for scoring beside its work; rewards that a rule gives take no time; one kind of accelerator.
+    new ones on their way, and for scoring beside its work; rewards that a rule gives take no time; one kind of
+    accelerator.
     Source: modes [verl_async] [verl_one_step_off]; interrupted rollouts and the bound on staleness [fu2025areal].
     """
 
@@ -290,7 +291,7 @@ class RlPostTraining(AbstractWorkload):
         weights = self.engine().weight_bytes(as_generated(layout))
         state = self._state_bytes(as_trained(layout)) * plan.together() * plan.swap
         return [
-            CommOp("weights", "broadcast", SYNC, SYNC, weights, 1 - plan.together()),
+            CommOp("weights", "all_gather", SYNC, SYNC, weights, 1 - plan.together()),
             CommOp("weights_gathered", "all_gather", RESHARD, RESHARD, weights, plan.together()),
             TransferOp("state", SWITCHING, 2 * state, one),
         ]
