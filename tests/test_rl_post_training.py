@@ -195,6 +195,7 @@ def test_asynchronous_rollouts_are_between_no_tail_and_the_whole_tail():
     assert anew > found[-1]
 
 
+@pytest.mark.slow
 def test_swapped_parts_need_the_larger_of_both_and_kept_parts_the_sum():
     swapped, kept = (metrics("plan.mode=colocated", "plan.rollout_devices=0", f"plan.swap={swap}") for swap in (1, 0))
     both = swapped["rollout_memory_bytes"] + swapped["trainer_memory_bytes"]
@@ -206,6 +207,7 @@ def test_swapped_parts_need_the_larger_of_both_and_kept_parts_the_sum():
     )
 
 
+@pytest.mark.slow
 def test_new_weights_cross_the_slower_network_once():
     """15.2 GB of bf16 weights, at what the eight cards of a node give, then to the others of the node."""
     found = scenario("plan.mode=synchronous", *APART)
@@ -269,6 +271,7 @@ def test_a_proven_split_is_the_best_of_all_that_are_priced():
     assert found.bound <= min(every) * (1 + 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("override", "expected"), [
     ("plan.rollout_devices=20", "at most 15"),
     ("plan.staleness=-1", "outside [0, 64]"),
