@@ -132,6 +132,7 @@ def test_a_pipeline_of_rollouts_goes_as_fast_as_a_simulation_of_it(staleness, cv
     assert model == pytest.approx(paced(draw, 500.0, slots, replicas, count, staleness), rel=0.10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [0.5, 1.0, 1.3, 3.0, 40.0])
 @pytest.mark.parametrize("stale", [0.0, 0.3, 4.0])
 def test_no_token_is_lost(rounds, stale):
