@@ -14,12 +14,12 @@ command, which its page names. Money is in US dollars of 2026.
 GROUPS = {
     "Clusters and chips for training": (
         "train_gpt3_175b", "codesign_175b", "chip_175b", "folded_clos", "workload_mix", "chip_mix",
-        "compute_optimal_machine", "training_goodput", "train_dlrm",
+        "compute_optimal_machine", "training_goodput", "rl_split", "train_dlrm",
     ),
     "Serving": (
         "serve_llama31_405b", "serve_deepseek_v3", "disaggregation", "mixed_pools", "serve_goodput",
-        "serve_by_the_hour", "fleet_under_bursts", "agents_and_prefixes", "serve_any_schedule", "serve_fabrics",
-        "serve_llama31_405b_static",
+        "serve_by_the_hour", "fleet_under_bursts", "agents_and_prefixes", "self_host_or_api", "serve_any_schedule",
+        "serve_fabrics", "serve_llama31_405b_static",
         "codesign_405b_serving", "serve_dlrm",
     ),
     "Which model on which machine": (

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
+    from . import api_prices as api_prices
     from . import day as day
     from . import optimize as optimize
     from . import simulate as simulate
@@ -21,6 +22,7 @@ else:
             "setup": ("prepare_jax",),
         },
         modules=(
+            "api_prices",
             "day",
             "optimize",
             "simulate",
@@ -30,4 +32,6 @@ else:
         ),
     )
 
-__all__ = ["day", "main", "optimize", "prepare_jax", "simulate", "simulate_fleet", "simulate_forms", "told_anew"]
+__all__ = [
+    "api_prices", "day", "main", "optimize", "prepare_jax", "simulate", "simulate_fleet", "simulate_forms", "told_anew",
+]  # fmt: skip

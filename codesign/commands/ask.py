@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import math
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
@@ -23,11 +24,15 @@ from ..config.device_counts import (
     rack_of,
 )
 from ..config.weight_formats import format_lines
+from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..model.workloads import AbstractServing
+from ..report.api_figure import api_figure
+from ..report.drawing import render
 from ..report.side_by_side import Comparison
 from ..report.slide import write_slide
 from ..study.plan_axes import EVERY, POWERS
+from .api_prices import ApiPrices, OwnFleet, api_prices, load_table, usd_per_request
 from .candidates import Candidate, study_of
 from .chance import kept_share, margin_of, refuse_search, with_margin
 from .compare import dated, finish, run_all, run_candidate
@@ -35,7 +40,7 @@ from .comparing import beside_each_other
 from .questions import Question, serving_question, training_question
 from .setup import prepare_jax
 from .terminal import console
-from .what_to_buy import answer_lines, answer_of, slide_of
+from .what_to_buy import MONTH_S, Purchase, answer_lines, answer_of, money, slide_of
 
 COUNT = "var.device_count"
 QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason
@@ -80,18 +85,28 @@ def _answer(question: Question, options: argparse.Namespace, words: Sequence[str
         for candidate, place in zip(question.candidates, places, strict=True):
             print(shlex.join(["codesign", "optimize", *_with_counts(candidate, place.counts).overrides]))
         return 0
-    return answered(question, options, words, root).code
+    prices = api_prices(options.api) if getattr(options, "api", None) else None
+    if prices is not None and not question.requests_per_s:
+        raise ConfigError("--api: an API is paid by the request: add --rate 30/s")
+    return answered(question, options, words, root, prices).code
 
 
 class QuestionAnswer(NamedTuple):
-    """The joint table of a question's candidates, its folder, and the exit code."""
+    """The joint table of a question's candidates, its folder, the exit code, and the candidate with the best design."""
 
     joint: Comparison
     folder: Path
     code: int
+    best: Candidate | None = None
 
 
-def answered(question: Question, options: argparse.Namespace, words: Sequence[str], root: Path) -> QuestionAnswer:
+def answered(
+    question: Question,
+    options: argparse.Namespace,
+    words: Sequence[str],
+    root: Path,
+    prices: ApiPrices | None = None,
+) -> QuestionAnswer:
     """Search the candidates of a question and show the answer.
 
     Args:
@@ -99,6 +114,7 @@ def answered(question: Question, options: argparse.Namespace, words: Sequence[st
         options: of the command line.
         words: of the command line, as they stand on the page.
         root: folder of run folders.
+        prices: of an API that serves the same load.
 
     Raises:
         ConfigError: a chance of keeping limits beside a search of one's own, or anything wrong in the configuration.
@@ -125,7 +141,37 @@ def answered(question: Question, options: argparse.Namespace, words: Sequence[st
         slide = write_slide(slide_of(question, joint, answer), joint, folder)
         out.print(f"slide: {slide}", highlight=False, soft_wrap=True)
     out.print(f"codesign verify {folder}   checks the proof of every row", highlight=False, soft_wrap=True)
-    return QuestionAnswer(joint, folder, code)
+    first = next((one for one in found if answer is not None and one.label == answer.candidate), None)
+    if prices is not None and answer is not None and first is not None:
+        _show_api(question, answer, first, prices, folder)
+    return QuestionAnswer(joint, folder, code, first)
+
+
+def _show_api(question: Question, answer: Purchase, best: Candidate, prices: ApiPrices, folder: Path) -> None:
+    """Show the cost of the load at an API's prices, and the loads from which on owning is cheaper."""
+    out, each = console(), usd_per_request(prices, best.scenario)
+    replicas = float(best.scenario.layout.dp)
+    fleet = OwnFleet(answer.month_usd / MONTH_S / replicas, question.requests_per_s / replicas)
+    month = each * question.requests_per_s * MONTH_S
+    cheaper, always = fleet.cheaper_from(each), fleet.always_from(each)
+    out.print(f"api      {prices.text()}", highlight=False)
+    told = f"{money(month)} a month at this load, own {money(answer.month_usd)}"
+    more = month / answer.month_usd
+    factor = f"the API costs {more:.3g} times as much" if more >= 1 else f"owning costs {1 / more:.3g} times as much"
+    out.print(f"{'':8s} {told}: {factor}", highlight=False)
+    if math.isinf(always):
+        out.print(f"{'':8s} a full replica costs more than the API: owning pays at no load", highlight=False)
+    else:
+        share = cheaper / fleet.requests_per_s
+        out.print(
+            f"{'':8s} owning pays from {cheaper:.3g} requests/s on (one replica at {share:.0%} of its load), at every"
+            f" load from {always:.3g}",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    out.print(f"{'':8s} assumed: replicas are always on; the load is the same all day", highlight=False)
+    table = load_table(fleet, each, question.requests_per_s, MONTH_S)
+    write_files({folder / "api.png": render(api_figure(table, cheaper, always, f"own, {answer.device}"))})
+    out.print(f"picture: {folder / 'api.png'}", highlight=False, soft_wrap=True)
 
 
 def _asked(question: Question) -> list["Place"]:

@@ -18,6 +18,7 @@ from rich.table import Table
 from ..core.atomic_files import frame_bytes, make_folder, write_files
 from ..core.errors import ConfigError
 from ..core.units import YEAR_S
+from .api_prices import ApiPrices, api_prices, usd_per_request
 from .ask import QuestionAnswer, answered
 from .plain_values import accelerators, number
 from .questions import Question, serving_question, training_question
@@ -26,7 +27,7 @@ from .what_to_buy import MONTH_S, money, power
 
 HORIZON = "4y"
 FRAME = "buy.parquet"
-OWN = ("--on", "--show-config", "--devices", "--region")
+OWN = ("--on", "--show-config", "--devices", "--region", "--api")
 """Options that a job cannot have: the products are those of all jobs, and the demand decides the counts."""
 
 
@@ -57,12 +58,15 @@ def buy(options: argparse.Namespace, words: Sequence[str], parsed: Parsed, root:
     Raises:
         ConfigError: no job, a job that cannot be read, or no length of time.
     """
+    prices = api_prices(options.api) if options.api else None
     jobs = jobs_of(options, parsed)
     years = number(options.horizon or HORIZON, "s", "--horizon", "4y") / YEAR_S
     if years <= 0:
         raise ConfigError(f"--horizon {options.horizon!r}: more than no time, as in 4y")
     found = [answered(job.question, job.options, job.words, Path(root)) for job in jobs]
     table = costs(accelerators(options.on), [shlex.join(job.words[:2]) for job in jobs], found, years)
+    if prices is not None:
+        table = with_api(table, api_usd_per_s(prices, jobs, found), years)
     folder = found[-1].folder.parent / f"{found[-1].folder.name}_buy"
     make_folder(folder)
     write_files({folder / FRAME: frame_bytes(table)})
@@ -134,6 +138,45 @@ def costs(products: Sequence[str], names: Sequence[str], found: Sequence[Questio
     return pd.DataFrame(rows).sort_values("usd_over_horizon", kind="stable").reset_index(drop=True)
 
 
+def api_usd_per_s(prices: ApiPrices, jobs: Sequence[PurchaseJob], found: Sequence[QuestionAnswer]) -> float:
+    """Dollars a second of all jobs at an API's prices; not a number where one trains or has no design to read."""
+    total = 0.0
+    for job, answer in zip(jobs, found, strict=True):
+        if job.words[0] != "serve" or answer.best is None:
+            return np.nan
+        total += job.question.requests_per_s * usd_per_request(prices, answer.best.scenario)
+    return total
+
+
+def with_api(table: pd.DataFrame, usd_per_s: float, years: float) -> pd.DataFrame:
+    """A table of products with a row for the API, without capital and devices; its cost follows the load."""
+    sold = np.isfinite(usd_per_s)
+    row = {
+        "product": API, "feasible": bool(sold), "why": "" if sold else "an API serves and does not train",
+        "devices": 0.0 if sold else np.nan, "capex_usd": 0.0 if sold else np.nan,
+        "provisioned_power_w": 0.0 if sold else np.nan, "usd_per_month": usd_per_s * MONTH_S,
+        "usd_over_horizon": usd_per_s * MONTH_S * 12 * years,
+    }  # fmt: skip
+    row |= {name: 0.0 for name in table.columns if str(name).startswith("devices_")}
+    both = pd.concat([table, pd.DataFrame([row])], ignore_index=True)
+    return both.sort_values("usd_over_horizon", kind="stable").reset_index(drop=True)
+
+
+def _break_even(table: pd.DataFrame) -> str:
+    """The share of the loads asked for at which the cheapest product costs what the API does."""
+    kept = table[table["feasible"]]
+    own = kept[kept["product"] != API]
+    if not len(own) or len(own) == len(kept):
+        return ""
+    api = float(kept.loc[kept["product"] == API, "usd_per_month"].iloc[0])
+    best = own.iloc[0]
+    share = float(best["usd_per_month"]) / api if api > 0 else np.inf
+    return (
+        f"api      costs what {best['product']} does at {share:.3g} times the loads asked for; below, it is cheaper:"
+        " it is paid by the request, devices are kept"
+    )
+
+
 def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, words: Sequence[str]) -> None:
     out = console()
     shown = Table(title=f"{len(jobs)} jobs over {years:g} years", title_justify="left", header_style="bold")
@@ -157,16 +200,20 @@ def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, 
     if len(kept):
         best = kept.iloc[0]
         whole = money(float(best["usd_over_horizon"]))
-        line = f"answer   {best['devices']:,.0f} x {best['product']}: {whole} over {years:g} years"
+        bought = API if best["product"] == API else f"{best['devices']:,.0f} x {best['product']}"
+        line = f"answer   {bought}: {whole} over {years:g} years"
         if len(kept) > 1:
             second = kept.iloc[1]
             more = float(second["usd_over_horizon"]) / float(best["usd_over_horizon"]) - 1
             line += f"; {second['product']} comes next, {more:.0%} above"
         out.print(line, highlight=False, soft_wrap=True)
+        if told := _break_even(table):
+            out.print(told, highlight=False, soft_wrap=True)
         out.print("assumed  every job has devices of its own, kept over the whole horizon", highlight=False)
     else:
         out.print("no product does every job within its limits", highlight=False)
     out.print(f"table: {folder / FRAME}   from: {shlex.join(['codesign', *words])}", highlight=False, soft_wrap=True)
 
 
+API = "API"
 SUMS = ("capex_usd", "usd_per_month", "usd_over_horizon")

@@ -151,7 +151,7 @@ def _rate_of_device(row: Any) -> str:
     if not all(f"var.{name}" in row for name in ranks):
         return ""
     devices = math.prod(float(row[f"var.{name}"]) for name in ranks) * float(row.get("var.cp", 1.0))
-    devices += float(row.get("var.prefill_devices", 0.0))
+    devices += float(row.get("var.prefill_devices", 0.0)) + float(row.get("var.rollout_devices", 0.0))
     return f"{row['tokens_per_s'] / devices:,.1f}"
 
 

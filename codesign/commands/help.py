@@ -75,6 +75,10 @@ COMMANDS = {
                 "codesign serve llama31_8b --on h200 --rate 5/s --region europe-west4",
                 "rented, at the prices of a region",
             ),
+            (
+                "codesign serve llama31_70b --on h200 --rate 30/s --api in=0.27,cached=0.07,out=1.10",
+                "own, or an API at these prices: cost by load, and from which load on owning pays",
+            ),
             ("codesign serve llama31_8b --on l40s,h100_sxm --tpot 30ms", "the cheapest replica, whatever the demand"),
             ("codesign serve llama31_70b --on h200 --rate 30/s --show-config", "the commands that it stands for"),
         ),
@@ -112,6 +116,10 @@ COMMANDS = {
                 'codesign buy --on b200,gb200 --serve "llama31_8b --rate 50/s" --serve "qwen3_32b --rate 5/s" '
                 "--horizon 3y",
                 "two services for three years",
+            ),
+            (
+                'codesign buy --on h200,b200 --serve "llama31_70b --rate 30/s" --api in=0.27,out=1.10',
+                "with an API as a further product",
             ),
         ),
     ),

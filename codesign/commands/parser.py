@@ -14,6 +14,7 @@ COMPOSING = ("serve", "train", "optimize", "compare", "evaluate", "fit", "list",
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 TARGETS = "vllm, sglang, trtllm, megatron, torchtitan, k8s, lws, dynamo or llm-d"
 DESIGN = "rank of the design in the run (1)"
+API = "prices of an API for the same load, dollars a million tokens, as in in=0.27,cached=0.07,out=1.10"
 REGION = "rent in a region of a cloud, as in europe-west4 (owned)"
 EXPLAIN = "say below each table what its columns and rows mean, with units"
 
@@ -115,6 +116,7 @@ def _add_questions(command: Command) -> None:
         for point in ("", "-p50", "-p90", "-p99"):
             told = f"{text}, {point[1:] or 'mean'}: at most so long, as in 50ms"
             one.add_argument(f"--{name}{point}", metavar="TIME", help=told)
+    one.add_argument("--api", metavar="PRICES", help=API)
     text = "prompts computed beside decodes, apart on a pool of their own, or both (beside)"
     one.add_argument("--pools", choices=("beside", "apart", "both"), default="beside", help=text)
     one = command("train")
@@ -132,6 +134,7 @@ def _add_questions(command: Command) -> None:
     text = 'a job in the words of `codesign train`, as in "llama31_8b --tokens 1T --days 30d"; may be repeated'
     one.add_argument("--train", action="append", default=[], metavar="WORDS", help=text)
     one.add_argument("--region", metavar="NAME", help=REGION)
+    one.add_argument("--api", metavar="PRICES", help=API)
     one.add_argument("--horizon", metavar="TIME", help="how long everything is kept, as in 4y (4y)")
 
 

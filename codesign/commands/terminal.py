@@ -17,6 +17,7 @@ from ..model.workloads.plan_fields import plan_fields
 from ..model.workloads.words import OTHERS, Words
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
+from ..report.wording import own_choices
 from ..search import Certificate
 from ..study.design_space import Continuous, DesignSpace, shown
 
@@ -59,7 +60,7 @@ def job_text(scenario: Scenario, device: str = "") -> str:
 
 def plan_text(row: Any, family: Words = OTHERS) -> str:
     """A plan on one line: `tp8 pp8 dp16 v3 mb1 selective sp zero1`, and what else its family says."""
-    own = [text.format(row[f"var.{name}"]) for name, text in family.plan.items() if row.get(f"var.{name}", 0.0) > 1]
+    own = own_choices(row, family)
     words = []
     for name, (short, usual) in SHORT.items():
         value = row.get(f"var.{name}")

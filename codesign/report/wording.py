@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.interval_text import between_text
-from ..model.workloads.plan_fields import plan_fields
+from ..model.workloads.plan_fields import plan_fields, words_of
 from ..model.workloads.words import OTHERS, Words
 from ..search.certificate import Certificate, Shared
 from ..study.design_space import shown
@@ -75,13 +75,25 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
         share = value(f"offload_{part}")
         if share > 0:
             parts.append(f"{label} {number(share, '%', 2)} offloaded")
-    for name, text in words.plan.items():
-        if value(name) > 1:
-            parts.append(text.format(value(name)))
+    parts += own_choices(design, words)
     for axis, group in (("tp", "TP"), ("data", "data")):
         if value(f"{axis}_algorithm") >= 0:
             parts.append(f"{group} by {shown(f'{axis}_algorithm', value(f'{axis}_algorithm'))}")
     return " · ".join(parts)
+
+
+def own_choices(design: Mapping[str, Any], words: Words) -> list[str]:
+    """Fields of a family's own plan: numbers above one, and choices by their names."""
+    told = []
+    for name, text in words.plan.items():
+        value = design.get(PLAN_PREFIX + name)
+        if value is None or value != value:
+            continue
+        if words_of(name):
+            told.append(text.format(shown(name, value).replace("_", " ")))
+        elif value > 1:
+            told.append(text.format(value))
+    return told
 
 
 def hardware_names(run: RunFolder) -> list[str]:

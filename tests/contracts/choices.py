@@ -40,6 +40,7 @@ COMPANIONS |= {"engine_memory": "workload=continuous"}
 COMPANIONS |= {"collective=sue": "plan.sequence_parallel=0"}  # whose all-reduce alone has numbers
 COMPANIONS |= {"model=dit": "workload=images", "model=flux": "workload=images", "plan=image": "workload=images"}
 COMPANIONS |= {"space=image": "workload=images"}
+COMPANIONS |= {"plan=rl": "workload=rl_post_training", "space=rl": "workload=rl_post_training model=llama31_8b"}
 COMPANIONS |= {"experiment=calculon": "search=grid"}  # one design: nothing to prove
 """Start of a choice -> the other parts that its family needs."""
 

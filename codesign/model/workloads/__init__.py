@@ -51,6 +51,9 @@ from .plan_fields import AbstractPlan as AbstractPlan
 from .plan_fields import named as named
 from .pools_under_load import DisaggregatedAtRate as DisaggregatedAtRate
 from .pools_under_load import DisaggregatedGoodput as DisaggregatedGoodput
+from .post_training import RlPostTraining as RlPostTraining
+from .post_training import RolloutEngine as RolloutEngine
+from .post_training_plan import PostTrainingPlan as PostTrainingPlan
 from .recommendation import Recommendation as Recommendation
 from .recommendation_model import EmbeddingTables as EmbeddingTables
 from .recommendation_model import RecommendationModel as RecommendationModel
@@ -112,11 +115,14 @@ __all__ = [
     "MixtureOfExperts",
     "Op",
     "Plan",
+    "PostTrainingPlan",
     "Precision",
     "Priced",
     "Recommendation",
     "RecommendationModel",
     "RecommendationTraining",
+    "RlPostTraining",
+    "RolloutEngine",
     "ServedRun",
     "ServingAtRate",
     "ShapedPlan",

@@ -237,7 +237,7 @@ class Layout(eqx.Module):
     @property
     def dp(self) -> Array:
         """Data-parallel replicas."""
-        return self.devices / self.plan.ranks()
+        return self.plan.replicas(self.devices)
 
     @property
     def expert_tp(self) -> Array:

@@ -55,6 +55,10 @@ class AbstractPlan(eqx.Module):
     def ranks(self) -> Array:
         """Devices of one replica."""
 
+    def replicas(self, devices: Array) -> Array:
+        """Copies of the job's model on so many devices."""
+        return devices / self.ranks()
+
     @abc.abstractmethod
     def members(self, axis: str, layout: "Layout") -> Group:
         """Size and stride of the group of one of `axes`, neighbouring devices first."""
