@@ -19,6 +19,7 @@ class ParsedOnceSource(FileConfigSource):
 
     @staticmethod
     def scheme() -> str:
+        """How its addresses begin."""
         return SCHEME
 
     def load_config(self, config_path: str) -> ConfigResult:
