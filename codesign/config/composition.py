@@ -390,7 +390,10 @@ def _by_hydra(overrides: tuple[str, ...]) -> Composition:
 
 
 def _by_current_names(config: DictConfig) -> DictConfig:
-    tree = migrated_config(OmegaConf.to_container(config, resolve=False), 1, warn=True)
+    before = OmegaConf.to_container(config, resolve=False)
+    tree = migrated_config(before, 1, warn=True)
+    if tree == before:
+        return config
     assert is_mapping(tree)
     return OmegaConf.create(tree)
 
