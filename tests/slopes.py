@@ -1,4 +1,4 @@
-"""Values and slopes of a function at many points: traced once, run by NumPy, since compiling takes ten times as long."""
+"""Values and slopes of a function at many points: traced once, run by NumPy, since compiling takes far longer."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
