@@ -14,6 +14,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, and for the proce
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 if version("jaxlib").startswith("0.10."):  # halves the time of compiling; later ones abort at a flag they lack
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).resolve().parent.parent / ".cache")  # not that of whoever runs them
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of these would compile the whole package anew
 
 import hypothesis
@@ -22,9 +23,10 @@ import pytest
 import tiers
 
 ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
 
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
+jax.config.update("jax_compilation_cache_dir", str(CACHE / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
@@ -35,7 +37,7 @@ hypothesis.settings.register_profile("codesign", deadline=None, derandomize=True
 hypothesis.settings.load_profile("codesign")
 
 
-OF_EXPERIMENTS = {"test_conf.py", "test_staging.py", "test_proofs.py"}
+OF_EXPERIMENTS = {"test_claims_recomputed.py", "test_conf.py", "test_staging.py", "test_proofs.py"}
 
 
 @cache
@@ -58,9 +60,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 HOLDERS = ("codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search")
 """Rooms whose modules keep the last programs that they made."""
-MAX_RESIDENT, MARGIN = 2**30, 2**27
-"""Bytes of a worker above which it lets go of traced and compiled programs (1 GiB), and how much it may grow after that
-before it does so again: some memory does not go back to the system."""
+MAX_RESIDENT, MARGIN = 5 * 2**28, 2**28
+"""Bytes of a worker above which it lets go of traced and compiled programs (1.25 GiB), and how much it may grow after
+that before it does so again: some memory does not go back to the system, and to look through all takes a second."""
 allowed = [MAX_RESIDENT]
 
 
@@ -91,9 +93,27 @@ def subject(item: pytest.Item) -> tuple[Path, str]:
     return item.path, experiment_of(item)
 
 
+def keep_as_commands_do(config: pytest.Config) -> None:
+    """Let what is composed and traced lie on disk for all workers, as it does for users.
+
+    Formulas whose types are checked at run time are traced anew each time: what is read is not checked.
+    """
+    from codesign.core.disk_cache import keep_in  # not before the import hook of the checks is there
+
+    keep_in(None if config.getoption("jaxtyping_packages", None) else CACHE / "codesign")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Before the first test."""
+    keep_as_commands_do(session.config)
+
+
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Free programs between two subjects where they take much."""
-    if (nextitem is None or subject(nextitem) != subject(item)) and resident_bytes() > allowed[0]:
+    """Between two subjects, free programs where they take much; tests of the cache may have turned it elsewhere."""
+    if nextitem is not None and subject(nextitem) == subject(item):
+        return
+    keep_as_commands_do(item.config)
+    if resident_bytes() > allowed[0]:
         let_go()
         allowed[0] = max(MAX_RESIDENT, resident_bytes() + MARGIN)
 

@@ -66,6 +66,13 @@ def test_more_engines_wait_less_and_clumps_more(load: float):
     assert float(filled(0.1, 0.02, 8.0, load, own_cv=1.0).mean) > float(one.mean)
 
 
+@jax.jit
+@jax.value_and_grad
+def mean_and_slope(start: jax.Array, *others: jax.Array) -> jax.Array:
+    """Mean wait and its slope by what a step begins with."""
+    return filled(start, *others).mean  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.floats(0, 10), st.floats(1e-6, 10), st.floats(1, 1e5), st.floats(1e-9, 1.5), st.integers(1, 4096),
@@ -73,10 +80,7 @@ def test_more_engines_wait_less_and_clumps_more(load: float):
 def test_finite_with_slopes(start, each, room, load, engines, rests, arrival_cv, own_cv):
     """Also where more come than full steps take."""
 
-    def mean(start: jax.Array) -> jax.Array:
-        return filled(start, each, room, load, float(engines), rests, arrival_cv, own_cv).mean  # type: ignore[arg-type]
-
-    value, slope = jax.value_and_grad(mean)(jnp.asarray(start))
+    value, slope = mean_and_slope(start, each, room, load, float(engines), rests, arrival_cv, own_cv)
     assert math.isfinite(float(value))
     assert math.isfinite(float(slope))
     assert float(value) >= 0

@@ -87,6 +87,13 @@ def test_who_comes_in_clumps_waits_more():
     assert float(clumped.seconds) == pytest.approx(float(poisson.seconds) * (4 + 1) / 2, rel=1e-9)
 
 
+@jax.jit
+@jax.value_and_grad
+def mean_and_slope(load: jax.Array, most: jax.Array, grows: jax.Array, *cv: jax.Array) -> jax.Array:
+    """Mean wait and its slope by the load."""
+    return waited(most, load, grows, arrival_cv=cv[0], output_cv=cv[1]).mean  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
@@ -95,10 +102,7 @@ def test_who_comes_in_clumps_waits_more():
 def test_finite_with_slopes(most: float, load: float, grows: float, arrival_cv: float, output_cv: float) -> None:
     """Also where more come than find a place, and where next to nobody does."""
 
-    def mean(load: jax.Array) -> jax.Array:
-        return waited(most, load, grows, arrival_cv=arrival_cv, output_cv=output_cv).mean  # type: ignore[arg-type]
-
-    value, slope = jax.value_and_grad(mean)(jnp.asarray(load))
+    value, slope = mean_and_slope(load, most, grows, arrival_cv, output_cv)
     assert math.isfinite(float(value))
     assert math.isfinite(float(slope))
     assert float(value) >= 0

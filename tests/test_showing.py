@@ -98,7 +98,7 @@ def test_traced_and_batched_metrics_show_as_well():
         told.append((repr(metrics), metrics._repr_html_(), repr(replace(training(), {UP: bandwidth}))))
         return metrics
 
-    jax.jit(priced)(450e9)
+    jax.jit(priced).trace(450e9)
     batched = jax.vmap(priced)(jnp.array([150e9, 900e9]))
     jax.grad(lambda x: priced(x).time_s)(450e9)
     assert len(told) == 3

@@ -11,13 +11,25 @@ from random_programs import PLANS, random_model
 from tiers import EXPERIMENTS, mostly_slow
 
 from codesign import study_from_config
-from codesign.config import available
+from codesign.config import available, scenario_from_config
+from codesign.core import replace
 from codesign.jaxprs import dispatch as elementary
 from codesign.model.metrics import evaluate
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.exhaustive.grid import BLOCK, Sweep
-from codesign.staging import PlanTable, Table, at_points, flatten, model_of, running, slopes_of, staged, written_out
+from codesign.staging import (
+    PlanTable,
+    Table,
+    at_points,
+    flatten,
+    model_of,
+    running,
+    slopes_along,
+    slopes_of,
+    staged,
+    written_out,
+)
 
 DESIGNS = 3
 MIXES = {"workload_mix"}  # several problems, no scenario of its own
@@ -144,3 +156,28 @@ def _looked_up(table, plans, rows):
     if not order:
         return table.values
     return table.values[np.ravel_multi_index([rows[i] for i in order], [len(plans.values[i]) for i in order])]
+
+
+@pytest.mark.slow
+def test_slopes_along_a_direction_are_those_of_differences():
+    """Two leaves move together, at several points at once; one point alone gives what it gives among others."""
+    scenario = scenario_from_config("experiment=busy_node", "plan.micro_batch=4")
+    path = "cluster.network.scale_up.fabric"
+    paths = (f"{path}.inner.bandwidth_bytes_per_s", f"{path}.background_bytes_per_s")
+    start = {paths[0]: np.geomspace(3e11, 9e11, 3), paths[1]: np.geomspace(1e9, 2e10, 3)}
+
+    def told(account):
+        return [jnp.log(account.metrics.time_s), account.metrics.energy_j]
+
+    def at(step):
+        return {name: values * np.exp(step) for name, values in start.items()}
+
+    found, slopes = slopes_along(scenario, told, start, start)
+    above, below = (slopes_along(scenario, told, at(step), start)[0] for step in (1e-5, -1e-5))
+    for values, slope, up, down in zip(found, slopes, above, below, strict=True):
+        assert values.shape == slope.shape == (3,)
+        np.testing.assert_allclose(slope, (up - down) / 2e-5, rtol=1e-5, atol=1e-9 * abs(values).max())
+    alone, along = slopes_along(scenario, told, *({n: v[1:2] for n, v in start.items()} for _ in range(2)))
+    np.testing.assert_allclose([each[0] for each in alone + along], [each[1] for each in found + slopes], rtol=1e-13)
+    plain = evaluate(replace(scenario, {name: values[1] for name, values in start.items()}))
+    np.testing.assert_allclose(found[0][1], np.log(plain.time_s), rtol=1e-13)

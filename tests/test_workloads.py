@@ -315,7 +315,7 @@ def test_gradient_is_the_slope():
         metrics = evaluate(scenario)
         return jnp.log(metrics.time_s * metrics.energy_j)
 
-    slopes = jax.jit(jax.grad(score))(SCENARIO)
+    slopes = interpreted(jax.grad(score))(SCENARIO)
     priced = interpreted(score)
     for path in HARDWARE:
         value, step = get_path(SCENARIO, path), 1e-5

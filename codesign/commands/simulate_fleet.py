@@ -31,7 +31,7 @@ from .simulate import FOLDER, MOST, checked_design, design_of, host_seconds
 from .simulate_forms import open_form
 from .simulate_forms import told as form_told
 from .simulate_told import ServedBar, doubt
-from .terminal import console, job_text
+from .terminal import console
 
 __all__ = [
     "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "replica_devices_of",
@@ -330,8 +330,8 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
             traffic.add_row(label, f"{value:.1%}" if unit == "%" else f"{value:,.4g}")
     out.print(traffic)
     title = (
-        f"{job_text(scenario)}: {told['traffic']['requests']:,.0f} requests on {told['replicas']} replicas of"
-        f" {told['accelerators_per_replica']:g} accelerators, {told['router']}"
+        f"{scenario.workload.model.name}: {told['traffic']['requests']:,.0f} requests on {told['replicas']} replicas of"
+        f" {told['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {told['router']}"
     )
     table = Table(title=title, title_justify="left", header_style="bold")
     for name in ("", "closed form", "simulated", "difference", "closed form p99", "simulated p50", "p90", "p99"):

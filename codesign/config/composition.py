@@ -14,9 +14,11 @@ from typing import Any
 
 import yaml
 from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
+from hydra import version as hydra_version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
@@ -35,6 +37,7 @@ from .groups import PACKAGES, Edition, aliases, available, check_part, edition, 
 from .kept_files import Composition, kept
 from .model_names import model_option
 from .own import own_folders
+from .parsed_once import parsed_once
 from .prices import GROUP, with_prices
 from .starting import started
 
@@ -357,8 +360,10 @@ def _hydra() -> Generator[None, None, None]:
     running = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="codesign"):
-            yield
+        hydra_version.setbase("1.3")
+        files = create_config_search_path(parsed_once(str(conf_dir())))
+        Hydra.create_main_hydra2(task_name="codesign", config_search_path=files)
+        yield
     finally:
         GlobalHydra.instance().hydra = running
 
@@ -377,7 +382,7 @@ def _whole(overrides: tuple[str, ...], edition_of_files: Edition) -> tuple[bytes
 
 def _by_hydra(overrides: tuple[str, ...]) -> Composition:
     with _hydra():
-        config = hydra_compose("config", overrides=[*search_path(), *overrides], return_hydra_config=True)
+        config = hydra_compose("config", overrides=[*search_path(parsed_once), *overrides], return_hydra_config=True)
     options = {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}
     with flag_override(config, ["struct", "readonly"], False):
         del config["hydra"]
@@ -385,7 +390,10 @@ def _by_hydra(overrides: tuple[str, ...]) -> Composition:
 
 
 def _by_current_names(config: DictConfig) -> DictConfig:
-    tree = migrated_config(OmegaConf.to_container(config, resolve=False), 1, warn=True)
+    before = OmegaConf.to_container(config, resolve=False)
+    tree = migrated_config(before, 1, warn=True)
+    if tree == before:
+        return config
     assert is_mapping(tree)
     return OmegaConf.create(tree)
 

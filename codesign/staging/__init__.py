@@ -32,6 +32,7 @@ from .rows import row_program as row_program
 from .running import Running as Running
 from .running import at_points as at_points
 from .running import running as running
+from .slopes import slopes_along as slopes_along
 from .slopes import slopes_of as slopes_of
 from .staged import stage as staged
 from .tables import Table as Table
@@ -44,6 +45,6 @@ __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Found", "Model", "PlanTable", "PlanTables", "Points", "Program",
     "RowProgram", "Rows", "Running", "Table", "apart", "asked_of", "at_points", "base_of", "chained",
     "classes_of_plans", "distinct_plans", "flatten", "folded", "keep_base_without", "kept", "literal", "model_of",
-    "reserve_rows", "reserve_shares", "row_program", "run_folded", "running", "slopes_of", "staged", "tabulate",
-    "tabulate_all", "tight_tiers", "told_apart", "written_out",
+    "reserve_rows", "reserve_shares", "row_program", "run_folded", "running", "slopes_along", "slopes_of", "staged",
+    "tabulate", "tabulate_all", "tight_tiers", "told_apart", "written_out",
 ]  # fmt: skip

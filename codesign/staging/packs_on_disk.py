@@ -17,7 +17,7 @@ from .packing import PackedBatch, Packing
 from .programs_on_disk import as_text, does_the_same, kinds_as_plain, kinds_from_plain
 from .trees_on_disk import CannotBeKept
 
-MOST_KEPT = 32  # texts (disk: 0.5 MB each)
+MOST_KEPT = 256  # texts (disk: 0.2 MB each), more than all experiments have
 
 
 def packed_once(make: Callable[[], Packing], told: Callable[[], Iterable[Any]]) -> Packing:

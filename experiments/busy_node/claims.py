@@ -3,17 +3,14 @@
 from functools import cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign.config import scenario_from_config
-from codesign.core import get_path, replace
+from codesign.core import get_path
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs import interpreted
-from codesign.model.metrics import evaluate
 from codesign.report.findings import (
     BLUE,
     GREEN,
@@ -27,6 +24,7 @@ from codesign.report.findings import (
     panels,
     plain_ticks,
 )
+from codesign.staging import slopes_along
 
 NAME = "busy_node"
 SCALE_UP, SCALE_OUT = "cluster.network.scale_up.fabric", "cluster.network.scale_out.fabric"
@@ -50,24 +48,18 @@ def _base() -> Any:
 
 
 @cache
-def _curve() -> Any:
-    """Log bandwidth inside, offered over the experiment's, share beyond -> step time and its slope by the log."""
-    base = _base()
-    known = {path: get_path(base, path) / get_path(base, INSIDE) for path in OTHERS}
-
-    def log_time(inside: Any, offered: Any, beyond: Any) -> Any:
-        rate = jnp.exp(inside)
-        changes = {INSIDE: rate} | {path: ratio * offered * rate for path, ratio in known.items()}
-        return jnp.log(evaluate(replace(base, changes | dict.fromkeys(BEYOND, beyond))).time_s)
-
-    return interpreted(jax.vmap(jax.value_and_grad(log_time), in_axes=(0, None, None)), always=True)
-
-
-@cache
 def sweep(case: str, low: float = LOWEST, high: float = HIGHEST) -> pd.DataFrame:
-    """Step time and slope over the bandwidth inside."""
+    """Step time and its slope, both by logs, over the bandwidth inside; what others offer grows with it."""
+    base, (offered, beyond) = _base(), CASES[case]
     inside = np.geomspace(low, high, POINTS)
-    time, slope = _curve()(jnp.log(inside), *(jnp.asarray(value) for value in CASES[case]))
+    known = {path: get_path(base, path) / get_path(base, INSIDE) for path in OTHERS}
+    moved = {INSIDE: inside} | {path: ratio * offered * inside for path, ratio in known.items()}
+    (time,), (slope,) = slopes_along(
+        base,
+        lambda account: [jnp.log(account.metrics.time_s)],
+        moved | dict.fromkeys(BEYOND, np.full(POINTS, beyond)),
+        moved,  # along the log of the bandwidth everything moves by itself
+    )
     return pd.DataFrame({"case": case, "inside_bytes_per_s": inside, "step_s": np.exp(time), "slope": slope})
 
 

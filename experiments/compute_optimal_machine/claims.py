@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign import Certified, Solution, Study, solve, study_from_config
+from codesign import Certified, Problem, Solution, Study, solve, study_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.scaling_laws import Bits, DenseLaw, Trained
 from codesign.model.workloads import TrainingRun
@@ -42,6 +42,7 @@ def _found(solution: Solution) -> Found:
     return Found(float(best["loss"]), float(best["loss_reducible"]), gap, best)
 
 
+@functools.cache
 def law() -> DenseLaw:
     """The law of the study."""
     job = study_from_config(f"experiment={NAME}").problem.scenario.workload
@@ -109,9 +110,15 @@ def machine_first(budget: float) -> Found:
 
 
 @functools.cache
+def smallest() -> Problem:
+    """The problem at the smallest budget."""
+    return study(BUDGETS[0]).problem
+
+
+@functools.cache
 def parameters_of(hidden: float, layers: float) -> float:
     """Weights of a shape."""
-    scenario = study(BUDGETS[0]).problem.scenario
+    scenario = smallest().scenario
     plan = replace(scenario.plan, hidden=jnp.asarray(float(hidden)), layers=jnp.asarray(float(layers)))
     return float(plan.shaped(scenario.workload.model).parameters())
 

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from _lib.lifetime_demand import least_flops, tokens_for
-from codesign import solve, study_from_config
+from codesign import Solution, solve, study_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.scaling_laws import DenseLaw
 from codesign.model.workloads import TrainingRun
@@ -95,6 +95,26 @@ def wanted() -> float:
 @functools.cache
 def trained(hidden: int, layers: int, machine: str = USUAL) -> tuple[float, float, float]:
     """(parameters, tokens, USD) of the cheapest run that reaches the loss within two weeks on a machine."""
+    if machine != USUAL and beyond_the_law(hidden, layers):
+        return trained(hidden, layers)
+    solution = cheapest_run(hidden, layers, machine)
+    best = solution.best
+    if not solution.feasible:  # beyond the range in which the law was fitted
+        return float(best["parameters"]), math.nan, math.inf
+    return float(best["parameters"]), float(best["run_tokens"]), float(best["usd_to_train"])
+
+
+@functools.cache
+def beyond_the_law(hidden: int, layers: int) -> bool:
+    """True if the loss alone is proven out of reach: it is of the model and its tokens, so no machine reaches it."""
+    certificate = cheapest_run(hidden, layers, USUAL).certificate
+    given = (certificate.infeasible or ()) if certificate else ()
+    return any(row.constraint == "loss" and row.alone and (row.factor_at_least or 0) > 1 for row in given)
+
+
+@functools.cache
+def cheapest_run(hidden: int, layers: int, machine: str) -> Solution:
+    """The proof behind `trained`."""
     study = study_from_config(
         *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=training_run", "scaling_law=besiroglu_shaped",
         "reliability=llama3", "search=certified",
@@ -105,11 +125,7 @@ def trained(hidden: int, layers: int, machine: str = USUAL) -> tuple[float, floa
         " low: 5.0e9, high: 500.0e9}",
         "objective.minimise=usd_to_train", f"objective.limits={{loss: {wanted()}, time_to_train_s: {14 * DAY_S}}}",
     )  # fmt: skip
-    solution = solve(study)
-    best = solution.best
-    if not solution.feasible:  # beyond the range in which the law was fitted
-        return float(best["parameters"]), math.nan, math.inf
-    return float(best["parameters"]), float(best["run_tokens"]), float(best["usd_to_train"])
+    return solve(study)
 
 
 @functools.cache
