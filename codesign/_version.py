@@ -1,3 +1,3 @@
-"""Which release this is: the one place."""
+"""Version of this package, stated nowhere else."""
 
 __version__ = "0.2.0"

@@ -65,7 +65,7 @@ def _row(name: str, line: str, content: Any) -> tuple[str, ...] | None:
 
 
 def _memory(size: float) -> str:
-    """In the unit of its kind; a reproduction may have no limit."""
+    """Memory size in GiB or MB, as text; a reproduction may have no limit."""
     if size > 1e15:
         return "no limit"
     return f"{size / 2**30:.0f} GiB" if size >= 2**30 else f"{size / 1e6:.0f} MB"

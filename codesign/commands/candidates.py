@@ -21,7 +21,7 @@ from ..search import Certificate
 from ..search.results import placed
 
 PROOF = "search=certified"
-"""How each candidate is searched where nobody says."""
+"""Search that each candidate gets by default."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _label(varied: dict[str, str]) -> str:
 
 
 def refuse_all(found: Sequence[Candidate]) -> None:
-    """Where no candidate is a study, what was asked is wrong.
+    """Raise an error if none of the candidates has a study.
 
     Raises:
         ConfigError: the reason of all, or that of each.

@@ -64,7 +64,7 @@ def claim_anew(study: Study, own: Certificate, counts: dict[str, Any]) -> str:
 def check_certificate(
     study: Study, asked: Asked | None, folder: RunFolder, results: Results, own: Certificate
 ) -> list[str]:
-    """Everything that is told beside best, bound and gap, which are checked with the proof.
+    """Check the statements of a certificate other than best, bound and gap, which are checked with the proof.
 
     Args:
         study, asked: what is searched for; of a mix there is no one question.
@@ -114,12 +114,12 @@ def check_certificate(
 
 
 def _plain(own: Certificate) -> Any:
-    """As it comes back from a file."""
+    """Certificate in the plain form in which a file gives it back."""
     return json.loads(dumps(own.as_plain()))
 
 
 def _check_methods(study: Study, folder: RunFolder) -> None:
-    """How each design was found: by the search, or a part of it."""
+    """Refute a design whose method is neither that of the study's search nor that of a part of it."""
     known = METHODS
     for kind, name in ((Certified, "certified"), (Inverse, "certified"), (Robust, "robust"), (Mix, "mix")):
         known = (name,) if isinstance(study.search, kind) else known

@@ -91,6 +91,6 @@ def _of_search(text: str) -> bool:
 
 
 def refuse_search(overrides: Sequence[str]) -> str:
-    """Why a confidence cannot be had beside these overrides; empty where it can."""
+    """Error text if overrides set a search, which `--confidence` does not allow; empty otherwise."""
     own = [text for text in overrides if text.lstrip("+~").startswith(("search=", "search."))]
     return f"--confidence is a search of its own: leave out {own[0]!r}" if own else ""

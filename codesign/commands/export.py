@@ -50,7 +50,7 @@ def exported(run: Path | str, to: str, design: int = 1, *, anyway: bool = False)
 
 
 def _broken(found: Deployment) -> str:
-    """Which limits a design breaks, the worst first."""
+    """Constraints that a design violates, as text, the worst first."""
     worst = sorted(found.broken.items(), key=lambda item: -item[1])
     used = [share_text(share, 1) + ("" if share == math.inf else " of what is allowed") for _, share in worst]
     told = [f"{name} ({text})" for (name, _), text in zip(worst, used, strict=True)]
@@ -58,7 +58,7 @@ def _broken(found: Deployment) -> str:
 
 
 def _meeting(run: RunFolder) -> str:
-    """Which designs of a run keep every limit, by their ranks."""
+    """Text that lists the ranks of a run's feasible designs."""
     kept = run.designs["feasible"].astype(bool)
     ranks = [f"{rank:g}" for rank in run.designs.loc[kept, "rank"]]
     if not ranks:

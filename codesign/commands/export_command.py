@@ -86,7 +86,7 @@ def checked_version(target: str) -> str:
 
 
 def opening(found: Deployment, target: str) -> list[str]:
-    """Which design, for what, and how far its switches were checked."""
+    """Opening lines of an export: how far its switches were checked, the design and its model, values to fill in."""
     model = str(found.model.get("name", "a model without a name"))
     lines = [f"{found.title}: {model} on {found.devices:,} x {found.accelerator or 'accelerator'}"]
     if found.of("prefill_devices"):
@@ -99,7 +99,7 @@ def opening(found: Deployment, target: str) -> list[str]:
 
 
 def checked_text(target: str) -> str:
-    """How far a target's switches were checked."""
+    """Statement of how far a target's switches were checked."""
     if target in UNCHECKED:
         return UNCHECKED[target]
     package = f"{PACKAGES[target]} {checked_version(target)}"

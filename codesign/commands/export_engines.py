@@ -1,4 +1,4 @@
-"""Which engines serve a design: how many of each kind, on how many devices, with what in one step."""
+"""Engines that serve a design: number of each kind, devices, and sequences and tokens of a step."""
 
 import dataclasses
 import math
@@ -98,7 +98,7 @@ def mean_request(found: Deployment) -> float:
 
 
 def about(found: Deployment, group: EngineGroup, command: Command) -> None:
-    """How many to start, where, and what of the load is to be known."""
+    """Note the number of engines to start and their devices, with a remark if an engine exceeds a node."""
     kind = f"{group.role} engine" if group.role else "engine"
     times = f"start {group.count:,} of these" if group.count > 1 else "start one of these"
     command.note(f"{kind}: {group.devices} devices; {times}", *DEGREES, *POOL)

@@ -44,7 +44,7 @@ def add_overlaps(found: Deployment, command: Command) -> None:
 
 
 def assumed_overlaps(found: Deployment, command: Command) -> None:
-    """How much of each communication the model takes to be hidden."""
+    """Note the share of each kind of communication that the model assumes to be overlapped with compute."""
     there = {name: found.of(DEGREE[name]) if name in DEGREE else found.replicas for name in HIDDEN}
     told = [f"{HIDDEN[name]} {found.plan[name]:.0%}" for name in HIDDEN if there[name] > 1]
     if told:

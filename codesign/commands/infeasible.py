@@ -1,4 +1,4 @@
-"""Why nothing is feasible, in the words of the configuration: what conflicts, and how much each would have to give."""
+"""Diagnosis of infeasible studies in configuration terms: conflicting constraints and how much each must relax."""
 
 from collections.abc import Sequence
 
@@ -69,7 +69,7 @@ def _conflict(study: Study, proof: Sequence[MustGive]) -> str:
 
 
 def _place(study: Study, name: str) -> str:
-    """Where a constraint stands in the configuration, or what of the hardware it is."""
+    """Configuration key of a constraint, or the hardware resource that it limits."""
     kind, _, rest = name.removeprefix("usage.").partition(".")
     if not name.startswith("usage."):
         return name

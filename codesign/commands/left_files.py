@@ -99,7 +99,7 @@ def write_results(study: Study, results: Results, trace: Trace, folder: Path) ->
 
 
 def summary_of(study: Study, results: Results, trace: Trace) -> dict[str, Any]:
-    """How the search went, and what it claims."""
+    """Summary of a search: counts, seconds, objective, certificate and claim."""
     objective, proof = study.objective, trace.certificate
     return {
         "experiment": study.name, "seed": study.seed, "claim": trace.claim, "counts": trace.counts,

@@ -216,7 +216,7 @@ def _interrupting() -> Generator[asyncio.Event]:
 
 
 def _set_aside(stated: Mapping[str, str]) -> str:
-    """Why `validate` will not compare such a run; empty where it will."""
+    """Warning if `validate` will not compare such a run, with the reason; empty if it will."""
     try:
         run_of(dict(stated) | {"ttft_ms": "1"}, "")
     except ConfigError as error:
@@ -225,7 +225,7 @@ def _set_aside(stated: Mapping[str, str]) -> str:
 
 
 def _write(folder: Path, observed: Observed, row: Mapping[str, str]) -> tuple[Path, Path]:
-    """Both tables, under names that nothing has yet."""
+    """Write both tables under unused names and return their paths."""
     stem = time.strftime("%Y%m%d-%H%M%S")
     names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))
     free = next(name for name in names if not (folder / f"{name}.csv").exists())

@@ -22,7 +22,7 @@ from .terminal import console
 
 SHOWN = 40  # rows in the terminal
 KINDS = {0: "best", 1: "nearest", 2: "front"}
-"""Why a chunk keeps a design: see `search/exhaustive/chunk_files.py`."""
+"""Reasons for which a chunk keeps a design: see `search/exhaustive/chunk_files.py`."""
 
 COUNTED = "first, blocks, points, feasible, seconds, keep, study"
 NUMBERS = ("log_goal", "excess", "time_s", "usd_per_million_tokens")  # of some kinds: no number of the others

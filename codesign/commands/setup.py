@@ -1,4 +1,4 @@
-"""How JAX is set up for a run: float64, a compile cache that outlives the process, no chatter."""
+"""JAX setup of a run: float64, a compile cache that outlives the process, warnings alone in the log."""
 
 import logging
 import os
@@ -41,7 +41,7 @@ def _compile_quickly() -> None:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled programs are kept; None where nothing can be written, which only costs time."""
+    """Folder of compiled programs; None if nothing can be written, which only costs time."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         folder = Path(base).expanduser() / "codesign"

@@ -225,7 +225,7 @@ def check_page(folder: RunFolder) -> str:
 
 
 def closeness(study: Study) -> float:
-    """How well numbers of a study must agree."""
+    """Relative tolerance within which numbers of a study must agree."""
     equations = base_of(some_design(study)).program.equations
     return LOOPED if any(equation.name in LOOPS for equation in equations) else SAME
 
@@ -363,7 +363,7 @@ def _rounding(file: str, name: str, found: pd.DataFrame) -> float:
 
 
 def _differ(told: pd.Series, found: pd.Series, close: float, rounding: float) -> np.ndarray:
-    """Which cells of a column are not the same."""
+    """Mask of the cells in which two versions of a column differ."""
     one, other = told.to_numpy(), found.to_numpy()
     if other.dtype.kind in "fiu" and one.dtype.kind in "fiu":
         return ~np.isclose(one.astype(float), other.astype(float), rtol=close, atol=rounding, equal_nan=True)

@@ -64,7 +64,7 @@ def counted(progress: Progress, unit: str) -> str:
 
 
 def gap_text(progress: Progress) -> str:
-    """How far the best design may be from the bound; a bound that may not hold is not called proven."""
+    """Gap between the best design and the bound, as text; a bound that may not hold is not called proven."""
     if not progress.proven:
         return f"gap to bound {progress.gap:.2%}, not proven"
     return f"proven within {progress.gap:.2%}" if progress.gap >= 5e-5 else "proven within less than 0.01%"

@@ -108,5 +108,5 @@ def device_name(scenario: Scenario, found: tuple[Difference, ...]) -> str:
 
 
 def as_plain(found: tuple[Difference, ...]) -> list[dict[str, Any]]:
-    """As a run folder keeps them."""
+    """Differences in the plain form that a run folder stores."""
     return [one._asdict() | {"text": one.text} for one in found]

@@ -74,7 +74,7 @@ def build(resolved: dict[str, Any]) -> Built:
 
 @functools.cache
 def targets() -> dict[str, Callable[..., Any]]:
-    """Everything a `_target_` may name, by its name in the menu of its subpackage."""
+    """Collect the classes and factories that a `_target_` may name, by their names in the menus of subpackages."""
     found: dict[str, Callable[..., Any]] = {}
     for menu in MENUS:
         name = f"codesign.{menu}"

@@ -1,4 +1,4 @@
-"""How long libraries take to send tokens to experts and back, and the all-to-all that a machine has for it.
+"""Time that libraries take to dispatch tokens to experts and combine the results, and a machine's all-to-all for it.
 
 t = start (link / LINK)^start_power + expert_s E + bytes / rate + token_s n / E
 rate = rate_bytes_per_s (link / LINK)^link_power (processors / 24)^processors_power

@@ -1,4 +1,4 @@
-"""Where numbers with units may stand in a configuration, and which unit each place has."""
+"""Conversion of values with units in a configuration: keys that may have one, and the unit of each."""
 
 from typing import Any
 

@@ -64,7 +64,7 @@ def _read(text: str) -> Composition | None:
 
 
 def _text(made: Composition) -> str:
-    """As JSON; empty where JSON would not give it back as it was."""
+    """Composition as JSON; empty if JSON would not give it back unchanged."""
     plain = {"config": OmegaConf.to_container(made.config, resolve=False), "options": made.options}
     text = dumps(plain)  # strict: what JSON has no words for is changed, and then not kept
     return text if repr(json.loads(text)) == repr(plain) else ""

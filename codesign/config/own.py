@@ -173,7 +173,7 @@ def check_file(path: Path, folder: Path) -> None:
 
 @functools.cache
 def package_of(group: str) -> str | None:
-    """Where the content of a file of a group lands: what its first line must say; None where it says nothing."""
+    """Package that a group's files are composed into, as their first line must state; None if it states none."""
     first = min((conf_dir() / group).glob("*.yaml"))
     found = HEADER.match(first.read_text(encoding="utf-8"))
     return found[1] if found else None
@@ -230,7 +230,7 @@ def _check_named(node: dict[str, Any], path: Path, group: str) -> None:
 
 
 def origin(path: Path) -> str:
-    """Where an option comes from, in words: empty for what is shipped."""
+    """Source of an option in words, a user's own file or a plug-in; empty for what is shipped."""
     for folder in own_folders():
         if folder in path.parents:
             return f"own file {shown(path)}"

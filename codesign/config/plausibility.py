@@ -39,7 +39,7 @@ class Unusual(NamedTuple):
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As a run folder keeps it."""
+        """Unusual value in the plain form that a run folder stores."""
         return {"key": self.key, "value": self.value, "usual": [self.low, self.high], "text": self.text}
 
 

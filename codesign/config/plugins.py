@@ -38,7 +38,7 @@ class Plugin:
 
 @functools.cache
 def plugins() -> tuple[Plugin, ...]:
-    """All that are installed, by name.
+    """All installed plug-ins, by name.
 
     Raises:
         ConfigError: one names a package that is not there.

@@ -258,7 +258,7 @@ def _override(path: str, value: float) -> str:
 
 
 def _fitting(scenario: Scenario, start: dict[str, float], moves: list[dict[str, float]]) -> np.ndarray:
-    """Which of the moves give a legal plan that fits, priced all at once."""
+    """Mask of the moves that give a legal plan which fits in memory, priced all at once."""
     columns = {path: np.array([move.get(path, start[path]) for move in moves]) for path in start}
 
     def fits(point: dict[str, Array]) -> Array:

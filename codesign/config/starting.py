@@ -1,4 +1,4 @@
-"""Where a study starts: the default experiment if nothing is named, neutral groups once a part of the study is.
+"""Defaults of a study: the default experiment if nothing is named, neutral groups once a part of the study is.
 
 A model, workload or accelerator that is named brings what belongs to it (its plans, its space, a goal that any job has)
 and nothing of anybody else's: no ranges of hardware, no budgets.

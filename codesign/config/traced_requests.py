@@ -91,7 +91,7 @@ def with_trace(resolved: dict[str, Any], overrides: Sequence[str] = ()) -> dict[
 
 
 def doubts(asked: "Requests", path: str) -> str:
-    """Why closed forms of waiting are not to be trusted for a trace, and what is; empty where nothing is against them.
+    """Reason not to trust closed forms of waiting for a trace, and the alternative; empty if they may be trusted.
 
     They know gaps by mean and variation, as of one rate: not bursts beyond `CHECKED_CV`, and not a rate that rises
     and falls over hours, which shows in counts of arrivals that vary more than such gaps would make them.

@@ -182,7 +182,7 @@ def _open_as_it_is(path: Path) -> BinaryIO:
 
 
 def _partial(target: Path) -> Path:
-    """Where a file is written before it is renamed: a name that nobody else has."""
+    """Temporary path to write a file to before it is renamed: a name that nobody else has."""
     name = f".{target.name[:LONGEST_NAME]}.{_machine()}-{os.getpid()}-{next(_numbers)}{SUFFIX}"
     return target.with_name(name)
 

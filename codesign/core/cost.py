@@ -36,7 +36,7 @@ def zero() -> Cost:
 
 
 def overlap(a: Cost, b: Cost) -> Cost:
-    """Both at once: the longer time, the sum of the energies."""
+    """Cost of two concurrent operations: the longer time, the sum of the energies."""
     return Cost(maximum(a.time_s, b.time_s), a.energy_j + b.energy_j, a.engine_s + b.engine_s)
 
 

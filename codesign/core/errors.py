@@ -19,7 +19,7 @@ LONGEST, LONGEST_WORD = 1_900, 300  # characters of a message, and of one word o
 
 
 class CodesignError(Exception):
-    """Anything the user can mend; the message is one line that a terminal can show as it is."""
+    """Error that the user can fix; the message is one line that a terminal can show as it is."""
 
     def __init__(self, message: object = ""):
         super().__init__(one_line(str(message)))

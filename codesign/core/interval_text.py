@@ -35,7 +35,7 @@ def end_text(end: float, text: Callable[[float], str]) -> str:
 
 
 def between_text(low: Any, high: Any, text: Callable[[float], str], joined: str = "{} to {}") -> str:
-    """Both ends, `2.9 s to unbounded`; "unbounded" alone where both are infinite, empty where none is known."""
+    """Interval as text, `2.9 s to unbounded`; "unbounded" alone if both ends are infinite, empty if it is unknown."""
     if not has_ends(low, high):
         return ""
     if math.isinf(low) and math.isinf(high):

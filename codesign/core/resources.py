@@ -1,4 +1,4 @@
-"""Where the files are that come with this package and are no code."""
+"""Location of the data files that ship with this package."""
 
 import functools
 from pathlib import Path

@@ -59,7 +59,7 @@ class Judgement:
 
 
 def told(error: Rounding) -> str:
-    """Why a row that is off by so much is not proven."""
+    """Reason why a row with such a rounding error is not proven, as text."""
     where = "" if error.at is None else f"{error.at.name.removeprefix(OPERATION)} at {error.at.where}"
     if error.lost:
         return f"{ROUNDING}{error.lost} in {where}"

@@ -1,4 +1,4 @@
-"""Which rule belongs to which primitive. A primitive that does not stand here is unknown, whatever it does."""
+"""Curvature rule of each primitive. A primitive that is not listed here is unknown, whatever it does."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which bound of rounding belongs to which operation. Of one that does not stand here nothing is known."""
+"""Rounding-error rule of each operation. Nothing is known of an operation that is not listed here."""
 
 import math
 from collections.abc import Callable, Sequence

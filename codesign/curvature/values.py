@@ -57,7 +57,7 @@ class Value:
 
     @property
     def kind(self) -> str:
-        """In words."""
+        """Curvature in words, such as `log-convex`."""
         if self.constant:
             return "constant"
         logs = {AFFINE: "monomial", CONVEX: "log-convex", CONCAVE: "log-concave"}

@@ -121,7 +121,7 @@ class Walk:
         return tables, {slot: value for slot, value in self.values.items() if slot in read}, errors
 
     def _follow_all(self, equations: Sequence[Equation], wanted: Collection[int] = ()) -> None:
-        """These equations in their order; tables that nobody reads any more are let go, but for those wanted."""
+        """Follow these equations in order; tables that are no longer read are dropped, except those of `wanted`."""
         part = self.program._replace(equations=list(equations), outputs=(*self.program.outputs, *wanted))
         last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
         last |= dict.fromkeys(part.outputs, len(equations))

@@ -109,7 +109,7 @@ def kind_of(claim: Claim) -> str:
 
 
 def experiments_folder() -> Path:
-    """Where the experiments lie: beside the package in a checkout, inside it when installed.
+    """Folder of the experiments: beside the package in a checkout, inside it when installed.
 
     Raises:
         CodesignError: neither is there.
@@ -192,7 +192,7 @@ def reproduce(
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """How many claims of each kind there are, how many of those with a bar meet it, and how far predictions are off.
+    """Counts of claims by kind and of those that meet their tolerance, and the median error of predictions.
 
     `median_error` is that of |model / paper - 1| of the predicted claims, all and for each source document; None where
     there is none.

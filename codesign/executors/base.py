@@ -1,4 +1,4 @@
-"""Where the parts of a search are computed: one small interface, whatever runs them."""
+"""Interface of runners, which compute the parts of a search."""
 
 import abc
 import os

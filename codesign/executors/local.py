@@ -44,7 +44,7 @@ class Local(AbstractRunner):
         self.check()
 
     def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
-        """As they come.
+        """Yield results as they complete; None while none is ready.
 
         Raises:
             ConfigError: work that cannot be sent to another process.

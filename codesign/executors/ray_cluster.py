@@ -73,7 +73,7 @@ class RayCluster(AbstractRunner):
                 raise ConfigError(f"runner.address = {self.address!r}: nobody answers there: {told}") from error
 
     def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
-        """As they come.
+        """Yield results as they complete; None while none is ready.
 
         Raises:
             ConfigError: no such cluster, or work that cannot be sent.

@@ -69,5 +69,5 @@ def _sendable(error: Exception) -> Exception:
 
 
 def search_path() -> str:
-    """Where a worker finds the modules that this process finds."""
+    """Module search path of this process, for its workers."""
     return os.pathsep.join(os.path.abspath(path) for path in sys.path if path)

@@ -8,7 +8,7 @@ from .base import AbstractRunner, Result, Task
 
 @dataclass(frozen=True)
 class Serial(AbstractRunner):
-    """In this process.
+    """Runner that computes all tasks in this process.
 
     Args:
         chunk_s: seconds that one task should take.
@@ -23,6 +23,6 @@ class Serial(AbstractRunner):
         self.check()
 
     def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
-        """In the order of the tasks."""
+        """Yield the results in the order of the tasks."""
         for task in tasks:
             yield work(task)

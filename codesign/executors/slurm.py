@@ -70,7 +70,7 @@ class Slurm(AbstractRunner):
                 raise ConfigError(f"runner=slurm: the cluster does not answer: {_last_line(told.stderr)}")
 
     def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
-        """As they come.
+        """Yield results as they complete; None while none is ready.
 
         Raises:
             ConfigError: no Slurm, or work that cannot be sent.

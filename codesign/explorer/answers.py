@@ -93,7 +93,7 @@ class Answerer:
         return (*told, _worst(metrics))
 
     def _shortlist(self, model: Any) -> None:
-        """Where all plans take too long: those that do best at places all over the box, or come closest."""
+        """Shortlist plans if all of them take too long: the best, or nearest to feasible, at random points."""
         self.at(self._given.start)
         if self.at(self._given.start).seconds < SLOW_S or self._whole.count <= QUICK:
             return

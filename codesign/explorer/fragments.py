@@ -77,7 +77,7 @@ def _tile(run: RunFolder, name: str, best: Mapping[str, float]) -> Markup:
 
 
 def budgets(run: RunFolder) -> Markup:
-    """How much of each limit and memory the best plan uses."""
+    """Bars of the used share of each limit and memory, for the best plan."""
     lines: list[bars.BarLine] = []
     for what, value, bound, share in text_tables.budgets(run):
         kept = feasible(share - 1)
@@ -106,7 +106,7 @@ def designs(run: RunFolder) -> Markup:
 
 
 def proof(state: ProofState, answer: Explored) -> Markup:
-    """How much is proven, and how far the sliders are from the best design that any could be."""
+    """Panel on the proof: the proven bound, and how far the sliders are from the best design found."""
     run, goal = answer.run, float(answer.run.best["objective"])
     label = run.metric(run.goal)
     if state.state == RUNS:

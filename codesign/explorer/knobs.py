@@ -57,7 +57,7 @@ class Knob:
 
     @property
     def title(self) -> str:
-        """In words, with what a limit asks for."""
+        """Label of the slider, with "at most" or "at least" for a limit."""
         words = {LIMITS: " at most", FLOORS: " at least"}.get(self.kind, "")
         return f"{self.label.label}{words}"
 

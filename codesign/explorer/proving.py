@@ -33,7 +33,7 @@ Limits = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True)
 class ProofState:
-    """How far the proof under the present limits is; `run` is what the search left, `text` why there is none."""
+    """State of the proof under the present limits; `run` is what the search left, `text` why there is none."""
 
     state: str
     seconds: float = 0.0
@@ -72,7 +72,7 @@ class Prover:
                 self._end()
 
     def look(self) -> ProofState:
-        """Where the proof stands; starts it where limits have been at rest for a while."""
+        """Return the state of the proof; start it once the limits have been at rest for a while."""
         with self._lock:
             known = self._known.get(self._asked)
             if known is not None:

@@ -140,7 +140,7 @@ class Page:
         self._rest()
 
     def _tell(self) -> None:
-        """All that is there at once."""
+        """Update all panels that are available at once."""
         answer, run = self.answer, self.answer.run
         self._show("headline", lambda: fragments.headline(answer, self._answerer.how, self._known))
         self._show("budgets", lambda: fragments.budgets(run))

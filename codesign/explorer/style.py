@@ -1,4 +1,4 @@
-"""How the page looks: its template and style sheets, which are part of it."""
+"""Template and style sheets of the page."""
 
 import importlib.resources
 

@@ -1,4 +1,4 @@
-"""How large functions run that run only a few times: by NumPy, because compiling takes a hundred times as long.
+"""Interpretation of large, rarely run functions by NumPy, because compiling takes a hundred times as long.
 
 JAX traces the function, with derivatives and batches as asked; each elementary operation that it wrote down is then one
 call of NumPy on whole arrays. The program, and so the result, is that of the compiled function up to rounding.

@@ -1,4 +1,4 @@
-"""How large functions are compiled."""
+"""Compilation of large functions by `jax.jit` with faster compile options."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ UNOPTIMISED = OPTIONS | {"xla_backend_optimization_level": 0}  # not its fast pr
 
 @functools.cache
 def _known_options(once: bool) -> dict[str, Any]:
-    """Those options that this version of the compiler knows."""
+    """Compile options that this version of the compiler knows."""
     return {name: value for name, value in (UNOPTIMISED if once else OPTIONS).items() if _is_known(name, value)}
 
 

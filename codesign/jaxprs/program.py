@@ -208,8 +208,9 @@ class _Flat:
 
 
 def chained(first: Program, second: Program, fed: Mapping[int, int], also: Sequence[int] = ()) -> Program:
-    """Both as one program, with the outputs of the second, and slots `also` of the first: its inputs `fed` are slots of
-    the first, other inputs stand behind those of the first.
+    """Chain two programs into one, whose outputs are those of the second and the slots `also` of the first.
+
+    Inputs `fed` of the second are slots of the first; its other inputs stand behind those of the first.
     """
     shift = len(first.shapes)
 

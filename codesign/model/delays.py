@@ -1,4 +1,4 @@
-"""How long one collective or send takes among others' traffic: on average and in the slowest of a hundred."""
+"""Time of one collective or send amid other traffic: the mean and the slowest of a hundred."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ class Later(AbstractFabric):
         return dataclasses.replace(link, alpha_s=link.alpha_s + self.later_s)
 
     def reach(self) -> Array:
-        """As far as the inner fabric."""
+        """Reach of the inner fabric."""
         return self.inner.reach()
 
     def capex_usd(self) -> Array:

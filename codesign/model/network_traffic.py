@@ -45,7 +45,7 @@ class Metered(AbstractFabric):
         return dataclasses.replace(self.inner.link(group), energy_j_per_byte=self.j_per_byte)
 
     def reach(self) -> Array:
-        """As far as the inner fabric."""
+        """Reach of the inner fabric."""
         return self.inner.reach()
 
     def capex_usd(self) -> Array:

@@ -1,4 +1,4 @@
-"""How far a model is from a paper, claim by claim."""
+"""Figure of a model's deviations from a paper, claim by claim."""
 
 import re
 import textwrap
@@ -21,7 +21,7 @@ HARD = "\N{NO-BREAK SPACE}"
 
 
 def agreement(claims: pd.DataFrame) -> Figure | None:
-    """How far the model is from the paper, in per cent, for what is predicted or fitted; the bar shaded; worst first.
+    """Deviations of the model from the paper, in per cent, if predicted or fitted; the bar shaded; worst first.
 
     Rows that are the same are counted and not drawn. None where nothing is, or nothing differs: numbers that were put
     in, or formulas that were copied, agree anyhow.

@@ -95,7 +95,7 @@ def _stacked(
 
 
 def time_bars(run: RunFolder, count: int = series.SHOWN_DESIGNS) -> Markup:
-    """Where the time of the best designs goes."""
+    """Time breakdown of the best designs as bars."""
     table = series.time_breakdown(run, count)
     known = run.labels(PARTS, run.words.parts)
     longest = float(table.sum(axis="columns").max())

@@ -167,7 +167,7 @@ def roofline_data(run: RunFolder) -> tuple[Data, Data, Data, tuple[float, float]
 def _beneath(
     words: Sequence[Named], told: Sequence[Named], marks: Data, roofs: Data, ends: tuple[float, float]
 ) -> list[float]:
-    """How far under its mark each text stands: beneath marks and texts that it would cover, in pixels of a small chart.
+    """Offset of each text from its mark, beneath marks and texts that it would cover, in pixels of a small chart.
 
     Args:
         words: text, and the place of its mark.

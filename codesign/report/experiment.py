@@ -120,7 +120,7 @@ def _verdicts(frame: pd.DataFrame) -> list[str]:
 
 
 def _by_kind(frame: pd.DataFrame) -> list[str]:
-    """How many claims of each kind, the median error of what is predicted; nothing where no kind is given."""
+    """Counts of claims by kind and the median error of predictions, as text; nothing if no kind is given."""
     if "evidence" not in frame:
         return []
     counts = frame["evidence"].value_counts()

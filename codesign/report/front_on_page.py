@@ -32,7 +32,7 @@ def front(run: RunFolder) -> ProvenFront:
 
 
 def text(run: RunFolder) -> str:
-    """How many designs, how sure, where the front bends."""
+    """Text on the designs of a front, their certificates and its knee."""
     found, certificate = front(run), run.certificate
     names = [run.metric(name) for name in found.metrics]
     bend = found.points[found.knee].values

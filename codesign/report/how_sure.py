@@ -1,4 +1,4 @@
-"""How sure a result is, in two columns: what is proven of the model, and how far the model is from measurements."""
+"""Confidence in a result, in two columns: what is proven of the model, and the model's error against measurements."""
 
 import math
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class HowSure:
 
 
 def how_sure(run: RunFolder) -> HowSure:
-    """Both columns of a run."""
+    """Build both columns for a run."""
     try:
         told = (proof.text(run),) if run.certificate is not None and run.certificate.front is None else ()
     except MissingPart:
@@ -68,7 +68,7 @@ def _off(run: RunFolder) -> list[str]:
 
 
 def _strata(run: RunFolder, rows: Any) -> list[tuple[str, str, str, str]]:
-    """Those of kernels that the best design runs, and all others."""
+    """Rows of the kernels that the best design runs, and all rows that are not of kernels."""
     told, kernels = [], set(run.ops["kernel"].dropna().astype(str)) if "kernel" in run.ops else None
     for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, dict) or not (is_number(row.get("low")) and is_number(row.get("high"))):

@@ -85,7 +85,7 @@ def _fill(node: Any, data: Sequence[Data], ends: Iterator[Ends]) -> None:
 
 
 def _number(value: Any) -> Any:
-    """As Bokeh writes it: what JSON has no number for has a name, and columns may hold columns."""
+    """Value in the form that Bokeh writes: numbers that JSON lacks have a name, and columns may hold columns."""
     if isinstance(value, list | tuple):
         return [_number(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):

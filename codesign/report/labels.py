@@ -98,7 +98,7 @@ KINDS = {  # of provenance, least sure first; what was chosen for this study las
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is called and written. `unit` as in `number`."""
+    """Label and unit of a metric. `unit` as in `number`."""
 
     label: str
     unit: str = ""

@@ -50,7 +50,7 @@ def goal(run: RunFolder) -> Metric:
 
 
 def text(run: RunFolder) -> str:
-    """How far from the optimum, and what the bound of separate hardware would have been."""
+    """Text on a mix's gap to the optimum, and on the bound with separate hardware for each workload."""
     found, known, entries = _certificate(run), goal(run), workloads(run)
     words = [f"{len(entries)} workloads share one hardware; each has a plan and limits of its own."]
     if not found.convex or found.bound is None:

@@ -1,4 +1,4 @@
-"""How the best design changes along what is varied: a phase diagram, the goal above, plan and hardware below."""
+"""Phase diagram of the best design along varied parameters: the goal above, plan and hardware below."""
 
 from collections.abc import Mapping, Sequence
 

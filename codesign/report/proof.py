@@ -42,7 +42,7 @@ def goal(run: RunFolder) -> Metric:
 
 
 def text(run: RunFolder) -> str:
-    """How far the best design may be from the optimum, and what lies at the edge of its range."""
+    """Text on the best design's gap to the optimum, and on variables at the edge of their range."""
     found, known = certificate(run), goal(run)
     if not found.convex:
         return f"Heuristic solution, no certificate: {found.reason}."

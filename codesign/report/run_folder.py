@@ -119,7 +119,7 @@ class RunFolder:
         return counted(text, self.words.item)
 
     def metric(self, name: str) -> Metric:
-        """How a metric of this run, or a hardware variable of its space, is called and written."""
+        """Label and unit of a metric of this run, or of a hardware variable of its space."""
         if PLAN_PREFIX + name in self.designs:
             return Metric(variable(name), self.unit(name))
         return metric(name, self.words)
@@ -147,7 +147,7 @@ class RunFolder:
 
     @property
     def pool_count(self) -> float:
-        """Those of them that compute prompts apart from decodes."""
+        """Accelerators of the best design's prefill pool."""
         return float(self.best.get("var.prefill_devices", self.setting("plan.prefill_devices") or 0.0))
 
     def devices_of(self, rows: Any) -> Any:

@@ -160,7 +160,7 @@ def _reasons(found: Comparison) -> str:
 
 
 def without(reason: str) -> str:
-    """Why a candidate is not among the others."""
+    """Sentence on why a candidate is missing from a comparison."""
     return reason[:1].upper() + reason[1:] if reason.startswith("no design") else f"No design: {reason}"
 
 

@@ -42,7 +42,7 @@ def pools_figure(timeline: Sequence[tuple[float, ...]], handed: Handed, shown: i
 
 
 def under_way(enter: np.ndarray, leave: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """When how many change that have entered and not left, and how many there are from then on."""
+    """Times at which the number that have entered and not left changes, and the number from then on."""
     stays = leave > enter
     times = np.concatenate([leave[stays], enter[stays]])
     order = np.argsort(times, kind="stable")  # at one time who leaves makes room for who enters

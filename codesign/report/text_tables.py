@@ -127,7 +127,7 @@ def budgets(run: RunFolder) -> list[tuple[str, str, str, float]]:
 
 
 def cache_room(run: RunFolder) -> str:
-    """How much of the near memory is left for the KV cache of the best design, and how many sequences that holds."""
+    """Text on the near memory left for the KV cache of the best design, and on the sequences that it holds."""
     best = run.best
     cache, share = best.get("memory_bytes.hbm/kv_cache", 0.0), best.get("usage.hbm", 0.0)
     if not (cache > 0 and 0 < share < math.inf):

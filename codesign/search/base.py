@@ -67,7 +67,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands: of `total` units in `stage`, `done` are finished.
+    """Progress of a search: of `total` units in `stage`, `done` are finished.
 
     `best` is the goal's value so far and `gap` how far, relatively, it may be from the optimum (where that is known);
     `goal` names what it is a value of where that is not the objective's. `proven` says that the gap is one that the

@@ -17,7 +17,7 @@ HOW = {"log_sum": "geometric mean", "sum": "mean", "worst": "worst case", "cvar"
 
 @dataclass(frozen=True)
 class Blend:
-    """How the goals of several cases become one.
+    """Aggregation of the goals of several cases into one.
 
     log_sum: the weighted mean of the logs (a geometric mean: goals may be in different units). sum: the log of the
     weighted mean. worst: the largest. cvar: the mean over the worst `tail` of the weight, between the two (1 is the

@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
 
     @property
     def sense(self) -> str:
-        """In a word."""
+        """Direction of optimisation as a verb."""
         return "minimise" if self.sign > 0 else "maximise"
 
 

@@ -19,7 +19,7 @@ def plain(problem: Problem) -> Sent:
 
 
 def read_back(sent: Sent) -> Problem:
-    """In float64, as whoever made it."""
+    """Rebuild a problem in float64, as whoever sent it had it."""
     configure("jax_enable_x64", True)
     scenario, space, objective = sent
     return Problem(jax.tree.map(asarray, scenario), space, objective)

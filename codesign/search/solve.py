@@ -29,7 +29,7 @@ class AnyStudy(Protocol):
 
     @property
     def search(self) -> AbstractSearch:
-        """How to look for designs."""
+        """Search algorithm of the study."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Solution:
 
     @property
     def claim(self) -> str:
-        """In words, how much the result proves."""
+        """Sentence on how much the result proves."""
         return self.trace.claim
 
     @property
@@ -82,7 +82,7 @@ class Solution:
 
     @property
     def gap(self) -> float | None:
-        """How much better, relatively, any design may be than the best; None where nothing is proven."""
+        """Relative gap between the best design and the bound; None if nothing is proven."""
         return self.certificate.gap if self.certificate else None
 
     def scenario(self, rank: int = 1) -> Scenario:

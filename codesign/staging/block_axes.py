@@ -1,4 +1,4 @@
-"""How the numbers of a block lie in memory: which axes they have, and how many of them are one long axis."""
+"""Memory layout of a block's numbers: the axes that they have, and how many of these are one long axis."""
 
 from collections.abc import Mapping, Sequence
 

@@ -114,7 +114,7 @@ class Blocks:
         return len(self._whole.equations)
 
     def operations_at(self, plan: Int[np.ndarray, " plans"]) -> int:
-        """Those that are done at every point of these plans, of which all may have the same zeros, ones and choices."""
+        """Number of operations at every point of these plans, of which all may have equal zeros, ones and choices."""
         return self._ready_for(plan)[0].operations
 
     def _cuts(
@@ -236,7 +236,7 @@ class Blocks:
         return inner
 
     def _sizes(self, first: int, count: int) -> list[int]:
-        """How many levels of each variable."""
+        """Number of levels of each variable."""
         return [stop - start for start, stop in self._ranges(first, count)]
 
     def _ranges(self, first: int, count: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Which combinations of plan fields there are: distinct values of any set of fields over all legal plans.
+"""Combinations of plan fields: distinct values of any set of fields over all legal plans.
 
 Most of the model sees few fields of a plan. What depends on the tensor- and pipeline-parallel degrees alone has a
 hundred values however many plans there are.
@@ -51,7 +51,7 @@ class PlanTable:
         return digest.hexdigest()
 
     def _count(self, fields: Fields) -> int:
-        """How many combinations of these fields there are."""
+        """Number of combinations of these fields."""
         inner = [i for i in fields if i >= self._listed]
         return len(self.keys(fields - set(inner))) * int(np.prod([len(self.values[i]) for i in inner], dtype=float))
 

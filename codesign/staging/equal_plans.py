@@ -77,7 +77,7 @@ def _neighbours(plans: Mapping[str, np.ndarray]) -> Int[np.ndarray, " some"]:
 
 
 def _compared(answers: Answers) -> list[Any]:
-    """Everything that is computed of a design but by how far rules are broken: all plans here keep them."""
+    """All results of a design except violations of rules: all plans here keep them."""
     return jax.tree.leaves((replace(answers.metrics, violations={}), answers.reserves))
 
 
@@ -195,7 +195,7 @@ def _read_for(staged: Staged, plans: PlanTable, listed: Fields) -> dict[int, Boo
 
 
 def _choice(equation: Equation, staged: Staged, plans: PlanTable, listed: Fields) -> Int[np.ndarray, " plans"] | None:
-    """Which branch each plan takes at this equation, where it is a choice that the listed fields alone make."""
+    """Branch of each plan at this equation, if it is a choice that the listed fields alone make; None otherwise."""
     if equation.name != "select_n" or equation.inputs[0] not in staged.tables:
         return None
     fields, values = staged.tables[equation.inputs[0]]

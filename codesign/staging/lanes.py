@@ -129,7 +129,7 @@ class _Lanes(AbstractDraft):
         return self.lanes[slot]
 
     def whole(self, slot: int) -> int:
-        """Where the whole array is."""
+        """Slot of the whole array."""
         if slot in self.lanes and slot not in self.at:
             shape, own = self.program.shapes[slot], self.lanes[slot]
             if shape == ():

@@ -13,7 +13,7 @@ from ..jaxprs.program import Equation, Program, reduced
 
 
 class _Pair(NamedTuple):
-    """Both numbers, the larger one, the exponent."""
+    """Slots of a norm: both numbers, the larger one, the exponent."""
 
     numbers: tuple[int, int]
     top: int

@@ -14,7 +14,7 @@ from .tables import Table
 PART = 512  # points of a program at a time
 
 Place = tuple[Fields, str]
-"""Which fields reach a number, and its type."""
+"""Fields that a number depends on, and its type."""
 
 
 class Packed(NamedTuple):
@@ -28,7 +28,7 @@ class Packed(NamedTuple):
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> "Packed":
-        """These tables."""
+        """Pack these tables."""
         columns: dict[Place, list[np.ndarray]] = {}
         widths: dict[Place, int] = {}
         places: list[tuple[Place, int, int, tuple[int, ...]]] = []

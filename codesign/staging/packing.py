@@ -1,4 +1,4 @@
-"""Which equations are done together, and where their numbers lie: what `packs` runs, in plain numbers.
+"""Batches of equations that are done together, and where their numbers lie: what `packs` runs, in plain numbers.
 
 Arrays are written out number by number (`lanes`). Of the equations that could be done next those of one kind are done
 as one operation on [equations, points], until none is left: the 4,300 equations of a study's rows and slopes are some
@@ -65,7 +65,7 @@ class Packing(NamedTuple):
 
 
 def packing_of(program: Program) -> Packing:
-    """How a program of primitives alone is packed."""
+    """Pack a program of primitives alone."""
     written, parts = by_lanes(program, dict.fromkeys(program.inputs, math.inf), MOST)
     numbers = _Numbers(written)
     steps, rows = list(_in_batches(numbers.steps)), _Rows(numbers.kinds)
@@ -166,7 +166,7 @@ def _in_batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
 
 
 class _Rows:
-    """Where numbers are: a buffer for each type, in it a row of points for each number that is still needed.
+    """Buffer rows of numbers: a buffer for each type, in it a row of points for each number that is still needed.
 
     Args:
         kinds: number -> its type.

@@ -106,7 +106,7 @@ def _shown(index: str, buffer: int, rows: Sequence[int], space: dict[str, Any], 
 
 
 def _power(base: np.ndarray, exponent: np.ndarray, out: np.ndarray) -> None:
-    """As NumPy does it where one exponent is for all: a square root is not a power to the last bit."""
+    """Powers as NumPy computes them for one common exponent: a square root is not a power to the last bit."""
     np.power(base, exponent, out=out)
     for number, same in ROOTS.items():
         asked = exponent == number

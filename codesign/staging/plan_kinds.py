@@ -34,7 +34,7 @@ def known_of(values: np.ndarray) -> Int[np.ndarray, " rows"]:
 
 
 class PlanKinds:
-    """Which kind each run of plans is of.
+    """Kind of each run of plans.
 
     Args:
         program: numbers alone, of which the inputs are known or not.

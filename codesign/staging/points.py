@@ -107,7 +107,7 @@ class Points:
         u: Float[np.ndarray, "points variables"],
         sharpness: Float[np.ndarray, " points"],
     ) -> Found:
-        """Everything at these plans and coordinates."""
+        """Evaluate the model at these plans and coordinates."""
         looked_up, codes, ready = self._look_up(scenario), _codes(self.plans, rows), self._ready()
         numbers = np.concatenate([u, sharpness[:, None]], axis=1)
         return self._found(len(rows), lambda part: looked_up.run(ready, codes[part], numbers[part]))

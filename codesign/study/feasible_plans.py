@@ -1,4 +1,4 @@
-"""Which plans are legal: no rule of the workload is broken on the scenario's devices."""
+"""Legality of plans: a legal plan breaks no rule of the workload on the scenario's devices."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ _of_values = crossed(violations)
 
 
 class Rules:
-    """Which plans of listed values are legal on a scenario; traced once a structure, run by NumPy."""
+    """Legality test of plans of listed values on a scenario; traced once a structure, run by NumPy."""
 
     def __init__(self, listed: dict[str, np.ndarray], scenario: Scenario):
         self.listed, self.scenario = listed, scenario

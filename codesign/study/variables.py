@@ -1,4 +1,4 @@
-"""Which hardware variable moves which leaf: each leaf once, denominators before ratios, all within legal ranges."""
+"""Map of hardware variables to leaves: each leaf moved once, denominators before ratios, all within legal ranges."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

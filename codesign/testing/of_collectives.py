@@ -83,7 +83,7 @@ def never_faster_than_the_wire(algorithm: AbstractCollective, operation: str, se
 
 
 def log_convex_in_the_link(algorithm: AbstractCollective, operation: str, seed: int) -> None:
-    """Where the class says so."""
+    """Check that the time is log-convex in the link, where the class says so."""
     if not algorithm.log_convex:
         return
     a = draw(seed)
@@ -115,7 +115,7 @@ def finite_slopes_in_everything(algorithm: AbstractCollective, operation: str, s
 
 
 def one_at_a_time_is_the_same(algorithm: AbstractCollective, operation: str, seed: int) -> None:
-    """As many together."""
+    """Check that points evaluated one at a time give the same as many together."""
     points = draw(seed)
     together = costs(algorithm, points)
     for index in range(0, POINTS, 16):

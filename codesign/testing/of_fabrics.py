@@ -20,7 +20,7 @@ TIMES = 20.0  # factor around the example, up and down, within which log-convexi
 
 
 def outputs(fabric: AbstractFabric, group: Group) -> Array:
-    """Everything that may be asked of it, continuous in the hardware: seconds, joules, dollars, watts."""
+    """All outputs of a fabric that are continuous in the hardware: seconds, joules, dollars, watts."""
     link = fabric.link(group)
     return jnp.stack(jnp.broadcast_arrays(
         link.alpha_s, link.beta_s_per_byte, link.energy_j_per_byte, link.reconfiguration_s,

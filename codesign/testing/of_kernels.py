@@ -51,7 +51,7 @@ def better_hardware_is_never_slower(kernel: AbstractKernel) -> None:
 
 
 def finite_slopes(kernel: AbstractKernel) -> None:
-    """In the work, the hardware and the kernel's own numbers, no work included."""
+    """Check that slopes in the work, the hardware and the kernel's own numbers are finite, also without work."""
     for work in (*SHAPES, Work(*arrays(0.0, 0.0))):
         must(all_finite(_slopes(kernel, work, asarray(PEAK), asarray(BANDWIDTH))), "slopes are not finite")
 

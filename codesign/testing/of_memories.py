@@ -14,7 +14,7 @@ MOVED = 1e6
 
 
 def answers(memory: AbstractMemory) -> dict[str, Array]:
-    """Everything a scenario asks of a memory, by name."""
+    """All values that a scenario asks of a memory, by name."""
     stored = {name: asarray(nbytes) for name, nbytes in STORED.items()}
     told = {"usable_bytes()": memory.usable_bytes(), "price_usd()": memory.price_usd()}
     told |= {"static_power_w()": memory.static_power_w(), "peak_power_w()": memory.peak_power_w()}
@@ -37,7 +37,7 @@ def answers_are_numbers_that_make_sense(memory: AbstractMemory) -> None:
 
 
 def finite_slopes(memory: AbstractMemory) -> None:
-    """In every number of it."""
+    """Check that slopes in every number of the memory are finite."""
     must(all_finite(_slopes(memory)), "slopes are not finite")
 
 

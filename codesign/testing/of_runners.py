@@ -15,7 +15,7 @@ def does_every_task_once(runner: AbstractRunner) -> None:
 
 
 def raises_what_work_raises(runner: AbstractRunner) -> None:
-    """As it was said."""
+    """Check that an exception of the work arrives with its message."""
     try:
         list(runner.results(int, ("no number",)))
     except ValueError as error:

@@ -49,7 +49,7 @@ def _run(search: AbstractSearch) -> Trace | None:
 
 
 def leaves_designs_of_the_space(found: FoundBySearch) -> None:
-    """As many values of each variable as designs, listed plans, hardware inside its box, a claim of one line."""
+    """Check the designs of a search: complete columns, listed plans, hardware inside its box, a claim of one line."""
     trace, space = found.trace, small_problem().space
     if trace is None:
         return

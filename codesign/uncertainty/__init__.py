@@ -1,4 +1,4 @@
-"""How far predictions may be off: errors met in cross-validation, drawn together and carried to every metric."""
+"""Uncertainty of predictions: errors met in cross-validation, drawn together and carried to every metric."""
 
 from .metrics import Drawn as Drawn
 from .metrics import Interval as Interval

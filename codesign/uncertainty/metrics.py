@@ -27,7 +27,7 @@ NAMES = (
 """Metrics that have an interval, where the job has them, beside what tokens cost."""
 
 DOUBTS = (jax.tree_util.GetAttrKey("cluster"), jax.tree_util.GetAttrKey("doubts"))
-"""Where the factors of draws are in a scenario."""
+"""Path of the error factors in a scenario."""
 
 
 def has_interval(name: str) -> bool:
@@ -114,7 +114,7 @@ class Drawn(NamedTuple):
     unsustained: float | None = None
 
     def columns(self) -> dict[str, float]:
-        """As numbers of a frame."""
+        """Intervals and the overload probability as columns of a frame."""
         return as_columns(self.intervals) | ({} if self.unsustained is None else {RATIO: self.unsustained})
 
 
@@ -143,7 +143,7 @@ class Wins(NamedTuple):
 
 
 def wins(first: Scenario, second: Scenario, metric: str = "usd_per_million_tokens", count: int = COUNT) -> Wins:
-    """In how many draws of errors the first design has less of a metric than the second.
+    """Share of error samples in which the first design has less of a metric than the second.
 
     Both are priced under the same draws: what they share (device, classes of kernels, source) errs alike. Where neither
     sustains its load neither has less, and their ratio is 1.

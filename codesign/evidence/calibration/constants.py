@@ -165,6 +165,6 @@ def _carried(table: KernelTable, entry: Node, accelerator: str, number_format: s
 
 
 def chip_provenance(accelerator: str) -> Node:
-    """Where processors and cache come from."""
+    """Provenance of an accelerator's processors and cache."""
     origin = accelerators()[accelerator].origin
     return origin | {"note": f"{origin['note']}; peak and bandwidth as in the accelerator file"}

@@ -1,4 +1,4 @@
-"""How a library works inside nodes and between them at once: three constants, fitted on nodes of several devices."""
+"""Phases of collectives pipelined inside and between nodes: three constants, fitted on nodes of several devices."""
 
 import functools
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class TwoLevels(NamedTuple):
     measured_s: np.ndarray
 
     def some(self, chosen: np.ndarray) -> "TwoLevels":
-        """These rows."""
+        """Subset of the rows."""
         return TwoLevels(*(column[chosen] for column in self))
 
     def errors(self, constants: np.ndarray) -> np.ndarray:

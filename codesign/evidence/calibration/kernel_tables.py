@@ -121,7 +121,7 @@ def kernel_groups(
 
 
 def is_decode(rows: pd.DataFrame) -> pd.Series:
-    """Which rows of attention are decode steps: one query token before more than one key."""
+    """Mask of attention rows that are decode steps: one query token before more than one key."""
     return (rows["q_len_tokens"] == 1) & (rows["kv_len_tokens"] > 1)
 
 

@@ -1,4 +1,4 @@
-"""Which table measures which kernel model: rows to work, and the range of every constant."""
+"""Measurement tables of each kernel model: rows converted to work, and the range of every constant."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -199,7 +199,7 @@ def _scale_out(
 
 
 def _pipelined(directory: Path, cluster: str, inside: Operations, outside: Operations) -> Operations:
-    """How phases on both levels go together, where that was measured."""
+    """Fitted pipelining of collective phases across both levels, with its provenance; empty if it was not measured."""
     if not inside:
         return {}
     of_levels = [

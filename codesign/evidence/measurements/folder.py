@@ -50,7 +50,7 @@ def as_folder(path: Path) -> Generator[Path, None, None]:
 
 
 def files(directory: Path) -> list[Path]:
-    """Everything called *.csv below a folder but hidden files, sorted.
+    """All *.csv files below a folder, except hidden ones, sorted.
 
     Raises:
         DataError: no such folder.

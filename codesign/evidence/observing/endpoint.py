@@ -30,7 +30,7 @@ REFUSES_OURS = (400, 422)  # of a server that takes no field beyond OpenAI's
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where completions are asked for, and how.
+    """Completions endpoint of a server, and the options of its requests.
 
     base: URL up to `/v1`. chat: as messages. own_fields: whether `ignore_eos` is sent, so that answers have the length
     asked for; servers that know OpenAI's fields alone refuse it. key: sent as bearer token where there is one.
@@ -75,7 +75,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where completions are asked for."""
+        """URL that completions are requested from."""
         return f"{self.base}/{'chat/' if self.chat else ''}completions"
 
     def headers(self) -> dict[str, str]:
@@ -108,7 +108,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class StreamedAnswer:
-    """When an answer was asked for, its first and its last token came (seconds of one clock), and how long it is.
+    """Times at which a request was sent and its first and last token arrived (seconds of one clock), and token counts.
 
     prompt_tokens and output_tokens are what the server reports, 0 where it does not; events are tokens counted by the
     pieces that came. error is empty where the answer came whole; code is that of HTTP, 0 without any.
@@ -263,7 +263,7 @@ def _first_of(listed: object) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Why a request came to nothing, in a few words."""
+    """Reason why a request failed, in a few words."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return one_line(text.removeprefix("HTTP 599: "))[:SHOWN]
 

@@ -198,7 +198,7 @@ def fit(
 
 
 def left_out(sample: "Sample", rows: "pd.Series[bool]", constants: Mapping[str, float], names: Sequence[str]) -> str:
-    """In words, the error of rows by a fit on the other devices' rows, or on all others where a few of one device."""
+    """Held-out error as text: rows predicted by a fit on other devices, or on other rows if few are of one device."""
     held = {name: value for name, value in constants.items() if name not in names}
     groups, what = sample.frame["gpu"].where(rows), "devices"
     if groups.nunique() < 2 and rows.sum() <= FEW_ROWS:
@@ -236,7 +236,7 @@ class Sample:
             raise DataError(f"{table.shown}: no row can be priced; allowed: at least one of a known device and format")
 
     def some(self, chosen: "pd.Series[bool]") -> "Sample":
-        """These rows."""
+        """Subset of the rows."""
         part = object.__new__(Sample)
         part.clusters, part.frame = self.clusters, self.frame[chosen]
         part.prepared = self.prepared.some(set(part.frame.index), self.clusters)

@@ -1,4 +1,4 @@
-"""Which configuration a measured device has, and the cluster it stood in."""
+"""Configuration of a measured device, and of the cluster that it stood in."""
 
 import functools
 from dataclasses import replace

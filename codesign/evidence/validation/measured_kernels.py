@@ -138,7 +138,7 @@ def collective_set(name: str) -> dict[str, Any]:
 
 
 def collective_file(group: CollectiveGroup, accelerator: str) -> str:
-    """Which file holds a group's constants for an accelerator."""
+    """Name of the file that holds a group's constants for an accelerator."""
     if group.suite == "scale_out":
         return f"nccl_scaleout_{accelerator.removesuffix('_sxm')}"
     if group.suite == "scale_up":

@@ -30,7 +30,7 @@ class NumberedChip(AbstractChip):
 
 
 class NumberedResidual(AbstractResidual):
-    """As `Residual`, of kernels that `numbered` made."""
+    """Learned residual, like `Residual`, for kernels that `numbered` made."""
 
     def factor(self, kernel: AbstractKernel, work: Work) -> Float[Array, "*b"]:
         """Factor on the seconds of launches."""

@@ -54,7 +54,7 @@ class PowerRows(NamedTuple):
     far: DrawnPower
 
     def some(self, chosen: np.ndarray) -> "PowerRows":
-        """These rows."""
+        """Subset of the rows."""
         parts = [[one for one, take in zip(self.jobs, chosen, strict=True) if take]]
         parts += [type(part)(*(column[chosen] for column in part)) if isinstance(part, DrawnPower) else part[chosen]
                   for part in self[1:]]  # fmt: skip

@@ -34,7 +34,7 @@ class PricedRun(NamedTuple):
     numbers: dict[str, float]
 
     def overrides(self) -> list[str]:
-        """As on the command line."""
+        """Overrides of the run as given on the command line."""
         return [*self.chosen, *(f"{path}={value:.17g}" for path, value in self.numbers.items())]
 
 
@@ -90,7 +90,7 @@ def memory_of(one: Scenario, found: Metrics) -> dict[str, Any]:
 
 
 def _told(metrics: tuple[str, ...]) -> Callable[[Scenario], tuple[np.ndarray, ...]]:
-    """Those metrics of stacked scenarios."""
+    """Vectorised function from stacked scenarios to these metrics."""
     if metrics not in _programs:
 
         def told(one: Scenario) -> tuple[Any, ...]:

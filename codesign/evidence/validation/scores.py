@@ -41,7 +41,7 @@ _observers: list[Observed] = []
 
 @contextlib.contextmanager
 def observed() -> Iterator[Observed]:
-    """Everything that is compared in the meantime: (suite, quantity, errors)."""
+    """Record every comparison made inside this context: (suite, quantity, errors)."""
     found: Observed = []
     _observers.append(found)
     try:

@@ -1,4 +1,4 @@
-"""Which model of the configuration a table of served models means."""
+"""Models of the configuration that a table of served models names."""
 
 import re
 

@@ -49,7 +49,7 @@ class Sampled(NamedTuple):
 
 @functools.cache
 def stored_sampled() -> Sampled:
-    """As last fitted."""
+    """Constants of token sampling as last fitted."""
     path = conf_dir() / "calibration" / "frameworks" / "sampled.yaml"
     data: Any = read_yaml(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return Sampled(**data.get(ENGINE, {}))

@@ -180,7 +180,7 @@ def weights_of(sequences: np.ndarray) -> np.ndarray:
 
 
 def told_by(jobs: Sequence[Job]) -> list[bool]:
-    """Which constants rows of these jobs tell: of experts where some are chosen, of cohorts where lengths agree."""
+    """Mask of the constants that these jobs identify: expert layers need routed experts, cohorts equal lengths."""
     experts = any(hasattr(job.model.feed_forward, "experts") for job in jobs)
     return [True, True, True, experts, True, True, not all(job.varied for job in jobs)]
 

@@ -54,7 +54,7 @@ class TwoPools(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """How one pool's engine is laid out, by the names that `ranks` reads."""
+    """Parallel layout of one pool's engine, by the names that `ranks` reads."""
 
     tp: float
     attention_dp: float
@@ -88,7 +88,7 @@ def _engine(row: Any, pool: str, sequences: float) -> Job:
 
 
 def pools(row: Any) -> TwoPools:
-    """Both pools of a row.
+    """Build the prefill and the decode pool of a row.
 
     Raises:
         ConfigError: how many engines there are is not stated, or an engine cannot be priced.

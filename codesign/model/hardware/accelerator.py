@@ -20,10 +20,10 @@ from .residual import AbstractResidual
 from .shoreline import Shoreline
 
 RELATED_FORMATS = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",)}
-"""Which kernel constants stand in for a number format without its own, nearest first."""
+"""Number formats whose kernel constants stand in for a format without its own, nearest first."""
 
 RELATED_KERNELS = {"mla_prefill": "attention_prefill", "mla_decode": "attention_decode", "moe_gemm": "gemm"}
-"""Which class of kernel stands in for one without constants of its own."""
+"""Class of kernel that stands in for one without constants of its own."""
 
 DATA_OF = {
     "gemm": "weights", "moe_gemm": "weights", "attention_decode": "kv_cache", "mla_decode": "kv_cache",

@@ -1,4 +1,4 @@
-"""How long a kernel takes: the work it is asked to do, against peak and bandwidth.
+"""Time of a kernel: the requested work against peak and bandwidth.
 
 Every kernel model maps (work, peak FLOP/s, bandwidth B/s) to seconds, and is a posynomial or a maximum of posynomials
 in 1/peak and 1/bandwidth; shapes only enter as constants of the plan. Exchange one for another in YAML.
@@ -17,7 +17,7 @@ from ...core.smooth import maximum, ratio
 
 
 class Routing(eqx.Module):
-    """Which tokens reach the experts of a grouped product: what routing, permutation and padding go by.
+    """Token routing of a grouped product: the inputs of routing, permutation and padding.
 
     Of a group of devices that share a layer's experts. `visits` is how many experts a token visits, `shards` how many
     devices share the width of one, `load` rows of this device over the mean, `back` whether results are as wide as

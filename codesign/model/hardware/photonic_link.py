@@ -87,7 +87,7 @@ class PhotonicLink(eqx.Module):
         return self.modulator.drive_j_per_bit() + self.receiver.energy_j_per_bit + self.electronics_j_per_bit
 
     def energy_j_per_bit(self) -> Array:
-        """Everything, at full rate."""
+        """Total energy of a bit at full rate."""
         return self.laser_j_per_bit() + self.holding_j_per_bit() + self.moving_j_per_bit()
 
     def energy_j_per_byte(self) -> Array:

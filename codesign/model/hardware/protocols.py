@@ -58,15 +58,15 @@ class Channel(AbstractProtocol):
         return 1 / self.bandwidth_bytes_per_s
 
     def packet_bytes(self) -> Array:
-        """As given."""
+        """Payload of a packet, as given."""
         return self.unit_bytes
 
     def hop_latency_s(self) -> Array:
-        """As given."""
+        """Latency of a hop, as given."""
         return self.latency_s
 
     def joules_per_byte(self) -> Array:
-        """As given."""
+        """Energy of a payload byte, as given."""
         return self.energy_j_per_byte
 
 
@@ -109,11 +109,11 @@ class Pcie(AbstractProtocol):
         return self.max_payload_bytes
 
     def hop_latency_s(self) -> Array:
-        """As given."""
+        """Latency of a hop, as given."""
         return self.latency_s
 
     def joules_per_byte(self) -> Array:
-        """As given."""
+        """Energy of a payload byte, as given."""
         return self.energy_j_per_byte
 
 
@@ -146,11 +146,11 @@ class Packets(AbstractProtocol):
         return self.payload_bytes
 
     def hop_latency_s(self) -> Array:
-        """As given."""
+        """Latency of a hop, as given."""
         return self.latency_s
 
     def joules_per_byte(self) -> Array:
-        """As given."""
+        """Energy of a payload byte, as given."""
         return self.energy_j_per_byte
 
 
@@ -188,11 +188,11 @@ class LoadStore(AbstractProtocol):
         return self.payload_bytes
 
     def hop_latency_s(self) -> Array:
-        """As given."""
+        """Latency of a hop, as given."""
         return self.latency_s
 
     def joules_per_byte(self) -> Array:
-        """As given."""
+        """Energy of a payload byte, as given."""
         return self.energy_j_per_byte
 
 

@@ -156,7 +156,7 @@ def _by_numbers() -> Callable[[Scenario], Metrics]:
 
 
 class Account(NamedTuple):
-    """Everything that is known of a scenario.
+    """Complete evaluation of a scenario.
 
     metrics; ops and their costs, one each; rates: what operations are held against (peak by number format, bandwidth of
     the near memory; names of the pool's for prompts begin with `PROMPTS`); repeats: phase -> how often its operations

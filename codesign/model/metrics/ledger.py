@@ -108,7 +108,7 @@ def moved(scenario: Scenario, ops: Sequence[Op]) -> dict[str, Array]:
 
 
 def _place(op: CommOp, group: Group, paths: PathEnergy) -> PathShares:
-    """Which paths the members of a group talk over."""
+    """Paths that the members of a group communicate over."""
     if op.operation == "all_to_all":
         return paths.to_any_peer(group)
     return paths.to_next(group, closed=op.axis != "pp")

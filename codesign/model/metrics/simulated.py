@@ -106,7 +106,7 @@ def drawn_requests(scenario: Scenario, count: int, rng: np.random.Generator) -> 
 
 
 def _lengths(rng: np.random.Generator, kinds: Kinds, mean: float, cv: float, count: int, least: int) -> np.ndarray:
-    """Those of a trace that the design was found for, or lognormal ones."""
+    """Token counts of simulated requests: drawn from the trace that the design was found for, or lognormal."""
     return drawn_from(kinds, rng, mean, count, least) if kinds else lengths(rng, mean, cv, count, least=least)
 
 

@@ -1,4 +1,4 @@
-"""Which parts of a cluster fail how often, how checkpoints are kept, and what share of time is productive."""
+"""Failure rates of a cluster's parts, checkpointing, and the share of time that is productive."""
 
 import equinox as eqx
 import jax.numpy as jnp

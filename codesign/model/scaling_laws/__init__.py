@@ -1,4 +1,4 @@
-"""How good a model becomes that is trained: laws with a range, and errors where they were published."""
+"""Scaling laws for the quality of a trained model, with a range, and errors where they were published."""
 
 from .base import AbstractLaw as AbstractLaw
 from .base import Bits as Bits

@@ -1,4 +1,4 @@
-"""How much of a model's size is lost to its shape: a correction of laws that know parameters alone."""
+"""Loss of effective model size to its shape: a correction of laws that know parameters alone."""
 
 import equinox as eqx
 import jax.numpy as jnp

@@ -40,7 +40,7 @@ def blocking(offered: Array, volumes: tuple[int, ...], capacity: Array, most: in
     part = capacity - below
 
     def share(taken: Array) -> Array:
-        """How much a rack of so many counts: those next to the capacity."""
+        """Interpolation weight of a rack with `taken` accelerators in use: nonzero only next to the capacity."""
         return jnp.where(taken == below, 1 - part, jnp.where(taken == below + 1, part, 0.0))
 
     def step(carry: tuple[Array, Array], taken: Array) -> tuple[tuple[Array, Array], None]:

@@ -1,4 +1,4 @@
-"""How much of a rack its fragmentation leaves: the capacity at which the formula grants what a simulation does."""
+"""Effective capacity of a fragmented rack: the capacity at which the formula grants what a simulation does."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -179,7 +179,7 @@ class AnySchedule(AbstractContinuousServing):
         return step * (self.arrivals_per_s / engines + waits) * (asked / (most_decodes + worth * most_tokens))
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
-        """As long as one request after the other takes to come."""
+        """Timeline as long as the mean time between two arrivals."""
         done = one_pass(priced, PHASE, layout.plan, self.kernel_slowdown, self.launch_s)
         step, time, rate = self.least_s(done, layout), 1 / self.arrivals_per_s, self.arrivals_per_s
         extra = {"requests_per_s": rate, "least_step_s": step, "tokens_per_s_per_device": self._each(rate, layout)}
@@ -201,7 +201,7 @@ class AnySchedule(AbstractContinuousServing):
         return self.carried(layout.plan)[0] * self.context()
 
     def violations(self, layout: Layout) -> dict[str, Array]:
-        """As its base, but for what a plan of an engine must keep; degrees that make engines step together are out."""
+        """Rules of the base class except `prompts` and `batch`; degrees that make engines step together are illegal."""
         rules = super().violations(layout)
         together = jnp.asarray(0.0)
         for name in ALONE:

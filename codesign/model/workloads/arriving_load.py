@@ -23,7 +23,7 @@ class Times(Protocol):
 
 
 class RooflineTimes(eqx.Module):
-    """As `simulation.serving.RooflineSteps`, traced."""
+    """Traced counterpart of `simulation.serving.RooflineSteps`."""
 
     fixed_s: Float[Array, "*b"] = quantity()
     weights_s: Float[Array, "*b"] = quantity()
@@ -38,7 +38,7 @@ class RooflineTimes(eqx.Module):
 
 
 class TableTimes(eqx.Module):
-    """As `simulation.serving.TabulatedSteps`, traced: bilinear between listed numbers."""
+    """Traced counterpart of `simulation.serving.TabulatedSteps`: bilinear between listed numbers."""
 
     decodes: Float[Array, " n"]
     tokens: Float[Array, " c"]

@@ -46,7 +46,7 @@ class AbstractWorkload(eqx.Module):
 
     @abc.abstractmethod
     def lower(self, layout: Layout) -> tuple[Op, ...]:
-        """Everything one device does; counts as in `ops`."""
+        """All operations of one device; counts as in `ops`."""
 
     @abc.abstractmethod
     def number_format(self) -> str:

@@ -23,7 +23,7 @@ SHAPE, SHAPES = 0.17, 0.56  # of b, by 1 / a
 
 
 def others(arrival_cv: Array, mean: Array) -> Array:
-    """How many more than `mean` come within a time to one side of an arrival."""
+    """Expected number of arrivals beyond `mean` within a time to one side of an arrival."""
     cv = jnp.maximum(arrival_cv, EVEN)
     log = jnp.log(jnp.maximum(mean, LEAST) / (SCALE + SCALES * cv * cv)) * (SHAPE + SHAPES / cv)
     found = 0.5 * (cv * cv - 1) * -jnp.expm1(-jnp.exp(jnp.minimum(log, 5.0)))

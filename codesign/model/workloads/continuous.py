@@ -343,7 +343,7 @@ class AbstractContinuousServing(AbstractServing):
         return self.kv_bytes(layout, self.context()) / self.context()
 
     def held_tokens(self, layout: Layout) -> Array:
-        """In the cache of one attention group: decoding sequences with their blocks, and prompts under way."""
+        """Cached tokens of one attention group: of decoding sequences with their blocks, and of prompts under way."""
         prompts = self.rhythm(layout).state.share * self.prompt_tokens() * (1 + self.input_cv**2)
         return self.decoding_tokens(layout) + prompts
 

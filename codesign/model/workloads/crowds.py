@@ -1,4 +1,4 @@
-"""Which prompt tokens a step carries, and which come in it, where the lengths of prompts are known (`kinds`).
+"""Prompt tokens that a step carries, and those that arrive in it, for known lengths of prompts (`kinds`).
 
 A prompt of I tokens makes floor(I / c) steps of a whole chunk c and one of the rest. Others come beside it: of the
 short, of the long or of neither, split at the mean length. A gamma distribution, which is what stands for them where

@@ -28,7 +28,7 @@ class Day(NamedTuple):
 
 
 def replicas_by_hour(rates: Sequence[float] | np.ndarray, of_one: float) -> Day:
-    """How many replicas run when, each good for so many requests/s; at least one.
+    """Replicas needed in each hour, each good for so many requests/s; at least one.
 
     Raises:
         ConfigError: an hour without a rate, or a replica that is good for nothing.

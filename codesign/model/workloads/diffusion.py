@@ -180,7 +180,7 @@ class ImageSampling(AbstractWorkload):
         }
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
-        """In numbers."""
+        """Explanation of a broken rule in numbers; None for rules that are not its own."""
         plan, model = layout.plan, self.model
         texts = {
             "heads": f"plan.tp = {float(plan.tp):g} does not divide model.heads = {float(model.heads):g}",

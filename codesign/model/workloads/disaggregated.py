@@ -15,7 +15,7 @@ HALF = 0.5  # of a prompt alone: waits of prompts that share steps are met there
 
 
 class DisaggregatedServing(AbstractPromptPool):
-    """As `ContinuousServing`, where `plan.prefill_devices` accelerators beside (`Cluster.prefill`) compute prompts.
+    """Continuous serving with a prefill pool: `plan.prefill_devices` accelerators (`Cluster.prefill`) compute prompts.
 
     The x engines of that pool (`prefill_tp` x `prefill_pp` devices; x counts `prefill_attention_dp` groups) take
     prompts from one queue and fill steps of `prefill_token_budget` tokens with them, N at a time where prompts are

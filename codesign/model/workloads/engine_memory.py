@@ -205,5 +205,5 @@ def padding_bytes(block: list[BlockOp], layers: Array, hidden: Array, precision:
 
 
 def _padded(size: Array, multiple: float) -> Array:
-    """How much larger a size is as a whole multiple."""
+    """Ratio of a size, rounded up to a whole multiple, to the size itself."""
     return ceil(size / multiple) * multiple / size

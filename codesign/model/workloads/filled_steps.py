@@ -1,4 +1,4 @@
-"""How long prompts wait for engines that fill their steps with as many as there is room for.
+"""Waiting time of prompts for engines that fill their steps with as many as there is room for.
 
 A step takes s of its own and b for each prompt in it, N at most: T = s + b alone, P = s / N + b for each in full steps.
 x engines take prompts from one queue, each l of them a second. Those that come while all engines are at work are in the

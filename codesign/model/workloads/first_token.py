@@ -152,6 +152,6 @@ def first_token(
 
 
 def _late_behind(met: Met, late: Array) -> Array:
-    """How likely who meets each step waits besides: behind the fullest steps, since others leave nothing over."""
+    """Probability of waiting further, by the step met: behind the fullest steps, since others leave nothing over."""
     longer = jnp.cumsum(met.likely[::-1])[::-1] - met.likely
     return jnp.clip((late - longer) / jnp.maximum(met.likely, 1e-12), 0.0, 1.0)

@@ -114,7 +114,7 @@ def goodput(times: Times, demand: Demand, agreed: SLO) -> Goodput:
 
 
 def most_kept(asked: Answering, agreed: SLO, most: Array) -> Goodput:
-    """As `goodput`, up to a rate that is more than is sustained, at least `FEWEST` of it: in fewer rounds."""
+    """Largest rate that meets an SLO, between `FEWEST` of an unsustainable rate and that rate: in fewer rounds."""
     lowest = jax.lax.stop_gradient(jnp.log(most)) + math.log(FEWEST)
     return _between(asked, agreed, (lowest, -math.log(FEWEST)), FEW_HALVINGS)
 

@@ -258,7 +258,7 @@ def _inside(config: Values, architecture: Architecture) -> Values:
 
 
 def _parts(config: Values) -> tuple[Architecture, Values, str]:
-    """How a file is read, the part that describes the language model, and a line where its name is not known.
+    """Architecture of a file, the part that describes the language model, and a line if its name is not known.
 
     A wrapper whose own name is not known is read as the model inside it.
     """

@@ -128,7 +128,7 @@ NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class Architecture(NamedTuple):
-    """How one published architecture is read.
+    """Reading rules of one published architecture.
 
     `names`: our number -> the file's key. `defaults`: our number -> its value where the file says nothing or null (a
     function reads it off the numbers before it). `ignored`: what every model of this architecture has and we do not.

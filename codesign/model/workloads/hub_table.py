@@ -1,4 +1,4 @@
-"""Which published architecture is read how: entries made of the builders of layers, each of a few lines.
+"""Table of published architectures and how to read them: entries made of the builders of layers, each of a few lines.
 
 A plug-in adds its own: `ARCHITECTURES["TheirForCausalLM"] = general(...)` in the module that its entry point names.
 """

@@ -194,13 +194,13 @@ class AlternatingAttention(AbstractAttention):
         return (1 - self.share) * one + self.share * other
 
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
-        """Both kinds', as often as there are layers of them."""
+        """Operations of both kinds, scaled by their shares of the layers."""
         options = {"dropout": dropout, "norm_vectors": norm_vectors}
         own = [scaled(op, 1 - self.share) for op in self.attention.ops(shard, hidden, **options)]
         return own + [scaled(op, self.share) for op in self.other.ops(shard, hidden, **options)]
 
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
-        """Both kinds'."""
+        """Communication of both kinds, scaled by their shares of the layers."""
         own = [scaled(comm, 1 - self.share) for comm in self.attention.comms(shard, hidden)]
         return own + [scaled(comm, self.share) for comm in self.other.comms(shard, hidden)]
 

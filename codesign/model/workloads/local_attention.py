@@ -77,7 +77,7 @@ class LocalAttention(AbstractAttention):
         return self.attention.parameters(hidden)
 
     def weights_by_class(self, hidden: Array) -> dict[str, Array]:
-        """As its attention's."""
+        """Weights of the inner attention by class."""
         return self.attention.weights_by_class(hidden)
 
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:

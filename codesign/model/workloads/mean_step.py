@@ -87,7 +87,7 @@ def _lost_by(lengths: Array, demand: Demand) -> Array:
 
 
 def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
-    """As `chunks_lost`, whose slopes take the number of chunks for constant."""
+    """Lost part of the last chunk as in `chunks_lost`, with slopes that take the number of chunks as constant."""
     drawn = jnp.exp(jnp.sqrt(jnp.log1p(cv * cv + TINY))[..., None] * jnp.asarray(LEVELS))
     parts = (mean / chunk)[..., None] * drawn / drawn.mean(-1, keepdims=True)
     return jnp.maximum((jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts).mean(-1), 0.0)

@@ -59,7 +59,7 @@ class MixedStep(eqx.Module):
         return Shard(layout, self.precision, tokens, jnp.asarray(1.0), at_least(self.context, 1.0), decode=True)
 
     def layer_ops(self, layout: Layout) -> list[BlockOp]:
-        """Everything of an average layer but its attention cores."""
+        """All operations of an average layer except its attention cores."""
         model, options = self.model, {"dropout": False, "norm_vectors": self.model.norm_vectors}
         attention = model.attention.ops(self.attention_shard(layout), model.hidden, **options)
         joint = model.feed_forward.ops(self.joint_shard(layout), model.hidden, model.layers, **options)
@@ -100,7 +100,7 @@ class MixedStep(eqx.Module):
         return own + cores + encoded + drafts + self.after_layers(layout, layers, scored, phase=phase)
 
     def module_ops(self, layout: Layout) -> list[BlockOp]:
-        """Everything of a module that predicts ahead but its attention cores."""
+        """All operations of a multi-token prediction module except its attention cores."""
         module = dataclasses.replace(self, model=self.model.ahead())
         return [self.model.ahead_projection(self.joint_shard(layout)), *module.layer_ops(layout)]
 

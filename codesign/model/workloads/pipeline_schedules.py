@@ -92,7 +92,7 @@ def turned(layout: Layout) -> Array:
 
 
 def schedule_violation(layout: Layout, micro_batches: Array) -> Array:
-    """How far a plan is from what its schedule asks: a pipeline, chunks, micro-batches, stages of equal length."""
+    """Violation of the schedule's requirements: a pipeline, chunks, micro-batches, stages of equal length."""
     plan = layout.plan
     chosen, p = plan.schedule, plan.pp
     least = jnp.where(chosen == ZB_H1, p, 2 * p)

@@ -149,7 +149,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         )  # fmt: skip
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
-        """As with full batches, prompts as many as are decoded meanwhile."""
+        """Repeats of each phase as with full batches, with as many prompts as are decoded meanwhile."""
         two, cut, together = layout.plan.prefill_devices > 0, self.prompt(layout), super().repeats(layout)
         prompts = jnp.where(two, layout.plan.micro_batch * layout.dp / self.prompt_engines(layout), 0.0)
         rounds = self.rhythm(layout).steps * layout.plan.pp
@@ -162,8 +162,8 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
 
 
 class DisaggregatedAtRate(AbstractPoolsUnderLoad, AbstractServingAtRate):
-    """Both ways to serve in one space, at a rate: see `AbstractPoolsUnderLoad`, `AbstractServingAtRate`."""
+    """Colocated and disaggregated serving, at a rate: see `AbstractPoolsUnderLoad`, `AbstractServingAtRate`."""
 
 
 class DisaggregatedGoodput(AbstractPoolsUnderLoad, AbstractGoodputServing):
-    """Both ways to serve in one space, at the most that meets an SLO: see `AbstractGoodputServing`."""
+    """Colocated and disaggregated serving, at the highest rate that meets an SLO: see `AbstractGoodputServing`."""

@@ -1,4 +1,4 @@
-"""How often rows are wanted: Zipf's law, and what a memory that holds the hottest rows answers."""
+"""Popularity of rows: Zipf's law, and the share of look-ups that a memory of the hottest rows answers."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float

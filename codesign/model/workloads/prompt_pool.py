@@ -19,7 +19,7 @@ __all__ = ["AbstractPromptPool", "CutPrompt", "either"]
 
 
 class CutPrompt(NamedTuple):
-    """How an engine of the prefill pool cuts up a mean prompt that is alone: whole steps, and one with the rest.
+    """Steps of a mean prompt that is alone on an engine of the prefill pool: whole steps, and one with the rest.
 
     tokens of a whole step, how many there are; tokens of the rest, in what share of prompts there is one; how many
     prompts a whole step has room for, at least one; how many whole steps a prompt takes where all steps are.
@@ -68,7 +68,7 @@ class AbstractPromptPool(AbstractContinuousServing):
         )
 
     def prompt_engines(self, layout: Layout) -> Array:
-        """How many steps the pool runs at a time: one for each attention group."""
+        """Concurrent steps of the prefill pool: one for each attention group."""
         return layout.prefill.dp * layout.prefill.plan.attention_dp
 
     def together(self, layout: Layout) -> Array:
@@ -113,7 +113,7 @@ class AbstractPromptPool(AbstractContinuousServing):
         return CommOp("cache", "send", "pools", KV_TRANSFER, cache, jnp.asarray(1.0))
 
     def held_tokens(self, layout: Layout) -> Array:
-        """As its base; prompts under way are the other pool's where there is one."""
+        """Cached tokens of one attention group; prompts under way are the prefill pool's where there is one."""
         apart = layout.plan.prefill_devices > 0
         return jnp.where(apart, self.decoding_tokens(layout), super().held_tokens(layout))
 

@@ -126,7 +126,7 @@ class Summed(NamedTuple):
         return self._replace(spread=jnp.maximum(self.spread, 1e-3 * seconds + 1e-9), seconds=seconds)
 
     def over(self, unit: Array) -> "Summed":
-        """In another unit."""
+        """Copy in another unit."""
         return Summed(self.base / unit, self.spread / unit, self.weight, self.late, self.seconds / unit)
 
     def gathered(self, each: int) -> "Summed":
@@ -252,7 +252,7 @@ def _quantiles(parts: tuple[Summed, ...]) -> Array:
 
 
 def _together(count: int) -> int:
-    """How many of so many numbers one stands for at first."""
+    """Number of values that one value stands for at first: the largest divisor of `count` up to `MOST_TOGETHER`."""
     return max(each for each in range(1, MOST_TOGETHER + 1) if count % each == 0)
 
 

@@ -106,7 +106,7 @@ class RecommendationModel(eqx.Module):
         return total
 
     def parameters(self) -> Array:
-        """Everything that is learnt."""
+        """Number of learnt parameters."""
         return self.tables.parameters() + self.dense_parameters()
 
     def forward_flops(self) -> Array:

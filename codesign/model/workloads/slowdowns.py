@@ -1,4 +1,4 @@
-"""How much longer classes of work take under a training framework than they were measured alone."""
+"""Slowdown of classes of work under a training framework, relative to their times measured alone."""
 
 import dataclasses
 

@@ -379,7 +379,7 @@ class AbstractTraining(AbstractWorkload):
         return self.model.parameters() * each
 
     def _unfolded(self, layout: Layout) -> Array:
-        """How far ranks of experts are from a part of a stage's ranks; an expert is cut into equal widths."""
+        """Violation of the rule that expert ranks divide a stage's ranks; an expert is cut into equal widths."""
         plan = layout.plan
         if not self.model.has_experts:
             return indivisible(layout.dp * plan.cp, plan.ep)
@@ -388,7 +388,7 @@ class AbstractTraining(AbstractWorkload):
         return indivisible(layout.dp * plan.cp * plan.tp, plan.ep * layout.expert_tp) + folded
 
     def _uneven(self, layout: Layout) -> Array:
-        """How far a layout with embedding or head as layers is off: such a pipeline has whole, equal stages.
+        """Violation by a layout with embedding or head as layers of the rule that its pipeline has whole, equal stages.
 
         Megatron's `account_for_embedding_in_pipeline_split` and `account_for_loss_in_pipeline_split`: layers with
         those two divide over stages and chunks, and neither takes more than its chunk; of two chunks one is full.

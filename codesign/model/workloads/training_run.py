@@ -92,7 +92,7 @@ class TrainingRun(AbstractTraining):
         return dataclasses.replace(found, extra=found.extra | told)
 
     def steps(self, layout: Layout) -> Array:
-        """How many steps the run has."""
+        """Number of steps of the run."""
         return self.run_tokens(layout) / self.at(layout).tokens_per_step()
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:

@@ -96,7 +96,7 @@ def between(nodes: Array, value: Array) -> Array:
 
 
 class AbstractOpenServing(AbstractContinuousServing):
-    """As `ContinuousServing`, of requests that come when they come: `plan.micro_batch` is the most that are decoded.
+    """Continuous serving of requests that arrive at a rate; `plan.micro_batch` is the most sequences that are decoded.
 
     Gaps between requests have the variation `arrival_cv`. Each of dp x attention_dp x pp engines takes its part of
     them. All metrics are those at a rate: mean and percentiles (`ttft_p99_s`, `tpot_p90_s`, `e2e_p50_s`) from
@@ -246,11 +246,11 @@ class AbstractOpenServing(AbstractContinuousServing):
         }  # fmt: skip
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
-        """As with the batch full; of the other priced steps none."""
+        """Repeats of each phase as with the batch full; none of the other priced steps."""
         return super().repeats(layout) | dict.fromkeys((*DECODES[:2], *MIXED[0], MIXED[1][0]), jnp.asarray(0.0))
 
     def violations(self, layout: Layout) -> dict[str, Array]:
-        """As its base, but prompts that would fill every step of a full batch: fewer may come."""
+        """Rules of the base class except `prompts`, on prompts that fill every step of a full batch: fewer may come."""
         return {name: value for name, value in super().violations(layout).items() if name != "prompts"}
 
 

@@ -106,7 +106,7 @@ class StudyOracle(AbstractOracle):
         return len(self._instant.table)
 
     def near(self, plan: int, changes: int) -> np.ndarray:
-        """Those that differ in at most so many fields."""
+        """Plans that differ from one in at most so many fields."""
         return np.flatnonzero(self._instant.near(plan, changes))
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
@@ -143,7 +143,7 @@ class Instant:
         self.hard, self.cuts, self.variables = hard_model(self.oracle), cut_model(self.oracle), self.oracle.variables
 
     def near(self, plan: int, changes: int) -> Bool[np.ndarray, " plans"]:
-        """Which plans differ from one in at most so many fields."""
+        """Mask of the plans that differ from one in at most so many fields."""
         return (self.table != self.table[plan]).sum(axis=1) <= changes
 
 
@@ -200,7 +200,7 @@ class InstantAnswer:
         return self
 
     def _legal(self, plans: Int[np.ndarray, " k"]) -> Int[np.ndarray, " legal"]:
-        """Those that break no rule."""
+        """Legal plans among those of a list."""
         padded = plans[np.minimum(np.arange(-(-len(plans) // AMORTISED.screened) * AMORTISED.screened), len(plans) - 1)]
         return plans[np.asarray(self.instant.legal(self.leaves, self.instant.table[padded]))[: len(plans)]]
 

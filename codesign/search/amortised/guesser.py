@@ -148,7 +148,7 @@ class Guesser:
         return jit(outputs)
 
     def misfit(self, problem: Problem) -> str:
-        """Why the network says nothing about a study; empty where it does."""
+        """Reason why the network does not apply to a study; empty if it does."""
         if NetworkShape.of(problem.space) != self.shape:
             return "its plan fields, their values or hardware variables differ"
         if tuple(sorted(problem.objective.limits)) != self.limits or problem.objective.goal != self.facts["goal"]:

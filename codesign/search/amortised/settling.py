@@ -19,7 +19,7 @@ from ..settings import AMORTISED, BRANCH_AND_BOUND
 
 @dataclass
 class TrustRegion:
-    """Where a plan is solved: the best point seen, its rows, how far the box reaches from it."""
+    """Trust region of a plan's solution: the best point seen, its rows, how far the box reaches from it."""
 
     centre: Float[np.ndarray, " variables"]
     rows: Float[np.ndarray, " rows"]

@@ -44,7 +44,7 @@ class BoundsTable:
         return {"_lower": self._lower, "_leaf": self._leaf, "_rounds": self._rounds}
 
     def __setstate__(self, state: dict[str, np.ndarray]) -> None:
-        """As it was."""
+        """Restore the arrays and the views of them."""
         vars(self).update(state)
         self._show()
 

@@ -127,7 +127,7 @@ class BranchAndBound:
                 return
 
     def _multipliers(self) -> np.ndarray:
-        """Those of the best plan; a guess where it was seen but not solved."""
+        """Multipliers of the best plan; a guess if it was seen but not solved."""
         rows = len(self.bounding.programme.rows)
         return self.bounding.duals.weights.get(self.bounding.plan, np.where(np.arange(rows) == 0, 1.0, 0.1))
 

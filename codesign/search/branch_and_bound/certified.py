@@ -62,7 +62,7 @@ class Certified(AbstractSearch):
 
     @property
     def effort(self) -> Effort:
-        """How hard the loop tries."""
+        """Stopping criteria and batch size of the branch and bound."""
         return Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.plans_per_round)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:

@@ -1,4 +1,4 @@
-"""Why nothing is feasible: by how much constraints must give, alone or together, every number with its proof.
+"""Relaxation of infeasible studies: by how much constraints must give, alone or together, every number with its proof.
 
 A constraint that gives becomes what is minimised, under the others. Where none can give enough alone, first the largest
 of all is minimised, then one after the other under what the others have given: that ends where none can be tightened.

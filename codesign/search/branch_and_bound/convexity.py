@@ -40,7 +40,7 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """Why nothing is proven; empty where it is."""
+        """Reason why nothing is proven; empty if the verdict is proven."""
         off = next(((name, why) for name, why in self.unproven.items() if why.startswith(ROUNDING)), None)
         if off is not None:
             return f"not proven: {off[0]}: {off[1]}"
@@ -134,7 +134,7 @@ def _finite_excess(oracle: AbstractOracle, plan: np.ndarray, a: np.ndarray, b: n
 
 
 def _reason(oracle: AbstractOracle, excess: np.ndarray, axis: np.ndarray, kind: np.ndarray, broken: float) -> str:
-    """Why the property fails, naming the row and, where one alone shows it, the variables."""
+    """Reason why the property fails, with the row and, where one alone shows it, the variables."""
     if broken > 0:
         return "a rule of the plan depends on a hardware variable"
     failing = [name for row, name in enumerate(oracle.names) if excess[:, row].max() > TOLERANCE]

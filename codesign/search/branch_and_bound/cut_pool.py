@@ -73,7 +73,7 @@ class CutPool(Mapping[int, list[np.ndarray]]):
         self.estimate |= latest
 
     def known(self, node: Int[np.ndarray, " k"]) -> np.ndarray:
-        """Which of these have cuts."""
+        """Mask of the nodes that have cuts."""
         return np.array([n in self._cuts for n in node.tolist()], dtype=bool)
 
     def soft_of(self, node: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:

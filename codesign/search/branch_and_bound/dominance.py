@@ -1,4 +1,4 @@
-"""Which fields of a plan every row orders: the same value is always the better one, whatever else is chosen.
+"""Monotone plan fields: every row orders their values, so that the same is always better, whatever else is chosen.
 
 More offloading never needs more of the first memory and never takes less time. Where every row orders the values of a
 field, a whole range of them is bounded by one evaluation for each direction: every row at the value that is best for
@@ -88,7 +88,7 @@ def find_orders(
     fields: Collection[str],
     samples: int = SAMPLES,
 ) -> dict[str, Order]:
-    """Which of these fields every row orders, on random plans and hardware, half of it at corners of the box."""
+    """Find the fields that every row orders, on random plans and hardware, half of it at corners of the box."""
     rng = np.random.default_rng(seed)
     found: dict[str, Order] = {}
     for column, (name, values) in enumerate(lists.items()):

@@ -14,12 +14,12 @@ SETTLED = 1e-9  # by which the weights of the goal may miss 1: multipliers that 
 
 
 def settled(goal: np.ndarray) -> np.ndarray:
-    """Which sums of the goal's weights are 1."""
+    """Mask of the sums of the goal's weights that are 1."""
     return np.abs(goal - 1.0) < SETTLED
 
 
 class Pruned(NamedTuple):
-    """How plans were closed: `bound` is the least, over the cube, of their cuts with `weights` [plans, rows].
+    """Proofs of pruned plans: `bound` is the least, over the cube, of their cuts with `weights` [plans, rows].
 
     Without the goal among them it is positive, and the constraints cannot hold together.
     """
@@ -51,7 +51,7 @@ class DualSolutions:
             self.lagrangian[n] = total[lane]
 
     def known(self, node: np.ndarray) -> np.ndarray:
-        """Which of these were solved."""
+        """Mask of the nodes that were solved."""
         return np.array([n in self.point for n in node.tolist()], dtype=bool)
 
     def of(self, node: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""How hard a search over plans tries, and what is known when it ends."""
+"""Limits of a search over plans, and its result."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ INTERRUPTED = "interrupted"  # how a closing that was ended early says so
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard a search tries.
+    """Stopping criteria and batch sizes of a search.
 
     Args:
         gap: log-gap at which it stops: 1e-3 proves the optimum to 0.1 %.
@@ -59,5 +59,5 @@ class Outcome:
 
     @property
     def gap(self) -> float:
-        """How far the best design may be from the optimum, in the log of the goal."""
+        """Gap of the best design to the optimum, at most, in the log of the goal."""
         return self.upper - self.lower

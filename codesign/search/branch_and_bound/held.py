@@ -18,7 +18,7 @@ class Held(AbstractRelay):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Those that are free."""
+        """Names of the free variables."""
         return tuple(self.inner.variables[i] for i in self.free.tolist())
 
     def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:

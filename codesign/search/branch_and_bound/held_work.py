@@ -62,7 +62,7 @@ class HeldPart:
     bounded: bool
 
     def __str__(self) -> str:
-        """Which one."""
+        """Fixed values of the search, as text."""
         return "values at " + ", ".join(f"{at:.4g} of variable {i}" for i, at in self.held)
 
 
@@ -78,7 +78,7 @@ class HeldFound:
     evidence: Evidence | None = None
 
     def real(self, oracle: Oracle) -> Real:
-        """As if it had been found here."""
+        """Result as if this process had found it."""
         held = dict(self.part.held)
         outcome = self.outcome.over(Programme(free_of(oracle, held)))
         return Real(held, self.verdict, outcome, self.lower, self.evidence)

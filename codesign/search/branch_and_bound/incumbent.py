@@ -14,7 +14,7 @@ NEAR = 0.1  # log above the best up to which designs are kept: next-best plans f
 
 
 def keeps(exact: Float[np.ndarray, "k rows"]) -> Bool[np.ndarray, " k"]:
-    """Which of these keep all constraints (rows after the goal's)."""
+    """Mask of the points that keep all constraints (rows after the goal's)."""
     return feasible_logs(exact[:, 1:].max(axis=1, initial=-np.inf))
 
 
@@ -34,7 +34,7 @@ class AbstractIncumbent(abc.ABC):
 
     @abc.abstractmethod
     def open(self, lower: Float[np.ndarray, " nodes"], gap: float) -> Bool[np.ndarray, " nodes"]:
-        """Which nodes with these bounds may hold a design that is better by more than the gap."""
+        """Mask of the nodes with these bounds that may hold a design that is better by more than the gap."""
 
     def near(self, plan: np.ndarray, u: np.ndarray, exact: np.ndarray, single: np.ndarray) -> np.ndarray:
         """Values of the designs among these points, inf of others; what comes near the best is kept."""

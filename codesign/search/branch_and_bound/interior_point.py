@@ -89,7 +89,7 @@ class _Programmes:
         return found
 
     def slack(self, z: np.ndarray) -> np.ndarray:
-        """How far every constraint is from binding."""
+        """Slack of every constraint."""
         n, m = self.n, self.tangents
         left = -self.times(z)
         left[:m] -= self.value

@@ -97,7 +97,7 @@ def _ascend(
 
 
 def _best_weight(rest: np.ndarray, direction: np.ndarray, limit: float) -> np.ndarray:
-    """Where along one weight the bound, concave and piecewise straight, is largest.
+    """Weight along a direction at which the bound, concave and piecewise linear, is largest.
 
     That is 0, the limit, or one of the places where a slope of the total changes sign.
     """

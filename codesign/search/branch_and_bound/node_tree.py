@@ -73,7 +73,7 @@ class PlanTree:
         return np.flatnonzero(self._first_child >= 0)
 
     def single(self, node: Int[np.ndarray, " k"]) -> Bool[np.ndarray, " k"]:
-        """Which nodes are one plan."""
+        """Mask of the nodes that are one plan."""
         return (self.low[node] == self.high[node]).all(axis=1)
 
     def weight(self, node: Int[np.ndarray, " k"]) -> Int[np.ndarray, " k"]:

@@ -52,7 +52,7 @@ def rows_of(problem: Problem) -> Rows:
 
 
 class AbstractOracle(abc.ABC):
-    """Anything whose rows are convex in u for a fixed plan: all that bounding and closing know of a model.
+    """Oracle whose rows are convex in u for a fixed plan: all that bounding and closing know of a model.
 
     names: of the rows; count: plans; variables: names of the coordinates; evaluated: points asked for so far;
     doubt: why the plans listed do not stand for all of them, or groups not for their plans.
@@ -101,7 +101,7 @@ class AbstractOracle(abc.ABC):
         return np.sort(rng.choice(self.count, most, replace=False))
 
     def single(self, plan: np.ndarray) -> np.ndarray:
-        """Which numbers stand for one plan, not for a group."""
+        """Mask of the numbers that stand for one plan, not for a group."""
         return np.ones(len(plan), dtype=bool)
 
     def weight(self, plan: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ class PlanPart:
         return Problem(problem.scenario, type(space)(plan, space.hardware, space.given), problem.objective)
 
     def __str__(self) -> str:
-        """Which plans."""
+        """Plans of the part, as text."""
         return "plans with " + ", ".join(f"{name} {value}" for name, value in self.fields)
 
 
@@ -53,7 +53,7 @@ class FoundInPart:
 
 @dataclass(frozen=True)
 class PartTold:
-    """How the search over one part went: counts, how it ended early, why its plans do not stand for all, its notes."""
+    """Summary of the search over one part: counts, early stop, why its plans do not stand for all, its notes."""
 
     counts: dict[str, int]
     stopped: str = ""
@@ -79,12 +79,12 @@ class PartProof:
 
     @property
     def stopped(self) -> str:
-        """Why some part ended early: of the first that did."""
+        """Reason of the first part that ended early; empty if none did."""
         return next((self.told[part].stopped for part in sorted(self.told) if self.told[part].stopped), "")
 
     @property
     def doubt(self) -> str:
-        """Why the plans of some part do not stand for all of them."""
+        """Reason why the plans of some part do not stand for all of them; empty if they do."""
         return next((self.told[part].doubt for part in sorted(self.told) if self.told[part].doubt), "")
 
     def count(self, name: str) -> int:

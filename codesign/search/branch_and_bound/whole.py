@@ -177,7 +177,7 @@ class Integer(AbstractSearch):
         return Trace(designs, method, counts, seconds, claim, certificate, evidence=kept)
 
     def _none(self, problem: Problem, seed: int, report: Report) -> Trace:
-        """Why nothing listed is feasible; a design between the values or numbers that were asked for is no answer."""
+        """Trace of a search without feasible listed values; a design between them is no answer."""
         trace = self.proof.run(problem, seed, report)
         if trace.certificate is not None and trace.certificate.best is not None:
             trace.claim = "no listed values keep all constraints; a design between them is shown, no proof"

@@ -50,5 +50,5 @@ class Tried:
 
     @property
     def stopped(self) -> str:
-        """Why one of them ended early."""
+        """Reason of the first outcome that ended early; empty if none did."""
         return next((outcome.stopped for outcome in self.outcomes if outcome.stopped), "")

@@ -31,7 +31,7 @@ from .transformations import Optimizer, annealed, moved, segment
 
 @dataclass(frozen=True)
 class Descent:
-    """How the continuous variables are optimised.
+    """Gradient-based optimisation of the continuous variables.
 
     The maximum is read as a p-norm whose p grows from `sharpness[0]` to `sharpness[1]`, and the weight of violated
     constraints from `penalty[0]` to `penalty[1]`; in the last fifth each constraint is tightened by `margin`.

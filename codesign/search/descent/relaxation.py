@@ -86,7 +86,7 @@ class Relaxation:
         return found
 
     def settled(self, x: Float[np.ndarray, "starts size"]) -> Float[np.ndarray, "starts fields"]:
-        """Where each start stopped, in scaled units (log2 where values are positive), without noise."""
+        """Final fields of each start, in scaled units (log2 where values are positive), without noise."""
         noise, end = zeros(x.shape[1]), asarray(1.0)
         relaxed = self if self.kind != "straight_through" else Relaxation(self.values, "log2")
         fields = jax.vmap(partial(relaxed.fields, noise=noise, progress=end))(asarray(x))

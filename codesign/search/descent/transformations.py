@@ -43,7 +43,7 @@ def annealed(ends: tuple[float, float], progress: Any) -> Any:
 
 
 def moved(at: Any, updates: Any) -> Any:
-    """Where the updates lead."""
+    """Point after the optimizer's updates."""
     return import_module("optax").apply_updates(at, updates)
 
 

@@ -35,7 +35,7 @@ class Chunk:
         return self.first + self.blocks
 
     def __str__(self) -> str:
-        """Which blocks."""
+        """Blocks of the chunk, as text."""
         return f"blocks {self.first} to {self.end - 1}"
 
 
@@ -74,7 +74,7 @@ class Portion:
         return float(self.best.min(initial=np.inf))
 
     def kept(self, plans: int) -> Kept:
-        """As one pass leaves it; `plans` in a block."""
+        """Results in the form of one pass over the grid; `plans` in a block."""
         kept = Kept.empty(plans, len(self.by_value))
         kept.done, kept.feasible = np.asarray(self.chunks[:, 1].sum()), np.asarray(self.counts[:, 1].sum())
         for name in ("best", "best_at", "nearest", "nearest_at", "front", "front_at", "by_value", "edges"):
@@ -151,7 +151,7 @@ class Gathering:
         self._heaps.append(portion)
 
     def whole(self) -> Portion | None:
-        """All that has come; None where nothing has."""
+        """Merged results of all chunks so far; None if there are none."""
         while len(self._heaps) > 1:
             self._heaps.append(merged(self._heaps.pop(), self._heaps.pop()))
         return self._heaps[0] if self._heaps else None

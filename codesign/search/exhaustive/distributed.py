@@ -21,7 +21,7 @@ FEW = 4  # blocks that are timed
 
 @dataclass(frozen=True)
 class ChunkFolders:
-    """Where chunks are kept, and where those of an earlier run are (folders of runs; empty: none)."""
+    """Folders of finished chunks, of this run and of an earlier one (folders of runs; empty: none)."""
 
     run: str = ""
     resume: str = ""

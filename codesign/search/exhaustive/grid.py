@@ -32,7 +32,7 @@ WORKERS = min(2, os.cpu_count() or 1)  # blocks evaluated side by side
 
 @dataclass(frozen=True)
 class Saving:
-    """Where the state of a search goes, how often, and which state it starts from (paths; empty: none)."""
+    """Checkpoint settings: path of the state, how often it is saved, state to start from (paths; empty: none)."""
 
     path: str = ""
     resume: str = ""
@@ -160,7 +160,7 @@ class Grid(AbstractSearch):
 
     @classmethod
     def example(cls, problem: Problem) -> "Grid":
-        """In small blocks."""
+        """Example with small blocks."""
         return cls(batch_size=64, top_k=4)
 
 

@@ -1,4 +1,4 @@
-"""All that was proven while a front was sought: weighted tangents of plans, which bound any metric at any levels.
+"""Dual proofs from the search for a front: weighted tangents of plans, which bound any metric at any levels.
 
 What weights make of a plan's tangents lies, over the whole cube, above `value`:
 
@@ -128,7 +128,7 @@ class Pool:
         return np.concatenate(self._plan) if self._plan else np.zeros(0, dtype=int)
 
     def back(self, statements: Sequence[Statement], oracle: AbstractOracle) -> Backed:
-        """Which notes back each statement over all plans of the oracle, and how much of its bound."""
+        """Find the notes that back each statement over all plans of the oracle, and the bounds that they prove."""
         plan = self.plan
         order = np.argsort(plan, kind="stable")
         present, first = np.unique(plan[order], return_index=True)

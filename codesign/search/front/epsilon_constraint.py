@@ -1,4 +1,4 @@
-"""Where to look for designs of a front: its ends, then wherever least is known of it.
+"""Choice of the levels to search for designs of a front: its ends, then wherever least is known of it.
 
 The levels of all metrics but the first form a box. What is known of one of its cells: the first metric of a design
 that keeps to the cell's low corner is enough anywhere in it, the bound at its high corner holds anywhere in it. The
@@ -42,7 +42,7 @@ class FrontDesign:
 
     @property
     def gap(self) -> float:
-        """How much less the first metric might be, in the log, with no other metric worse."""
+        """Largest possible decrease of the first metric, in the log, with no other metric worse."""
         return self.values[0] - self.lower
 
 

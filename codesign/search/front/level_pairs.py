@@ -49,7 +49,7 @@ class Levelled(AbstractOracle):
         return np.arange(self._roots)
 
     def single(self, plan: np.ndarray) -> np.ndarray:
-        """Which pairs are of one plan."""
+        """Mask of the pairs of one plan."""
         return self.inner.single(self.plan[plan])
 
     def weight(self, plan: np.ndarray) -> np.ndarray:

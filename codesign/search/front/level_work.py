@@ -30,7 +30,7 @@ class FrontLevel:
     allowed: tuple[tuple[str, float], ...]
 
     def __str__(self) -> str:
-        """Which level."""
+        """Allowed levels of the metrics, as text."""
         return "level " + ", ".join(f"{name} {np.exp(most):.4g}" for name, most in self.allowed)
 
 

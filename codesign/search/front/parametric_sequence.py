@@ -31,7 +31,7 @@ class SolvedProgramme:
 
     @property
     def bounding(self) -> Bounding:
-        """All that is known of it."""
+        """Bounds, cuts and multipliers that the programme's solution left."""
         return self.outcome.bounding
 
     def carried(self, programme: Programme, lower: np.ndarray) -> None:
@@ -58,7 +58,7 @@ class SolvedProgramme:
         return self.goal == goal and inside
 
     def apart(self, goal: str, allowed: dict[str, float]) -> float:
-        """How unlike two programmes are."""
+        """Distance between two programmes: in their levels, their constraints and their goals."""
         common = [abs(self.allowed[name] - allowed[name]) for name in self.allowed if name in allowed]
         lacking = len(set(self.allowed) ^ set(allowed))
         return sum(common) + lacking + (10.0 if self.goal != goal else 0.0)
@@ -84,7 +84,7 @@ class ParametricSequence:
     pool: Pool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Where all that is proven is kept."""
+        """Create the pool that keeps all dual proofs."""
         metrics = tuple(name for name in self.oracle.names if name not in self.limits)
         self.pool = Pool(self.oracle.names, metrics, self.oracle.places)
 

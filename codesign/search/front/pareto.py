@@ -150,7 +150,7 @@ class Pareto(AbstractSearch):
         return self._traced(oracle, verdict, walk, stopped)
 
     def _nothing(self, oracle: AbstractModelOracle, verdict: Verdict, sweep: ParametricSequence, seed: int) -> Trace:
-        """Why there is no front; that there can be none is proven once more, by notes that are of this alone."""
+        """Trace without a front; that there can be none is proven once more, by notes that are of this alone."""
         if not sweep.steps:
             raise KeyboardInterrupt
         outcome = sweep.steps[0].outcome
@@ -211,7 +211,7 @@ class Pareto(AbstractSearch):
 
 
 def reference_of(logs: Float[np.ndarray, "designs metrics"]) -> Float[np.ndarray, " metrics"]:
-    """Where hypervolumes are measured to: a tenth of each metric's range beyond its worst value."""
+    """Reference point of hypervolumes: a tenth of each metric's range beyond its worst value."""
     span = np.ptp(logs, axis=0)
     return logs.max(axis=0) + BEYOND * np.where(span > 0, span, 1.0)
 

@@ -206,7 +206,7 @@ class Between:
         self._recall(bounding, asked, left[still])
 
     def _still(self, bounding: Bounding, pairs: np.ndarray) -> np.ndarray:
-        """Which of these are open."""
+        """Open pairs among those of a list."""
         left = bounding.open()
         return left[np.isin(left, pairs)]
 

@@ -46,7 +46,7 @@ class Remembering(AbstractRelay):
 
     @property
     def asked(self) -> np.ndarray:
-        """How often each plan's tangents were kept."""
+        """Number of times that a tangent of each plan was kept."""
         self._make_room()
         return self._asked
 
@@ -80,7 +80,7 @@ class Remembering(AbstractRelay):
         return found
 
     def recall(self, plan: np.ndarray, slot: int) -> Recalled:
-        """Those of the plans that have a tangent in this slot."""
+        """Points of the tangents in this slot, of the plans that have one there."""
         plan = plan[self.asked[plan] > slot]
         return Recalled(plan, self.at[plan, slot], self.number[plan, slot])
 
@@ -99,7 +99,7 @@ class Memory(AbstractRelay):
 
 
 def _repeats(plan: np.ndarray) -> np.ndarray:
-    """How often each entry stood earlier in the array."""
+    """Number of earlier occurrences of each entry in the array."""
     order = np.argsort(plan, kind="stable")
     ordered = plan[order]
     first = np.searchsorted(ordered, ordered)

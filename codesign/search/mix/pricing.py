@@ -1,4 +1,4 @@
-"""How far the best tuple of a mix may be from the optimum: bounds over all tuples of plans and the box of hardware.
+"""Gap of a mix's best tuple to the optimum, at most: bounds over all tuples of plans and the box of hardware.
 
     lean     duals of the relaxed programme (`master_problem`) price hardware for every workload: w f + m . u, the m of
              all workloads adding to zero. The sum of their least leaned goals, each over all its plans, is a bound

@@ -48,7 +48,7 @@ class WorkloadSearch:
     warm: WarmStart = field(default=COLD)
 
     def __str__(self) -> str:
-        """Which one."""
+        """Workload of the search, as text."""
         return f"workload {self.name}"
 
     def of(self, programme: Programme) -> Programme:
@@ -97,7 +97,7 @@ class WorkloadWork(AbstractSentProblems):
 
 @dataclass(frozen=True)
 class Searches:
-    """How the searches of a mix that concern one workload are run: here, or where a runner says.
+    """Executor of a mix's searches that concern one workload, in this process or by a runner.
 
     Args:
         members: the workloads, which have the programmes.

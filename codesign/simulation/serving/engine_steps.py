@@ -1,4 +1,4 @@
-"""How long one step of an engine takes: what a simulation asks of whoever knows the hardware."""
+"""Time of one step of an engine, as a simulation requests it from a model of the hardware."""
 
 import bisect
 from collections.abc import Sequence

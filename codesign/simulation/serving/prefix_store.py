@@ -21,7 +21,7 @@ class PrefixStore:
         self.held: OrderedDict[int, None] = OrderedDict()
 
     def leading(self, hashes: Sequence[int]) -> int:
-        """How many blocks of a prompt's beginning are there; nothing is used by asking."""
+        """Number of leading blocks of a prompt that are cached; asking counts as no use."""
         held, count = self.held, 0
         for one in hashes:
             if one not in held:

@@ -77,7 +77,7 @@ class Replica(AbstractReplica):
         return self.now + self._alike(math.inf)[1]
 
     def _alike(self, until: float) -> tuple[int, float]:
-        """How many decode steps nothing changes in, up to the one that reaches a time; seconds of all of them."""
+        """Number of decode steps without any change, up to the one that reaches a time, and seconds of all of them."""
         decodes, engine = len(self.decoding), self.engine
         growth = self.times.context_s(decodes)
         start, slope = self.times.linear_s(decodes, 0) + growth * self.context, growth * decodes

@@ -77,7 +77,7 @@ class Requests:
             )
 
     def __len__(self) -> int:
-        """How many."""
+        """Number of requests."""
         return len(self.prompts)
 
     @property

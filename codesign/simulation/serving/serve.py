@@ -183,7 +183,7 @@ def _replica(engine: Engine, requests: Requests, *, timeline: bool) -> AbstractR
 def _prefilled(
     engine: Engine, count: int, requests: Requests, came: np.ndarray, moving: np.ndarray, drain_s: float
 ) -> Handed:
-    """When each prompt is begun, has its first token, and has its cache across the link."""
+    """Times at which each prompt is begun, has its first token, and has its cache across the link."""
     times, room = engine.times, min(engine.budget, engine.chunk)
     lengths, arrived, total = requests.prompts.tolist(), came.tolist(), len(requests)
     free, link = [(0.0, index) for index in range(count)], [0.0] * count

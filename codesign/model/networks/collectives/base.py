@@ -94,19 +94,19 @@ class Tuned(AbstractCollective):
         return Cost(launch, zeros_like(launch)) + self.inner.cost(nbytes, group, slower)
 
     def capex_usd(self, endpoints: Array) -> Array:
-        """As the inner algorithm."""
+        """Price of the inner algorithm's hardware."""
         return self.inner.capex_usd(endpoints)
 
     def limits(self, endpoints: Array) -> dict[str, Array]:
-        """As the inner algorithm."""
+        """Used shares of the inner algorithm's limits."""
         return self.inner.limits(endpoints)
 
     def may_round(self) -> bool:
-        """As the algorithm."""
+        """True if the inner algorithm may round what is sent."""
         return self.inner.may_round()
 
     def log_perplexity_penalty(self, group: Group) -> Array:
-        """As the algorithm."""
+        """Increase of ln(perplexity) by the inner algorithm."""
         return self.inner.log_perplexity_penalty(group)
 
     @classmethod

@@ -194,7 +194,7 @@ class InNetworkReduceScatter(AbstractSwitchCollective):
         return SwitchTraffic(wire, nbytes, nbytes / n)
 
     def sent_bytes(self, nbytes: Array, group: Group) -> Array:
-        """Everything, one's own part with it."""
+        """All bytes of the operation, the member's own part included."""
         del group
         return nbytes
 
@@ -246,7 +246,7 @@ class InNetworkReduce(AbstractSwitchCollective):
         return SwitchTraffic(nbytes * (each.data + maximum(each.request, each.acknowledgement)), nbytes, nbytes)
 
     def sent_bytes(self, nbytes: Array, group: Group) -> Array:
-        """Everything."""
+        """All bytes of the operation."""
         del group
         return nbytes
 

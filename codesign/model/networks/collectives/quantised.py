@@ -21,7 +21,7 @@ PERPLEXITY_SCALE, BLOCK_POWER, NOISE_POWER = 0.0434, 1.18, 0.828
 """Fitted on table 1 of [scin], LLaMA-2-7B on WikiText-2 (`experiments/scin_quantisation` fits them again)."""
 
 PERPLEXITY_FACTOR = 2.306
-"""How far off the law may be, up and down: 95 % of new measurements. Source: derived, residuals of the same 20 cells of
+"""Error factor of the law, up and down: 95 % of new measurements. Source: derived, residuals of the same 20 cells of
 table 1 (0.369 in the logarithm, 17 degrees of freedom, Student's t) with the spread of the three constants."""
 
 STATED_BITS, STATED_BLOCK = (4.0, 8.0), (32.0, 512.0)
@@ -114,15 +114,15 @@ class Quantised(AbstractCollective):
         return where(shrinks, rounded, exact)
 
     def capex_usd(self, endpoints: Array) -> Array:
-        """As the inner algorithm."""
+        """Price of the inner algorithm's hardware."""
         return self.inner.capex_usd(endpoints)
 
     def limits(self, endpoints: Array) -> dict[str, Array]:
-        """As the inner algorithm."""
+        """Used shares of the inner algorithm's limits."""
         return self.inner.limits(endpoints)
 
     def may_round(self) -> bool:
-        """It does."""
+        """True: this algorithm rounds what is sent."""
         return True
 
     def log_perplexity_penalty(self, group: Group) -> Array:

@@ -43,7 +43,7 @@ class Division(NamedTuple):
 
 
 def divide(partners: Array, lanes: Array, splitting: str) -> Division:
-    """How a channel of whole lanes serves several partners at once.
+    """Division of a channel of whole lanes among several partners served at once.
 
         lanes   W / (p floor(W / p)), any share where W = 0; more partners than lanes are served in ceil(p / W) waves
         ideal   1: B / p for each
@@ -167,7 +167,7 @@ class RadixAllReduce(AbstractCollective):
     splitting: str = static(default="lanes", converter=known_splitting)
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
-        """Both phases."""
+        """Cost of both phases."""
         size = at_least(group.size, 1.0)
         half = gathering(size, self.radix, link.lanes, self.splitting)
         both = Phase(2 * half.rounds, 2 * half.share)

@@ -61,7 +61,7 @@ class SharedMemoryAllReduce(AbstractCollective):
 
     @classmethod
     def example(cls) -> "SharedMemoryAllReduce":
-        """In front of an appliance's memory."""
+        """Example in front of an appliance's memory."""
         return cls(memory_bytes_per_s=asarray(2e13))
 
 
@@ -86,7 +86,7 @@ class SharedMemoryAllGather(AbstractCollective):
 
     @classmethod
     def example(cls) -> "SharedMemoryAllGather":
-        """In front of an appliance's memory."""
+        """Example in front of an appliance's memory."""
         return cls(memory_bytes_per_s=asarray(2e13))
 
 
@@ -111,7 +111,7 @@ class SharedMemoryAllToAll(AbstractCollective):
 
     @classmethod
     def example(cls) -> "SharedMemoryAllToAll":
-        """In front of an appliance's memory."""
+        """Example in front of an appliance's memory."""
         return cls(memory_bytes_per_s=asarray(2e13))
 
 
@@ -132,5 +132,5 @@ class SharedMemoryReduceScatter(AbstractCollective):
 
     @classmethod
     def example(cls) -> "SharedMemoryReduceScatter":
-        """In front of an appliance's memory."""
+        """Example in front of an appliance's memory."""
         return cls(memory_bytes_per_s=asarray(2e13))

@@ -74,7 +74,7 @@ class ScatterAllGather(AbstractCollective):
     operation: ClassVar[str] = "broadcast"
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
-        """Both phases."""
+        """Cost of the scatter and the all-gather."""
         n = group.size
         seconds = (height(group) + n - 1) * link.alpha_s + 2 * (n - 1) / n * nbytes * link.beta_s_per_byte
         return one_way(nbytes, group, link, seconds)

@@ -1,4 +1,4 @@
-"""How devices are wired."""
+"""Fabrics, the networks that connect devices."""
 
 from . import interference as interference
 from .base import ALGORITHMS as ALGORITHMS

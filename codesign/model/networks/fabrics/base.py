@@ -67,7 +67,7 @@ class Group(eqx.Module):
 
 
 class AbstractFabric(eqx.Module):
-    """How devices are wired. Prices and powers are per endpoint, so a cluster multiplies by its device count.
+    """Network that connects devices. Prices and powers are per endpoint, so a cluster multiplies by its device count.
 
     `sees_others` says whether a link depends on what else is under way (`Group.beside`); `whole` are parts of the names
     of numbers that count something and decide on which path a group talks: it steps there, and is continuous elsewhere.
@@ -114,7 +114,7 @@ class AbstractFabric(eqx.Module):
         return {}
 
     def joining(self, devices: Array) -> "AbstractFabric":
-        """As the outermost level of a cluster of so many devices: itself, unless it grows with the cluster."""
+        """Fabric as the outermost level of a cluster of so many devices: unchanged, unless it grows with it."""
         del devices
         return self
 

@@ -74,7 +74,7 @@ class Contended(AbstractFabric):
         return background * self.inner.link(group).beta_s_per_byte
 
     def reach(self) -> Array:
-        """As far as the inner fabric."""
+        """Reach of the inner fabric."""
         return self.inner.reach()
 
     def capex_usd(self) -> Array:

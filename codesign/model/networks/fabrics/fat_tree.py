@@ -37,7 +37,7 @@ class FatTree(AbstractFabric):
         return Link(latency, slowdown / self.bandwidth_bytes_per_s, self.energy_j_per_byte)
 
     def reach(self) -> Array:
-        """Everything: this is the outermost fabric."""
+        """Unlimited reach: this is the outermost fabric."""
         return everywhere()
 
     def capex_usd(self) -> Array:

@@ -14,7 +14,7 @@ PATHS = ("tray", "rack", "inter_rack", "offload")
 
 
 class PathShares(NamedTuple):
-    """Which part of a group's traffic stays in the tray, in the rack, and leaves the rack; they sum to one."""
+    """Shares of a group's traffic that stay in the tray, stay in the rack, and leave the rack; they sum to one."""
 
     tray: Array
     rack: Array

@@ -133,7 +133,7 @@ class QueuedNode(AbstractFabric):
         return self.background_bytes_per_s * (beyond * card if self.between else maximum(inside, beyond * card))
 
     def reach(self) -> Array:
-        """As far as the inner fabric."""
+        """Reach of the inner fabric."""
         return self.inner.reach()
 
     def capex_usd(self) -> Array:

@@ -37,7 +37,7 @@ class RoundRobin(AbstractFabric):
         return dataclasses.replace(link, beta_s_per_byte=link.beta_s_per_byte * slowdown(self.others_ratio))
 
     def reach(self) -> Array:
-        """As far as the inner fabric."""
+        """Reach of the inner fabric."""
         return self.inner.reach()
 
     def capex_usd(self) -> Array:

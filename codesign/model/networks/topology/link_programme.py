@@ -90,7 +90,7 @@ def full_links(topology: Topology, load: np.ndarray) -> np.ndarray:
 
 
 def limit(topology: Topology, load: np.ndarray) -> str:
-    """Which cable limits this job, in one sentence."""
+    """Sentence on the cables that limit this job, their dual prices and the most useful upgrade."""
     rate, full = equal_rate(load, topology.bandwidth_bytes_per_s), full_links(topology, load)
     if not len(full):
         return "no link of the topology carries this traffic"

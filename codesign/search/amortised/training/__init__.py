@@ -1,4 +1,4 @@
-"""How the networks of `search=amortised` come to be: families of studies, training, how good their answers are."""
+"""Training of the networks of `search=amortised`: families of studies, training, quality of their answers."""
 
 from .families import FAMILIES
 from .regret import regrets, summary

@@ -1,4 +1,4 @@
-"""How the networks of `amortised` are trained: backpropagation through the model, no labels.
+"""Training of the networks of `amortised`: backpropagation through the model, no labels.
 
 Each step draws studies of the family, and for each the plans that the network scores highest (with noise, so that all
 come up), which the model prices, each at the hardware that the network proposes for it: log goal + dear violations.

@@ -1,4 +1,4 @@
-"""How good the instant answers of `amortised` are: against the certified optimum of studies held out."""
+"""Regret of the instant answers of `amortised`, against the certified optimum of studies held out."""
 
 import math
 import time
