@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..core.errors import CodesignError, ConfigError, suggestion
+from ..core.free_memory import keep_memory
 from ..core.terminal_encoding import lenient_output
 from . import evidence_commands
 from .help import start_text
@@ -233,6 +234,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    keep_memory(sparingly=True)  # before JAX starts threads, each of which would have a heap of its own
     return later("commands.verify_jobs", "verify_folder")(
         options.run, options.attack, options.seed, as_json=options.json
     )

@@ -149,7 +149,7 @@ def _held_usd_per_s(scenario: Scenario, size: Size) -> float:
 
 
 def _show(out: Console, scenario: Scenario, table: pd.DataFrame, told: dict[str, Any]) -> None:
-    """Both tables."""
+    """Print both tables."""
     one = replica_devices(scenario)
     apart = f", prefill engines of {one.prefill:g}" if one.prefill else ""
     title = f"{job_text(scenario)}: replicas of {one.decode:g}{apart} by the hour"

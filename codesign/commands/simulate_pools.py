@@ -66,7 +66,7 @@ _apart = interpreted(pools_apart, always=True)
 
 
 def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
-    """Both pools of a design, of which `decode` is an engine of one, `groups` in number."""
+    """Prefill and decode pool of a design, of which `decode` is an engine of one, `groups` in number."""
     work, pool, layout = scenario.workload, scenario.cluster.prefill, scenario.layout.prefill
     assert isinstance(work, AbstractPromptPool)
     assert pool is not None

@@ -18,7 +18,7 @@ SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2
 
 
 class ServedBar:
-    """How many requests are served."""
+    """Number of requests served."""
 
     def __init__(self, out: Console) -> None:
         self.bar = Progress(

@@ -178,7 +178,7 @@ def intervals_text(row: Any) -> str:
 
 
 def next_steps(folder: str, *, proven: bool) -> str:
-    """Where to look next, in commands on a run folder.
+    """Commands to run next on a run folder.
 
     Args:
         folder: of the run.

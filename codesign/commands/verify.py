@@ -14,7 +14,6 @@ from ..config import Study
 from ..core.disk_cache import keep_in
 from ..core.earlier_names import SCHEMA
 from ..core.errors import ConfigError
-from ..core.free_memory import keep_memory
 from ..core.json_io import dumps
 from ..report.run_folder import RunFolder, read_run, readable
 from ..search import Certificate, GridThenProof, Integer, Inverse, Mix, Pareto, Robust
@@ -69,7 +68,6 @@ def verify_run(run: str, attack: int | None, seed: int, *, as_json: bool = False
         raise ConfigError(f"--attack {attack}: the number of designs to try cannot be negative")
     if seed < 0:
         raise ConfigError(f"--seed {seed}: a seed is 0 or more")
-    keep_memory(sparingly=True)
     prepare_jax()
     keep_in(None)  # what is verified is traced anew: a program that was kept may be one that the search read too
     wall, cpu = time.perf_counter(), time.process_time()

@@ -331,7 +331,7 @@ def composed(overrides: list[str]) -> DictConfig:
 
 
 def _with_pool(config: DictConfig, priced: list[str]) -> DictConfig:
-    """Where `cluster.prefill.like` names options of groups (`accelerator: b200`), the pool is made of these.
+    """Prefill pool made of the options that `cluster.prefill.like` names (`accelerator: b200`).
 
     It costs what the list of prices says that was chosen, if one was.
 

@@ -206,7 +206,7 @@ PACKAGES = {
     "precision": "workload.precision",
     "engine_memory": "workload.engine_memory",
 }
-"""Where the content of a group lands, if not under the group's own name."""
+"""Key under which the content of a group lands, if not under the group's own name."""
 
 
 SYNONYMS = {

@@ -19,7 +19,7 @@ class ParsedOnceSource(FileConfigSource):
 
     @staticmethod
     def scheme() -> str:
-        """How its addresses begin."""
+        """Scheme that its addresses begin with."""
         return SCHEME
 
     def load_config(self, config_path: str) -> ConfigResult:

@@ -7,7 +7,7 @@ import gc
 
 TRIM, PAD, MAPPED, HEAPS = -1, -2, -3, -8  # M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX of malloc.h
 FAST = ((TRIM, 512 << 20), (PAD, 64 << 20), (MAPPED, 32 << 20))
-SPARING = ((TRIM, 64 << 20), (PAD, 1 << 20), (MAPPED, 256 << 10), (HEAPS, 2))
+SPARING = ((TRIM, 64 << 20), (PAD, 8 << 20), (MAPPED, 8 << 20), (HEAPS, 2))
 
 
 def give_back(*, cycles: bool = False) -> None:
@@ -32,7 +32,7 @@ def keep_memory(*, sparingly: bool = False) -> None:
 
     Args:
         sparingly: keep an eighth of it, in two heaps for all threads. A proof of 360,000 plans uses 0.9 GB at most, and
-            by holes 3 GB otherwise. It holds for the rest of the process.
+            by holes 3 GB otherwise. It holds for the rest of the process; heaps are those of threads that start later.
     """
     if not sparingly and keep_memory.cache_info().currsize:
         return

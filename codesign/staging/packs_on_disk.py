@@ -1,4 +1,4 @@
-"""How programs are packed, as JSON: the next process neither derives slopes nor puts equations together.
+"""Packed programs as JSON: the next process neither derives slopes nor puts equations together.
 
 A text is found under what the packed program was made of, equation by equation, and is read as numbers, names of
 primitives and their settings; Python is written from those anew (`packs`). It is kept only where it comes back as it

@@ -117,7 +117,7 @@ class Attack:
         told(count, count)
 
     def compare(self, rng: np.random.Generator) -> float:
-        """How far random designs priced with tables, as they all are, lie from the same priced without."""
+        """Largest distance between random designs priced with tables, as they all are, and the same priced without."""
         place, u, _ = self._anywhere(SHARING, rng)
         return self.model.disagreement(self._values(place), u, COMPARED)
 

@@ -31,7 +31,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class AttackEffort:
-    """How many designs are tried: so many; where that is not said, what is possible in the time that there is.
+    """Number of designs to try: as asked, or as many as the time allows.
 
     until: of this process, in seconds of a processor.
     """

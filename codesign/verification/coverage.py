@@ -101,7 +101,7 @@ def _same_space(certificate: Derivation, asked: Asked) -> None:
 
 
 def _same_rules(asked: Asked) -> None:
-    """Which plans are legal follows from workload and layout, and no listed value may change either."""
+    """Refuse listed values that change which plans are legal: that follows from workload and layout alone."""
     known = _decisive(asked.scenario)
     for name, values in asked.values.items():
         for value in values:
@@ -247,7 +247,7 @@ def _legal(asked: Asked) -> tuple[Int[np.ndarray, " plans"], int]:
 
 
 def _value_by_value(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
-    """Where plans with all their listed values are too many to write out: one combination of values after the other."""
+    """Cover of plans with too many listed values to write out: one combination of values after the other."""
     first, plans, exact = len(certificate.plan) - len(certificate.held), 0, True
     own = dict(list(certificate.plan.items())[:first])
     alone = dataclasses.replace(asked, space=_without_held(certificate, asked), values={})
@@ -271,7 +271,7 @@ def _without_held(certificate: Derivation, asked: Asked) -> DesignSpace:
 
 
 def _every_combination(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
-    """Where plans are too many: legal combinations of fields that no node leaves open, with full ranges of the rest."""
+    """Cover of too many plans: legal combinations of fields that no node leaves open, with full ranges of the rest."""
     low, high = certificate.low, certificate.high
     opened = np.any(low < high, axis=0)
     shut, names = ~opened, list(certificate.plan)

@@ -198,7 +198,7 @@ def _claim_of(found: Mapping[str, Any]) -> StatedClaim:
 
 
 def column_table(columns: Mapping[str, np.ndarray], names: list[str], file: str, kind: type) -> np.ndarray:
-    """These columns side by side."""
+    """Named columns of a table side by side."""
     absent = [name for name in names if name not in columns]
     if absent:
         raise Refuted(f"{file}.parquet has no column {absent[0]!r}")
@@ -240,7 +240,7 @@ def _best(
 
 
 def _check(found: Derivation) -> None:
-    """Everything that points somewhere must arrive; weights may not be negative.
+    """Check that all indices point into their tables and that no weight is negative.
 
     Raises:
         Refuted: naming the first that does not.

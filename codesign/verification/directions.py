@@ -14,7 +14,7 @@ SAME = 1e-9  # log by which a row may contradict a direction, for rounding
 
 @dataclass(frozen=True)
 class Directions:
-    """How many (row, field) pairs the bounds of groups rest on, and how they were checked."""
+    """Counts of (row, field) pairs that the bounds of groups rest on, by the way they were checked."""
 
     proven: int = 0
     tested: int = 0
@@ -22,7 +22,7 @@ class Directions:
 
     @property
     def text(self) -> str:
-        """In words; empty where no group is open."""
+        """Counts in words; empty where no group is open."""
         parts = [f"{self.proven} directions proven"] * bool(self.proven)
         parts += [f"{self.tested} directions tested on {self.designs:,} designs, not proven"] * bool(self.tested)
         return "; ".join(parts)

@@ -31,7 +31,7 @@ class Statements:
         return len(self.bound)
 
     def some(self, which: np.ndarray) -> "Statements":
-        """These of them."""
+        """Selected statements."""
         return Statements(self.metric[which], self.level[which], self.bound[which])
 
     def words(self, one: int, metrics: Sequence[str], signs: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""How several goals become one, of workloads or of cases, by code of its own: values, and tangents that lie below.
+"""Several goals as one, of workloads or of cases, by code of its own: values, and tangents that lie below.
 
 Source: [rockafellar2000], CVaR as the largest mean under capped weights.
 """

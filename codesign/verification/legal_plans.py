@@ -29,7 +29,7 @@ _plainly: Any = jit(jax.vmap(violations, in_axes=(None, 0)))
 
 
 class LegalPlans:
-    """Which combinations of listed plan values break no rule of a scenario's workload.
+    """Combinations of listed plan values that break no rule of a scenario's workload.
 
     Args:
         lists: plan field -> its values, each once; the last field changes fastest where combinations are numbered.

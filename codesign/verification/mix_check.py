@@ -108,7 +108,7 @@ def _check_bound(
     blend: CheckedBlend,
     told: Told,
 ) -> None:
-    """Everything that the bound rests on, derived anew."""
+    """Check of all that the bound of a mix rests on, each derived anew."""
     if [part.name for part in certificate.parts] != list(asked.workloads):
         raise Refuted(f"the certificate is of workloads {[p.name for p in certificate.parts]}, not those of the mix")
     plans, distinct, exact = 0, 0, True

@@ -47,7 +47,7 @@ class Region:
 
     @property
     def tuples(self) -> float:
-        """How many."""
+        """Number of tuples of plans, one a workload."""
         return float(np.prod([float(len(mine)) for mine in self.plans]))
 
 

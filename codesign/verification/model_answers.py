@@ -77,7 +77,7 @@ class Asked:
 
     @functools.cached_property
     def legal(self) -> LegalPlans:
-        """Which combinations of listed plan values are legal, values of each field rising."""
+        """Legal combinations of listed plan values, values of each field rising."""
         return LegalPlans(
             {name: values for name, values in self.lists.items() if name in self.space.plan}, self.scenario
         )
@@ -236,7 +236,7 @@ class CheckedModel:
         return [given[name] for name in self.program.fields], [given[name] for name in self.program.variables]
 
     def disagreement(self, plan: np.ndarray, u: np.ndarray, count: int) -> float:
-        """How far rows of designs priced with tables, each way, lie from those of the whole program, without them.
+        """Largest distance between rows priced with tables, each way, and those of the whole program without them.
 
         Designs share tables of their values; the first `count` are also priced without such tables, and without any.
         """
@@ -265,7 +265,7 @@ class CheckedModel:
         return classes_of_plans(only, program.leaves, scenarios, plans, free)
 
     def apart(self, plans: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> float:
-        """How far rows of some of these pairs of plans differ at most, at random hardware, priced without tables."""
+        """Largest difference between rows of some pairs of plans, at random hardware, priced without tables."""
         rng = np.random.default_rng(0)
         pair = rng.integers(0, len(next(iter(plans.values()))), COMPARED)
         held = [rng.choice(self.asked.lists[name], COMPARED) for name in sorted(self.asked.values)]

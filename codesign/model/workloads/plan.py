@@ -1,4 +1,4 @@
-"""How a job is laid out on devices: parallel degrees, micro-batches, recomputation, sharding, offload.
+"""Layout of a job on devices: parallel degrees, micro-batches, recomputation, sharding, offload.
 
 Every choice is a traced number, so a search prices plans as data with one compilation.
 """

@@ -297,7 +297,7 @@ class RlPostTraining(AbstractWorkload):
         ]
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
-        """How often each kind of step runs in one step of training."""
+        """Runs of each kind of step in one step of training."""
         mine = as_trained(layout)
         plain, prompted = self._steps(layout)
         (trainer, own), (scorer, scored) = self.trainer(mine), self.trainer(mine, scoring=True)
@@ -464,7 +464,7 @@ class RlPostTraining(AbstractWorkload):
         }
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
-        """In the words of the configuration."""
+        """Plan in the words of the configuration."""
         plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
         devices, apart = float(layout.devices), float(plan.rollout_devices)
         if rule == "mode":

@@ -348,7 +348,7 @@ class _Fleet:
         self.moved += len(lost)
 
     def _next_up(self) -> float:
-        """When a replica will take requests again."""
+        """Time at which a replica takes requests again."""
         ups = [time for time, kind, _, _ in self.heap if kind in (READY, CONTROL)]
         return math.nextafter(min(ups), math.inf)
 
