@@ -5,7 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VAGUE = re.compile(
-    r'"""(Of|Whether|What|Who|The same|That|All that|As|Why|Anything|Something|Those|It|How|Which|Where|When|Everything|These|In|Both)\b'
+    r'"""(Of|Whether|What|Who|The same|That|All that|As|Why|Anything|Something|Those|It|How|Which|Where|When'
+    r"|Everything|These|In|Both)\b"
 )
 TEMPLATES = {"skeleton_texts.py", "skeleton_workload.py"}  # files that `codesign scaffold` writes, to be filled in
 
