@@ -1,5 +1,6 @@
 """Candidates side by side: their order, why one has no design, who wins in joint draws, where the best one changes."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -118,6 +119,12 @@ def test_a_page_is_made_anew_from_its_frames(products, tmp_path):
     (tmp_path / "report.html").unlink()
     assert sentences(read(tmp_path)) == sentences(products)
     assert build_report(tmp_path).read_text(encoding="utf-8") == page
+
+
+def test_a_proof_without_a_gap_is_none_on_the_page(products, tmp_path):
+    """A robust search whose best design holds at the centre alone bounds nothing."""
+    table = products.table.assign(gap=None, certified=True)
+    assert "within" not in write(dataclasses.replace(products, table=table), tmp_path).read_text(encoding="utf-8")
 
 
 def test_every_candidate_has_a_run_folder_of_its_own(tmp_path, monkeypatch, capsys):
