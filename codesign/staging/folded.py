@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from ..core.jax_typed import asarray
 from ..core.smooth import larger, smaller
-from ..jaxprs.program import DERIVED, Equation, Program, written_out
+from ..jaxprs.program import DERIVED, Equation, Program, inside, written_out
 from .identities import without_identities
 from .rows import run_equation
 from .tables import run_rows
@@ -55,13 +55,29 @@ def _computed(program: Program) -> Program:
     return program._replace(equations=late, known={slot: value for slot, value in known.items() if slot in read})
 
 
+def _name_of(equation: Equation) -> str:
+    """Name of an operation; of `larger` and `smaller`, traced for one precision alone, that of what they compute."""
+    if equation.primitive.name not in DERIVED:
+        return equation.name
+    inner = inside(equation.inner)
+    parts = [one.name for one in inner.equations if one.name != "convert_element_type"]
+    return parts[0] if len(parts) == 1 and len(inner.inputs) == 2 else equation.name
+
+
 def run_folded(program: Program, inputs: Sequence[Any]) -> list[Array]:
-    """Outputs of a program by JAX: to be differentiated, batched and compiled."""
-    slots: dict[int, Any] = {slot: asarray(value) for slot, value in program.known.items()}
-    slots |= dict(zip(program.inputs, inputs, strict=True))
+    """Outputs of a program by JAX, in the precision of its inputs: to be differentiated, batched and compiled."""
+    given = [asarray(value) for value in inputs]
+    kind = given[0].dtype if given else np.dtype(float)
+
+    def as_given(value: Any) -> Array:
+        array = asarray(value)
+        return array.astype(kind) if array.dtype == np.float64 else array
+
+    slots: dict[int, Any] = {slot: as_given(value) for slot, value in program.known.items()}
+    slots |= dict(zip(program.inputs, given, strict=True))
     for equation in program.equations:
-        given = [slots[slot] for slot in equation.inputs]
-        one = ORDERED.get(equation.name)
-        found = [one(*given)] if one else run_equation(equation, given, None)
-        slots |= dict(zip(equation.outputs, found, strict=True))
+        arguments = [slots[slot] for slot in equation.inputs]
+        one = ORDERED.get(_name_of(equation) if kind == np.float32 else equation.name)
+        found = [one(*arguments)] if one else run_equation(equation, arguments, None)
+        slots |= {slot: as_given(value) for slot, value in zip(equation.outputs, found, strict=True)}
     return [slots[slot] for slot in program.outputs]
