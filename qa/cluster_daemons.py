@@ -5,12 +5,14 @@ folder, two nodes. Whatever was started is ended by its process id.
 """
 
 import contextlib
+import fcntl
 import os
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -84,7 +86,7 @@ def ray_of_this_machine() -> Iterator[There]:
     loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     path = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    with mock.patch.dict(os.environ, loopback | token | path):
+    with one_at_a_time("ray"), mock.patch.dict(os.environ, loopback | token | path):
         from ray.cluster_utils import Cluster
 
         small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 2**27}
@@ -99,6 +101,14 @@ def ray_of_this_machine() -> Iterator[There]:
             )
         finally:
             cluster.shutdown()
+
+
+@contextlib.contextmanager
+def one_at_a_time(name: str) -> Iterator[None]:
+    """Wait until no other process of this machine has such daemons: two heads would listen on one port."""
+    with (Path(tempfile.gettempdir()) / f"codesign_{name}_of_{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def processes() -> list[tuple[int, str]]:
