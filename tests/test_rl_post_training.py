@@ -9,6 +9,8 @@ from scipy.stats import norm
 from codesign import solve
 from codesign.commands.cli import main
 from codesign.config import scenario_from_config, study_from_config
+from codesign.config.room import smallest_change
+from codesign.core.errors import ConfigError
 from codesign.core.fields import get_path, replace
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
@@ -286,3 +288,16 @@ def test_wrong_input_is_one_line(override, expected, capsys):
     assert code == 2
     assert len(told) == 1
     assert expected in told[0]
+
+
+def test_a_number_of_devices_that_would_not_count_is_refused():
+    with pytest.raises(ConfigError, match=r"cluster\.device_count = 64 would not count.*take plan\.device_count=64"):
+        scenario_from_config("workload=rl_post_training", "model=qwen25_7b", "cluster.device_count=64")
+    assert float(scenario_from_config("workload=rl_post_training", "plan.device_count=64").layout.devices) == 64
+
+
+@pytest.mark.slow
+def test_fewer_responses_together_make_room():
+    """The smallest change that fits is one of the rollout engine, where that is what does not fit."""
+    one = scenario_from_config("workload=rl_post_training", "model=llama31_8b", "accelerator=h100_sxm")
+    assert smallest_change(one) in (["plan.rollout_slots=64"], ["plan.rollout_tp=2"])

@@ -14,7 +14,7 @@ from ..study.design_space import DesignSpace
 from .checks import check_reach
 from .groups import PACKAGES, available, expand
 
-__all__ = ["check_variables", "not_held", "refuse_overruled"]
+__all__ = ["check_variables", "not_held", "refuse_overruled", "refuse_overruled_count"]
 
 MOST_LEVELS = 1_000_000  # of a variable's grid
 
@@ -76,6 +76,22 @@ def refuse_overruled(space: DesignSpace, overrides: Sequence[str]) -> None:
                 f"{key} = {value} would not count: space.plan.device_count lists {numbers};"
                 f" take 'space.plan.device_count=[{value}]', or leave the list out: '~space.plan.device_count'"
             )
+
+
+def refuse_overruled_count(scenario: Scenario, overrides: Sequence[str]) -> None:
+    """Refuse a number of devices of the cluster where the plan has one of its own, which nobody typed.
+
+    Raises:
+        ConfigError: both, and what to type.
+    """
+    typed = {expand(text.lstrip("+").partition("=")[0]): text.partition("=")[2] for text in overrides}
+    own, said = scenario.plan.device_count, typed.get("cluster.device_count")
+    if own is None or said is None or "plan.device_count" in typed or said == f"{float(own):g}":
+        return
+    raise ConfigError(
+        f"cluster.device_count = {said} would not count: the plan has {float(own):g} devices of its own; take"
+        f" plan.device_count={said}"
+    )
 
 
 def not_held(space: DesignSpace, overrides: Sequence[str]) -> list[str]:

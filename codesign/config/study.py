@@ -46,7 +46,7 @@ from .own import as_folders, own_files, own_folders
 from .own_settings import naming_files, origins, refuse_overruled_options
 from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
-from .space_checks import refuse_overruled
+from .space_checks import refuse_overruled, refuse_overruled_count
 from .starting import names, started
 
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
@@ -216,6 +216,7 @@ def documented_scenario(*overrides: str, conf: Folders = None) -> tuple[Scenario
             built = build({key: resolved[key] for key in SCENARIO})
             scenario = scenario_of(built)
             _refuse_unread(resolved)
+            refuse_overruled_count(scenario, overrides)
         return scenario, built.provenance | origins(overrides) | overridden(overrides)
 
 
@@ -233,6 +234,7 @@ def study_from_config(*overrides: str, conf: Folders = None) -> Study:
     with own_files(*as_folders(conf)):
         study = study_from_resolved(compose(_texts(overrides)), overrides)
     refuse_overruled(study.space, overrides)
+    refuse_overruled_count(study.scenario, overrides)
     return study
 
 

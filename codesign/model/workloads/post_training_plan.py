@@ -11,7 +11,7 @@ from ...core.fields import integer, quantity, switch
 from ...core.smooth import at_least
 from ..networks.fabrics import Group
 from .plan import MOST, AbstractModelPlan, Layout, Plan
-from .plan_fields import named
+from .plan_fields import Change, named
 
 MODES = ("colocated", "synchronous", "one_step_off", "asynchronous")
 COLOCATED, SYNCHRONOUS, ONE_STEP_OFF, ASYNCHRONOUS = (float(place) for place in range(len(MODES)))
@@ -58,6 +58,13 @@ class PostTrainingPlan(AbstractModelPlan):
     said: ClassVar[tuple[str, ...]] = (
         "mode", "rollout_devices", "rollout_tp", "rollout_slots", *AbstractModelPlan.said,
     )  # fmt: skip
+
+    def changes(self) -> dict[str, Change]:
+        """Smaller plans of the trainer, and fewer responses together or more ranks of a rollout engine."""
+        return super().changes() | {
+            "rollout_slots": lambda x: [float(x // 2**i) for i in range(1, 7) if x >= 2**i],
+            "rollout_tp": lambda x: [x * 2**i for i in range(1, 4)],
+        }
 
     def together(self) -> Array:
         """1 where the same devices generate and train."""
