@@ -31,8 +31,8 @@ def keep_memory(*, sparingly: bool = False) -> None:
     Giving it back costs up to three quarters of a grid's time. Where the library has no such setting, nothing is done.
 
     Args:
-        sparingly: keep an eighth of it, in two heaps for all threads. A proof of 360,000 plans uses 0.9 GB at most, and
-            by holes 3 GB otherwise. It holds for the rest of the process; heaps are those of threads that start later.
+        sparingly: keep an eighth of it, in two heaps for all threads. A proof of 360,000 plans uses 0.9 GB;
+            fragmentation made that 3 GB. It holds for the rest of the process, and for threads that start later.
     """
     if not sparingly and keep_memory.cache_info().currsize:
         return

@@ -65,7 +65,7 @@ class Scaling:
 
 @dataclass
 class TargetUtilisation:
-    """rate / (share good_for) replicas, at least for as long as `hold_s` since more were wanted."""
+    """Policy of a target utilisation: rate / (share good_for) replicas, scaled down only after `hold_s`."""
 
     good_for: float  # requests/s of a replica
     share: float = 0.7
@@ -73,7 +73,7 @@ class TargetUtilisation:
     _wanted: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]], repr=False)
 
     def __call__(self, seen: FleetState) -> float:
-        """Replicas."""
+        """Number of replicas for the present rate, or the largest one asked for within `hold_s`."""
         self._wanted = [one for one in self._wanted if one[0] > seen.now - self.hold_s]
         self._wanted.append((seen.now, seen.rate / (self.share * self.good_for)))
         return max(want for _, want in self._wanted)
@@ -81,7 +81,7 @@ class TargetUtilisation:
 
 @dataclass
 class KeepSLO:
-    """A share `step` more where more than `allowed` were late; one fewer after `calm_s` without."""
+    """Policy of an SLO: a share `step` more replicas where more than `allowed` were late; one fewer after `calm_s`."""
 
     allowed: float = 0.01
     step: float = 0.25
@@ -89,7 +89,7 @@ class KeepSLO:
     _since: float = 0.0
 
     def __call__(self, seen: FleetState) -> float:
-        """Replicas."""
+        """Number of replicas after the requests that were late."""
         here = seen.ready + seen.starting
         if seen.late_share > self.allowed:
             self._since = seen.now
@@ -102,7 +102,7 @@ class KeepSLO:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """The largest of the known rates from now until a replica started now has served an interval, over its share.
+    """Predictive policy: replicas for the largest known rate until a replica that starts now has served an interval.
 
     rates: requests/s of each interval of `interval_s`, from 0 on; after the last the first again.
     """
@@ -114,7 +114,7 @@ class Scheduled:
     every_s: float = 15.0
 
     def __call__(self, seen: FleetState) -> float:
-        """Replicas."""
+        """Number of replicas for the rates that are known to come."""
         first = int(seen.now // self.interval_s)
         last = int((seen.now + seen.start_s + self.every_s) // self.interval_s)
         known = [self.rates[one % len(self.rates)] for one in range(first, last + 1)]

@@ -177,7 +177,7 @@ def router_of(name: str, requests: Requests, seed: int = 0) -> AbstractRouter:
         ConfigError: no such router, or requests that lack what it goes by.
     """
     if name not in ROUTERS:
-        raise ConfigError(f"router = {name!r} is none of {', '.join(ROUTERS)}{suggestion(name, ROUTERS)}")
+        raise ConfigError(f"router = {name!r} does not exist{suggestion(name, ROUTERS)}")
     found = ROUTERS[name]
     lacks: Sequence[object] = getattr(requests, found.needs) if found.needs else [0]
     if not len(lacks):
