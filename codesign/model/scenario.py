@@ -307,7 +307,7 @@ class Cluster(eqx.Module):
         """Cost as the model has it."""
         if isinstance(op, ComputeOp):
             work, count = numbers
-            return self.accelerator.compute(op.kernel, op.number_format, work, count)
+            return self.accelerator.compute(work, count, kind=op.kernel, number_format=op.number_format)
         if isinstance(op, CommOp):
             nbytes, count, local, seen = numbers
             wire = self.communicate(op.operation, op.axis, nbytes, layout, seen, op.element_bytes) * count
@@ -317,7 +317,7 @@ class Cluster(eqx.Module):
                 wire = dataclasses.replace(wire, energy_j=wire.energy_j + clocks)
             if local is None:
                 return wire
-            return wire + self.accelerator.compute("elementwise", "vector", local, count)
+            return wire + self.accelerator.compute(local, count, kind="elementwise", number_format="vector")
         nbytes, count = numbers
         moved = self.host.transfer(nbytes) * count
         if self.path_energy is None:

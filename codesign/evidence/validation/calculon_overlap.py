@@ -66,7 +66,10 @@ def _redone_traffic(moved: Priced, cluster: Cluster) -> Array:
     running = jnp.asarray(0.0)
     for op in gathers[:1]:
         if op.local is not None:
-            running = running + cluster.accelerator.compute("elementwise", "vector", op.local, op.count).time_s
+            running = (
+                running
+                + cluster.accelerator.compute(op.local, op.count, kind="elementwise", number_format="vector").time_s
+            )
     forward = [(op, cost) for op, cost in moved if isinstance(op, ComputeOp) and op.phase == "forward"]
     again = [op for op, _ in moved if isinstance(op, ComputeOp) and op.phase == "recompute"]
     redone = jnp.asarray(0.0)

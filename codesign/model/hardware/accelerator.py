@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ...core.cost import Cost
 from ...core.errors import ConfigError
 from ...core.fields import part, quantities, quantity, static
-from ...core.jax_typed import asarray
+from ...core.jax_typed import asarray, one_call
 from ...core.pretty import as_text
 from .board import AbstractBoard
 from .compute import AbstractKernel, Work
@@ -104,7 +104,8 @@ class Accelerator(eqx.Module):
                 return formats[candidate]
         return next(iter(formats.values()))
 
-    def compute(self, kind: str, number_format: str, work: Work, count: Array) -> Cost:
+    @one_call("kind", "number_format")
+    def compute(self, work: Work, count: Array, *, kind: str, number_format: str) -> Cost:
         """`count` launches of `work`: seconds, and the joules of its arithmetic and traffic."""
         some = work.flops + work.nbytes > 0
         # no shape divides by zero; free of `count`, so that the compiler shares the time of repeated work

@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from ...core.computed_once import computing_once
 from ...core.cost import Cost
 from ...core.errors import ConfigError, suggestion
 from ...core.jax_typed import asarray
@@ -173,16 +174,17 @@ class Account(NamedTuple):
 
 def account(scenario: Scenario) -> Account:
     """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
-    layout = scenario.workload.laid_out(scenario.layout)
-    priced, repeats = priced_ops(scenario, layout), scenario.workload.repeats(layout)
-    rates: dict[str, Array] = {}
-    for op, _ in priced:
-        if isinstance(op, ComputeOp):
-            accelerator, place = computed_by(scenario.cluster, op)
-            rates |= {place + op.number_format: accelerator.peak(op.number_format)}
-            rates |= {place + BANDWIDTH: accelerator.hbm.bandwidth()}
-    ops, costs = [op for op, _ in priced], [cost for _, cost in priced]
-    return Account(_metrics(scenario, priced, layout), ops, costs, rates, repeats, parts_of(scenario))
+    with computing_once():
+        layout = scenario.workload.laid_out(scenario.layout)
+        priced, repeats = priced_ops(scenario, layout), scenario.workload.repeats(layout)
+        rates: dict[str, Array] = {}
+        for op, _ in priced:
+            if isinstance(op, ComputeOp):
+                accelerator, place = computed_by(scenario.cluster, op)
+                rates |= {place + op.number_format: accelerator.peak(op.number_format)}
+                rates |= {place + BANDWIDTH: accelerator.hbm.bandwidth()}
+        ops, costs = [op for op, _ in priced], [cost for _, cost in priced]
+        return Account(_metrics(scenario, priced, layout), ops, costs, rates, repeats, parts_of(scenario))
 
 
 def computed_by(cluster: Cluster, op: Op) -> tuple[Accelerator, str]:
@@ -208,8 +210,9 @@ def parts_of(scenario: Scenario) -> dict[str, Array]:
 
 def _evaluate(scenario: Scenario) -> Metrics:
     """Implementation of `evaluate`, without a decision on how it runs."""
-    layout = scenario.workload.laid_out(scenario.layout)
-    return _metrics(scenario, priced_ops(scenario, layout), layout)
+    with computing_once():
+        layout = scenario.workload.laid_out(scenario.layout)
+        return _metrics(scenario, priced_ops(scenario, layout), layout)
 
 
 def _told(movement: dict[str, Array]) -> dict[str, Array]:

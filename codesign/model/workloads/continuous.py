@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.computed_once import computed_once
 from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, maximum
@@ -113,19 +114,23 @@ class AbstractContinuousServing(AbstractServing):
         """See `AbstractServing`."""
         return self.decode_step(layout).module_ops(layout) if self.own_drafts else []
 
+    @computed_once
     def computed_tokens(self) -> Array:
         """Tokens of a prompt that no cache holds."""
         return self.prompt_tokens() * (1 - self.retained_share * self.cached_ratio)
 
+    @computed_once
     def computed_cv(self) -> Array:
         """Variation of these."""
         return computed_cv(self.input_cv, self.cached_ratio, self.retained_share)
 
+    @computed_once
     def context(self) -> Array:
         """Mean context of a decoding sequence: long answers are met more often, E[I O]/E[O] + E[O^2]/(2 E[O])."""
         prompt = self.prompt_tokens() * at_least(1 + self.correlation * self.input_cv * self.output_cv, 0.0)
         return prompt + 0.5 * self.output_tokens * (1 + self.output_cv**2)
 
+    @computed_once
     def attended(self) -> Array:
         """Mean keys of a prompt token that is computed: E[I^2]/(2 E[I]), the cached part before them."""
         before = keys_before(self.cached_ratio, self.retained_share)
@@ -169,6 +174,7 @@ class AbstractContinuousServing(AbstractServing):
         """Sequences that are decoded at a time on all devices."""
         return layout.plan.micro_batch * layout.dp / self.overload(layout)
 
+    @computed_once
     def mixed_step(self, layout: Layout) -> MixedStep:
         """The operations of a step with prompts."""
         plan, rhythm = layout.plan, self.rhythm(layout)
@@ -180,6 +186,7 @@ class AbstractContinuousServing(AbstractServing):
             tokens, prompts, keys, rhythm.shared_tokens / plan.cp, self.images_of(tokens), self.drafted(),
         )  # fmt: skip
 
+    @computed_once
     def decode_step(self, layout: Layout) -> MixedStep:
         """The operations of a step without prompts."""
         mixed, none = self.mixed_step(layout), jnp.asarray(0.0)
@@ -325,6 +332,7 @@ class AbstractContinuousServing(AbstractServing):
             "output": (1 - share, sequences * self.output_tokens),
         }
 
+    @computed_once
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """Steps of each kind while one answer is decoded."""
         rhythm = self.rhythm(layout)

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.computed_once import computed_once
 from ...core.fields import quantity, static
 from ...core.units import BYTES
 from ..hardware import Work
@@ -70,11 +71,13 @@ class Shard(eqx.Module):
     staged: bool = static(default=False)
 
     @property
+    @computed_once
     def tokens(self) -> Array:
         """N: new tokens in one tensor-parallel group."""
         return self.sequences * self.queries
 
     @property
+    @computed_once
     def outside(self) -> Array:
         """Divisor of activations outside the tensor-parallel regions: t with sequence parallelism, else 1."""
         return 1 + self.layout.scattered * (self.layout.plan.tp - 1)

@@ -6,7 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.computed_once import computed_once
 from ...core.fields import quantity
+from ...core.jax_typed import one_call
 from ...core.smooth import at_least, at_most
 from .layer_operations import BlockComm, BlockOp, Precision, Shard
 from .lowering import comm_ops, forward_ops
@@ -39,15 +41,18 @@ class MixedStep(eqx.Module):
     images: Float[Array, "*b"] | None = quantity(default=None)
     drafted: Float[Array, "*b"] | None = quantity(default=None)
 
+    @computed_once
     def attention_layout(self, layout: Layout) -> Layout:
         """Layout of the tensor ranks of one attention group."""
         plan = dataclasses.replace(layout.plan, tp=layout.plan.tp / layout.plan.attention_dp)
         return Layout(plan, layout.devices)
 
+    @computed_once
     def attention_shard(self, layout: Layout) -> Shard:
         """All tokens of one attention group, on its tensor ranks."""
         return self._shard(self.attention_layout(layout), self.decodes * self.queries + self.prompt_tokens)
 
+    @computed_once
     def joint_shard(self, layout: Layout) -> Shard:
         """The tokens of all attention groups of the replica, gathered and scattered where there are several."""
         plan = layout.plan
@@ -58,6 +63,7 @@ class MixedStep(eqx.Module):
     def _shard(self, layout: Layout, tokens: Array) -> Shard:
         return Shard(layout, self.precision, tokens, jnp.asarray(1.0), at_least(self.context, 1.0), decode=True)
 
+    @computed_once
     def layer_ops(self, layout: Layout) -> list[BlockOp]:
         """All operations of an average layer except its attention cores."""
         model, options = self.model, {"dropout": False, "norm_vectors": self.model.norm_vectors}
@@ -93,6 +99,13 @@ class MixedStep(eqx.Module):
         self, layout: Layout, layers: Array, scored: Array, *, phase: str, mixed: bool, decodes: bool = True
     ) -> list[Op]:
         """Operations of a stage of `layers`, with `scored` tokens of the replica through the head, and the send."""
+        ops = self._lowered(layout, layers, scored, mixed=mixed, decodes=decodes)
+        return [dataclasses.replace(op, phase=phase) for op in ops]
+
+    @one_call("mixed", "decodes")
+    def _lowered(self, layout: Layout, layers: Array, scored: Array, *, mixed: bool, decodes: bool) -> list[Op]:
+        """`lower`, under one name for all phases: steps that differ in numbers alone are traced once."""
+        phase = "step"
         cores = forward_ops(self.cores(layout, mixed=mixed, decodes=decodes), layers, phase=phase)
         own = forward_ops(self.layer_ops(layout), layers, phase=phase)
         encoded = self.encoded(layout, phase) if mixed else []

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.computed_once import computed_once
 from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, switch
 from ...core.jax_typed import ones_like
@@ -158,6 +159,7 @@ class AbstractModelPlan(AbstractPlan):
         """Tensor, context and pipeline parallel ranks."""
         return self.tp * self.cp * self.pp
 
+    @computed_once
     def members(self, axis: str, layout: "Layout") -> Group:
         """Ranks are ordered tp, cp, dp, pp from the inside out; those of experts etp, ep, replicas, pp."""
         etp = layout.expert_tp
@@ -235,36 +237,43 @@ class Layout(eqx.Module):
         return getattr(self.plan, name)
 
     @property
+    @computed_once
     def dp(self) -> Array:
         """Data-parallel replicas."""
         return self.plan.replicas(self.devices)
 
     @property
+    @computed_once
     def expert_tp(self) -> Array:
         """Ranks among which one expert is cut."""
         return jnp.where(self.plan.etp > 0, self.plan.etp, self.plan.tp)
 
     @property
+    @computed_once
     def expert_replicas(self) -> Array:
         """Copies of each expert in a stage."""
         return self.dp * self.plan.cp * (self.plan.tp / self.expert_tp) / self.plan.ep
 
     @property
+    @computed_once
     def selective(self) -> Array:
         """1 where the attention core is recomputed (selective or full)."""
         return at_most(self.plan.recompute, 1.0)
 
     @property
+    @computed_once
     def full(self) -> Array:
         """1 where whole layers are recomputed."""
         return at_least(self.plan.recompute - 1.0, 0.0)
 
     @property
+    @computed_once
     def scattered(self) -> Array:
         """1 where activations outside the tensor-parallel regions are sharded over the tensor ranks."""
         return jnp.where(self.plan.tp > 1, self.plan.sequence_parallel, 0.0)
 
     @property
+    @computed_once
     def prefill(self) -> "Layout":
         """The plan on the pool that computes prompts, at least one engine of it."""
         plan = self.plan
@@ -274,16 +283,19 @@ class Layout(eqx.Module):
         own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=groups, micro_batch=one, device_count=None)
         return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
 
+    @computed_once
     def shards(self, stage: int) -> Array:
         """Members that share what ZeRO `stage` (1, 2 or 3) shards: data ranks, or 1 where it is not sharded."""
         on = at_most(at_least(self.plan.zero - (stage - 1), 0.0), 1.0)
         return 1 + on * (self.dp * self.plan.cp - 1)
 
+    @computed_once
     def expert_shards(self, stage: int) -> Array:
         """Members that share the expert weights that ZeRO `stage` shards; expert replicas are fewer."""
         on = at_most(at_least(self.plan.zero - (stage - 1), 0.0), 1.0)
         return 1 + on * (self.expert_replicas - 1)
 
+    @computed_once
     def group(self, axis: str) -> Group:
         """The process group of a mesh axis, with its algorithm; `world` is everybody.
 

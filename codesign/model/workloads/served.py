@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.computed_once import computed_once
 from ...core.errors import ConfigError
 from ...core.smooth import at_least, ceil, maximum
 from ...core.units import GB
@@ -71,6 +72,7 @@ class AbstractServing(AbstractWorkload):
         vision = self.model.vision
         return 0.0 if vision is None else self.images * vision.flops_per_image()
 
+    @computed_once
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of the fullest stage."""
         return ceil(self.model.layers / layout.plan.pp)

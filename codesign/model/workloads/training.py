@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.computed_once import computed_once
 from ...core.cost import partly_hidden_s
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, maximum, ratio
@@ -60,6 +61,7 @@ class AbstractTraining(AbstractWorkload):
     forward_only: bool = static(default=False)
     buffers: TrainerBuffers = eqx.field(default_factory=TrainerBuffers)
 
+    @computed_once
     def micro_batches(self, layout: Layout) -> Array:
         """Micro-batches each pipeline runs in one step."""
         return self.global_batch / (layout.dp * layout.plan.micro_batch)
@@ -85,6 +87,7 @@ class AbstractTraining(AbstractWorkload):
         causal = getattr(self.model.attention, "causal", jnp.asarray(1.0))
         return self.sequence * (1 - 0.5 * causal)
 
+    @computed_once
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of the fullest stage; embedding and head count as layers where the plan says so."""
         return ceil((self.model.layers + self._less(layout)) / layout.plan.pp)
@@ -93,6 +96,7 @@ class AbstractTraining(AbstractWorkload):
         """Layers whose places embedding and head take."""
         return layout.plan.first_stage_less + layout.plan.last_stage_less
 
+    @computed_once
     def shard(self, layout: Layout) -> Shard:
         """One micro-batch on one device."""
         plan = layout.plan
@@ -148,6 +152,7 @@ class AbstractTraining(AbstractWorkload):
             ops.append(CommOp("stage_gather", "all_gather", "tp", phase, whole, gathers))
         return ops
 
+    @computed_once
     def _held(self, layout: Layout, block: list[BlockOp], layers: Array) -> tuple[Array, Array]:
         """(ordinary, expert) weights of the fullest device, the embedding with the first stage."""
         each, ordinary = weights_held(block, jnp.asarray(1.0), expert=False), jnp.asarray(0.0)
@@ -155,10 +160,12 @@ class AbstractTraining(AbstractWorkload):
             ordinary = at_least(ordinary, each * stage.layers + self._table(layout) * stage.tables)
         return ordinary, weights_held(block, layers, expert=True)
 
+    @computed_once
     def _table(self, layout: Layout) -> Array:
         """Weights of a device's part of one vocabulary table."""
         return self.model.vocab * self.model.hidden / layout.plan.tp
 
+    @computed_once
     def stages(self, layout: Layout) -> dict[str, StageMemory]:
         """First, second and last stage; those between hold no more than the second.
 
@@ -206,6 +213,7 @@ class AbstractTraining(AbstractWorkload):
             TransferOp("offload_optimizer", "optimizer", state + at_least(state, out), once),
         ]
 
+    @computed_once
     def bubbles(self, layout: Layout) -> Array:
         """Idle time of the fullest stage, in passes of a micro-batch through it.
 
@@ -305,6 +313,7 @@ class AbstractTraining(AbstractWorkload):
         count = self.micro_batches(layout)
         return flying(layout, count, at_most(jnp.where(v > 1, chunks / v, left + 1), count))
 
+    @computed_once
     def moments(self, layout: Layout) -> dict[tuple[str, str], Classes]:
         """(stage, moment) -> class of data -> (bytes per device, what of them stays near if offloaded)."""
         block = self.model.layer_ops(self.shard(layout))
@@ -339,12 +348,14 @@ class AbstractTraining(AbstractWorkload):
             state_bytes=self.optimizer.state_bytes,
         )
 
+    @computed_once
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Weights, gradients, optimizer state, activations, and what else the moment of the peak needs."""
         if self.forward_only:
             return self._scored_alone(layout)
         return peak(self.moments(layout), layout)
 
+    @computed_once
     def afar_bytes(self, layout: Layout) -> dict[str, Array]:
         """Bytes of the stage that holds most of a class, which need not be that of the peak."""
         if self.forward_only:

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.computed_once import computed_once
 from ...core.fields import integer, static, switch
 from .attention import AbstractAttention, GroupedQueryAttention
 from .beside_layers import ExtraEmbeddings, VisionEncoder
@@ -52,6 +53,7 @@ class Transformer(eqx.Module):
         """True if expert parallelism makes a difference."""
         return hasattr(self.feed_forward, "experts")
 
+    @computed_once
     def layer_ops(self, shard: Shard) -> list[BlockOp]:
         """Arithmetic of an average layer."""
         options = {"dropout": self.dropout and not shard.decode, "norm_vectors": self.norm_vectors}

@@ -1,0 +1,57 @@
+"""Results that several parts of one evaluation ask for: computed by the first of them and handed to the others.
+
+A model's rooms meet in few objects (a layout, a job), and each asks them for what it needs: ranks of a group, a layer's
+operations, bytes by moment. Within `computing_once` a method marked `computed_once` runs for the first who asks of
+these very objects: half the equations of a trace. Outside of it nothing is kept.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, TypeVar, cast
+
+from jax.extend.core import get_opaque_trace_state
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Kept = dict[tuple[Any, ...], list[tuple[Any, tuple[Any, ...], Any]]]
+"""(function, arguments by identity) -> (trace, the arguments, which thus stay alive, result)."""
+PLAIN = (int, str, float, bool, type(None))
+
+_kept: ContextVar[Kept | None] = ContextVar("kept", default=None)
+
+
+@contextlib.contextmanager
+def computing_once() -> Iterator[None]:
+    """Keep results of `computed_once` until the end of the block; one inside another keeps what the outer one has."""
+    if _kept.get() is not None:
+        yield
+        return
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+def computed_once(function: Function) -> Function:
+    """Mark a pure function of immutable arguments as computed once an evaluation, in each trace by itself.
+
+    A number that was traced inside a loop or a `vmap` means nothing outside, so that another trace computes it anew.
+    """
+
+    @functools.wraps(function)
+    def asked(*arguments: Any) -> Any:
+        kept = _kept.get()
+        if kept is None:
+            return function(*arguments)
+        key = (function, *(each if isinstance(each, PLAIN) else id(each) for each in arguments))
+        trace, before = get_opaque_trace_state(), kept.setdefault(key, [])
+        for at, _, result in before:
+            if at == trace:
+                return result
+        result = function(*arguments)
+        before.append((trace, arguments, result))
+        return result
+
+    return cast(Function, asked)
