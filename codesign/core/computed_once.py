@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
+import jax
+from jax.core import Tracer
 from jax.extend.core import get_opaque_trace_state
+
+from .smooth import reads_hard
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kept = dict[tuple[Any, ...], list[tuple[Any, tuple[Any, ...], Any]]]
@@ -45,7 +49,7 @@ def computed_once(function: Function) -> Function:
         kept = _kept.get()
         if kept is None:
             return function(*arguments)
-        key = (function, *(each if isinstance(each, PLAIN) else id(each) for each in arguments))
+        key = (function, reads_hard(), *(each if isinstance(each, PLAIN) else id(each) for each in arguments))
         trace, before = get_opaque_trace_state(), kept.setdefault(key, [])
         for at, _, result in before:
             if at == trace:
@@ -55,3 +59,26 @@ def computed_once(function: Function) -> Function:
         return result
 
     return cast(Function, asked)
+
+
+def one_call(*static: str) -> Callable[[Function], Function]:
+    """Decorator of a pure function that a model calls often with arguments of one form: JAX traces it for the first.
+
+    Each call is then one equation of the trace, and not what the function writes. Numbers that are not traced are
+    computed as they stand, without a compiler; another reading of maxima is traced anew.
+
+    Args:
+        static: names of arguments that are no arrays, given by keyword.
+    """
+
+    def wrapped(function: Function) -> Function:
+        together = jax.jit(function, static_argnames=static)
+
+        @functools.wraps(function)
+        def called(*arguments: Any, **named: Any) -> Any:
+            traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((arguments, named)))
+            return (together if traced and reads_hard() else function)(*arguments, **named)
+
+        return cast(Function, called)
+
+    return wrapped

@@ -3,7 +3,6 @@
 They are the same functions; the checker can be strict with whoever takes them from here.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -53,29 +52,6 @@ configure: Callable[[str, Any], None] = jax.config.update
 def traced_for_all(function: Function) -> Function:
     """`jax.jit` that says what it takes and gives: traced once for all who ask with such shapes, in a trace or not."""
     return cast(Function, jax.jit(function))
-
-
-def one_call(*static: str) -> Callable[[Function], Function]:
-    """Decorator of a pure function that a model calls often with arguments of one form: JAX traces it for the first.
-
-    Each call is then one equation of the trace, and not what the function writes. Numbers that are not traced are
-    computed as they stand, without a compiler.
-
-    Args:
-        static: names of arguments that are no arrays, given by keyword.
-    """
-
-    def wrapped(function: Function) -> Function:
-        together = jax.jit(function, static_argnames=static)
-
-        @functools.wraps(function)
-        def called(*arguments: Any, **named: Any) -> Any:
-            traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((arguments, named)))
-            return (together if traced else function)(*arguments, **named)
-
-        return cast(Function, called)
-
-    return wrapped
 
 
 def is_traced(number: Any) -> bool:

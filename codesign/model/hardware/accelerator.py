@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.computed_once import one_call
 from ...core.cost import Cost
 from ...core.errors import ConfigError
 from ...core.fields import part, quantities, quantity, static
-from ...core.jax_typed import asarray, one_call
+from ...core.jax_typed import asarray
 from ...core.pretty import as_text
 from .board import AbstractBoard
 from .compute import AbstractKernel, Work

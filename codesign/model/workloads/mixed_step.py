@@ -6,9 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.computed_once import computed_once
+from ...core.computed_once import computed_once, one_call
 from ...core.fields import quantity
-from ...core.jax_typed import one_call
 from ...core.smooth import at_least, at_most
 from .layer_operations import BlockComm, BlockOp, Precision, Shard
 from .lowering import comm_ops, forward_ops

@@ -1,18 +1,18 @@
 """The collectives of one network level, and operations that span several levels."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ....core.computed_once import one_call
 from ....core.cost import Cost, overlap, zero
 from ....core.errors import ConfigError
 from ....core.fields import quantity
-from ....core.jax_typed import asarray, is_traced, jit, where
-from ....core.smooth import reads_hard
+from ....core.jax_typed import asarray, where
 from ..fabrics import AbstractFabric, Group
 from .base import OPERATIONS, AbstractCollective
 from .in_network import AbstractSwitchCollective, InNetworkAllReduce
@@ -149,13 +149,14 @@ def hierarchical(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
     return outside + where(beyond, around, inner.run("all_reduce", nbytes))
 
 
-_alike: Callable[[str, Array, tuple[Stage, ...]], Cost] = jit(hierarchical, static_argnums=0)
+@one_call("operation")
+def _alike(nbytes: Array, parts: tuple[Stage, ...], *, operation: str) -> Cost:
+    return hierarchical(operation, nbytes, parts)
 
 
 def spanning(operation: str, nbytes: Array, parts: Sequence[Stage]) -> Cost:
-    """`hierarchical`, traced once for all operations alike; another reading of maxima is traced anew."""
-    alike = is_traced(nbytes) and reads_hard()
-    return _alike(operation, nbytes, tuple(parts)) if alike else hierarchical(operation, nbytes, parts)
+    """`hierarchical`, traced once for all operations alike."""
+    return _alike(nbytes, tuple(parts), operation=operation)
 
 
 def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
