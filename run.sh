@@ -171,11 +171,12 @@ quick() {
 # Tests of the model's formulas, which run once more with types checked at run time.
 typed='contracts/test_examples.py test_collectives.py test_collective_library.py test_fabrics.py test_kernels.py
 test_memory.py test_models.py test_topology.py test_workloads.py'
-# A worker's memory grows with what it traced, to 5 GB over all slow tests: each part has workers of its own.
+# A worker's memory grows with what it traced, and to free it costs more than to begin: each part has its own workers.
 slow() {
     beside site
     passed=true
-    for part in 'contracts reference' 'test_[a-e]*.py' 'test_[f-m]*.py' 'test_[n-r]*.py' 'test_[s-z]*.py'; do
+    for part in 'contracts reference' 'test_[ab]*.py' 'test_c*.py' 'test_[de]*.py' 'test_[f-l]*.py' 'test_[mno]*.py' \
+        'test_[pqr]*.py' 'test_s*.py' 'test_[t-z]*.py'; do
         (cd tests && step pytest -n 2 --dist worksteal -m slow $part) || passed=false
     done
     (cd tests && step pytest -n 2 -m 'not slow' --jaxtyping-packages=codesign,_lib,checked_types.check $typed) || passed=false

@@ -60,8 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 HOLDERS = ("codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search")
 """Rooms whose modules keep the last programs that they made."""
-MAX_RESIDENT, MARGIN = 5 * 2**28, 2**28
-"""Bytes of a worker above which it lets go of traced and compiled programs (1.25 GiB), and how much it may grow after
+MAX_RESIDENT, MARGIN = 6 * 2**28, 2**28
+"""Bytes of a worker above which it lets go of traced and compiled programs (1.5 GiB), and how much it may grow after
 that before it does so again: some memory does not go back to the system, and to look through all takes a second."""
 allowed = [MAX_RESIDENT]
 
