@@ -8,7 +8,7 @@ load of prompts, the room for decodes. Found by bisection and a step of Newton's
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ __all__ = [
 
 HALVINGS = 50  # of the logarithm of the rate
 FEW_HALVINGS = 18  # of it, where the most is known
+SECANTS = 8  # of them that are cuts at a secant
 FEWEST = 1e-4  # of that
 BEYOND = 1e6  # used shares of a limit that are told apart
 LEAST, SPAN = 1e-6, 1e12  # requests/s at which nobody meets anybody, and how many times that is the most there is
@@ -99,7 +100,12 @@ def _used(seen: OpenLoop, agreed: SLO) -> dict[str, Array]:
 
 def _beyond(asked: Answering, agreed: SLO, log_rate: Array) -> Array:
     """Positive where the rate is more than is agreed."""
-    return jnp.stack(list(_used(asked.seen(jnp.exp(log_rate)), agreed).values())).max() - 1
+    return _most(asked.seen(jnp.exp(log_rate)), agreed) - 1
+
+
+def _most(seen: OpenLoop, agreed: SLO) -> Array:
+    """The largest used share."""
+    return jnp.stack(list(_used(seen, agreed).values())).max()
 
 
 def goodput(times: Times, demand: Demand, agreed: SLO) -> Goodput:
@@ -120,29 +126,41 @@ def most_kept(asked: Answering, agreed: SLO, most: Array) -> Goodput:
 
 
 def _between(asked: Answering, agreed: SLO, range_: tuple[Array, float], halvings: int) -> Goodput:
-    """The root in a range of logarithms of rates, from its least one."""
+    """The root in a range of logarithms of rates, from its least one: halved, then cut where a secant is near zero.
+
+    What is seen there follows from one evaluation at the root: in first order of the last step, which is of rounding's
+    size and carries the derivatives of the solution (implicit function theorem).
+    """
     fixed = jax.lax.stop_gradient((asked, agreed))
     low, span = range_
+    clear = jnp.asarray(BEYOND)
 
-    def closer(_: Any, ends: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        low, high, at = ends
+    def closer(round_: Array, ends: tuple[Array, ...]) -> tuple[Array, ...]:
+        low, below, high, above, at = ends
         beyond = jnp.clip(_beyond(*fixed, at), -BEYOND, BEYOND)
-        low, high = jnp.where(beyond > 0, low, at), jnp.where(beyond > 0, at, high)
-        return low, high, 0.5 * (low + high)
+        over = beyond > 0
+        # An end that stays counts for less (Anderson and Bjorck), so that both ends come near.
+        less = 1 - beyond / jnp.where(over, above, below)
+        less = jnp.where(less > 0, less, 0.5)
+        low, high = jnp.where(over, low, at), jnp.where(over, at, high)
+        below, above = jnp.where(over, below * less, beyond), jnp.where(over, beyond, above * less)
+        middle, secant = 0.5 * (low + high), low - below * (high - low) / (above - below)
+        halved = (round_ < halvings - SECANTS) | ~((secant > low) & (secant < high))
+        return low, below, high, above, jnp.where(halved, middle, secant)
 
-    *_, found = jax.lax.fori_loop(0, halvings, closer, (low, low + span, low + 0.5 * span))
-    found = jax.lax.stop_gradient(found)
-    rate = jnp.exp(_newton(asked, agreed, found, span * 2.0 ** (3 - halvings)))
-    seen = asked.seen(rate)
-    return Goodput(rate, seen, _used(seen, agreed))
+    ends = (low, -clear, low + span, clear, low + 0.5 * span)
+    found = jax.lax.stop_gradient(jax.lax.fori_loop(0, halvings, closer, ends)[-1])
+    seen, changes = jax.jvp(lambda at: asked.seen(jnp.exp(at)), (found,), (jnp.ones_like(found),))
+    used, grows = jax.jvp(lambda seen: _most(seen, agreed), (seen,), (changes,))
+    step = _step(used - 1, jax.lax.stop_gradient(grows), span * 2.0 ** (3 - halvings))
+    seen = jax.tree.map(lambda each, change: each + jax.lax.stop_gradient(change) * step, seen, changes)
+    return Goodput(jnp.exp(found + step), seen, _used(seen, agreed))
 
 
-def _newton(asked: Answering, agreed: SLO, found: Array, furthest: float) -> Array:
-    """A step of Newton's method from a logarithm of the rate, no longer than `furthest`, with derivatives."""
-    slope = jax.jvp(lambda at: _beyond(asked, agreed, at), (found,), (jnp.ones_like(found),))
-    value, grows = slope[0], jax.lax.stop_gradient(slope[1])
-    way = jnp.clip(value, -BEYOND, BEYOND) / jnp.where(grows > 0, grows, jnp.inf)
-    return found - jnp.clip(way, -furthest, furthest)
+def _step(beyond: Array, grows: Array, furthest: float) -> Array:
+    """A step of Newton's method in the logarithm of the rate, no longer than `furthest`."""
+    way = jnp.clip(beyond, -BEYOND, BEYOND) / jnp.where(grows > 0, grows, jnp.inf)
+    return -jnp.clip(way, -furthest, furthest)
 
 
 def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:
