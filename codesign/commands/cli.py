@@ -118,6 +118,11 @@ def _serve(options: argparse.Namespace) -> int:
     return later("commands.ask", "serve")(options, options.line)
 
 
+def _fleet(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    return later("commands.fleet", "fleet")(options, options.line)
+
+
 def _train(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
     return later("commands.ask", "train")(options, options.line)
@@ -310,6 +315,7 @@ def _observe(options: argparse.Namespace) -> int:
 
 FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
+    "fleet": _fleet,
     "buy": _buy,
     "train": _train,
     "optimize": _optimize,
