@@ -288,6 +288,10 @@ def _add_launching(command: Command) -> None:
     one.add_argument("--prefix-cache", metavar="SIZE", help=text)
     text = "limits of a fleet's requests, as in ttft=2s,tpot=50ms,share=0.99; of a class: chat:ttft=1s; may be repeated"
     one.add_argument("--slo", action="append", default=[], metavar="LIMITS", help=text)
+    text = "classes of a trace in the order in which they go first where requests wait, as in chat,batch"
+    one.add_argument("--priority", metavar="CLASSES", help=text)
+    text = "turn requests of a class away where N or more a replica are under way, as in batch=32; may be repeated"
+    one.add_argument("--admit", action="append", default=[], metavar="CLASS=N", help=text)
     text = "requests of a trace: Azure, BurstGPT, Mooncake, or columns arrival_s, input_tokens, output_tokens"
     one.add_argument("--trace", default="", metavar="FILE", help=text)
     one.add_argument("--json", action="store_true", help="print all numbers as JSON")

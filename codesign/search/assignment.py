@@ -20,7 +20,7 @@ Lower bound: for any y >= 0 and any box low <= x <= high, every x with A x >= b 
 A branch and bound splits the box on whole numbers until each part's bound (y from the LP's dual) reaches the best
 solution; its leaves with their y are the certificate, which anybody can check by sums of products.
 
-Source: linear programming's weak duality; HiGHS [huangfu2018highs].
+Source: linear programming's weak duality; HiGHS [huangfu2018].
 """
 
 import heapq
