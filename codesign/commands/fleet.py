@@ -9,8 +9,9 @@ import dataclasses
 import math
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rich.markup import escape
@@ -25,7 +26,7 @@ from ..report.fleet_mix import fleet_mix_figure
 from ..search.assignment import AssignedFleet, AssignmentLimits, PoolOption, assign
 from .fleet_classes import FleetClass, classes_of
 from .fleet_options import ClassOptions, KindOptions, options_on, placed, slopes
-from .fleet_replay import ChosenPool, ReplayedPool, replay
+from .fleet_replay import ChosenPool, ReplayedPool, kept_load, replay
 from .left_files import new_folder
 from .plain_values import accelerators, count_of, number
 from .questions import serving_base, share_of
@@ -34,7 +35,7 @@ from .terminal import console
 from .verify_fleet import FLEET_FILE
 from .what_to_buy import MONTH_S, money, power
 
-__all__ = ["FLEET_FILE", "MixedFleet", "fleet", "mixed_fleet", "told_of_fleet"]
+__all__ = ["FLEET_FILE", "MixedFleet", "confirmed", "fleet", "mixed_fleet", "pool_options", "told_of_fleet"]
 
 
 SHOWN = ("tp", "pp", "ep", "attention_dp", "micro_batch", "token_budget")
@@ -45,7 +46,8 @@ class MixedFleet(NamedTuple):
     """The answer: classes, kinds with their options, the fleet, what each kind costs alone, what limits are worth.
 
     alone: kind -> dollars/s, none where it cannot serve all; worth: (class, limit) -> dollars/s that a second more
-    saves; seconds: of pricing and of assigning.
+    saves; seconds: of pricing and of assigning; lowered: option -> share of its rate by the closed form that it keeps
+    its limits at in a replay, where that is below 1.
     """
 
     classes: list[FleetClass]
@@ -54,6 +56,7 @@ class MixedFleet(NamedTuple):
     alone: dict[str, float | None]
     worth: dict[tuple[str, str], float]
     seconds: dict[str, float]
+    lowered: Mapping[int, float] = MappingProxyType({})
 
     @property
     def options(self) -> list[tuple[KindOptions, ClassOptions, dict[str, float]]]:
@@ -78,7 +81,8 @@ def _listed(kinds: Sequence[KindOptions]) -> list[tuple[KindOptions, ClassOption
     return [(kind, one, plan) for kind in kinds for one in kind.classes for plan in one.plans]
 
 
-def _pool_options(kinds: Sequence[KindOptions]) -> list[PoolOption]:
+def pool_options(kinds: Sequence[KindOptions]) -> list[PoolOption]:
+    """Options of all kinds and classes, in the order of the fleet's."""
     return [option for kind in kinds for one in kind.classes for option in one.options]
 
 
@@ -113,7 +117,9 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
     for place, one in enumerate(classes):
         out.print(f"{'' if place else 'classes':8s} {one.name}: {one.text()}", soft_wrap=True)
     answer = mixed_fleet(classes, kinds, overrides, f"goodput{suffix}", owned, most, limits, sizes, confidence)
-    replayed = replay(answer.pools(), options.requests, options.seed) if options.requests else []
+    replayed: list[ReplayedPool] = []
+    if options.requests:
+        answer, replayed = confirmed(answer, limits, options.requests, options.seed)
     told = told_of_fleet(answer, replayed, confidence, words)
     folder = new_folder(Path(root), "fleet")
     write_files({
@@ -128,6 +134,8 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
 
 
 LEAST_REPLAYED = 500
+ROUNDS = 6  # of assigning again
+TINY = 1e-3  # share of a rate that stands for none
 
 
 def _counts(texts: Sequence[str], option: str, kinds: Sequence[str]) -> dict[str, int]:
@@ -184,18 +192,58 @@ def mixed_fleet(
     for one in classes:
         _check_served(one, found, confidence)
     rates = {one.name: one.rate for one in classes}
-    best = assign(rates, _pool_options(found), [kind.kind for kind in found], limits)
+    best = assign(rates, pool_options(found), [kind.kind for kind in found], limits)
     alone = {kind.kind.name: _alone(rates, kind, limits) for kind in found}
     worth = _worth(best, found)
     seconds = {"pricing": priced - begun, "assignment": time.perf_counter() - priced}
     return MixedFleet(list(classes), found, best, alone, worth, seconds)
 
 
+def confirmed(
+    answer: MixedFleet, limits: AssignmentLimits, requests: int, seed: int
+) -> tuple[MixedFleet, list[ReplayedPool]]:
+    """The cheapest fleet whose pools all keep their limits in a replay, and that replay.
+
+    A replica that does not is good for the largest load at which it does, and the fleet is assigned again; sizes that
+    are not used stay at what the closed form says, so that nothing is ruled out that was not replayed.
+
+    Args:
+        answer: the fleet by the closed form alone.
+        limits: of budget and power.
+        requests: of each pool, at least.
+        seed: of the replay.
+
+    Raises:
+        ConfigError: no fleet is left within the limits.
+    """
+    rates = {one.name: one.rate for one in answer.classes}
+    lowered = dict[int, float]()  # option -> share of its rate by the closed form
+    first = pool_options(answer.kinds)
+    for turn in range(ROUNDS + 1):
+        pools = answer.pools()
+        found = replay(pools, requests, seed)
+        late = [
+            (place, pool)
+            for (place, _), pool, one in zip(answer.fleet.pools(), pools, found, strict=True)
+            if not one.meets
+        ]
+        if not late or turn == ROUNDS:
+            return answer, found
+        for place, pool in late:
+            share = kept_load(pool, requests, seed)
+            lowered[place] = max(share, TINY) * pool.rate / pool.replicas / first[place].rate
+        options = [one._replace(rate=lowered.get(place, 1.0) * one.rate) for place, one in enumerate(first)]
+        best = assign(rates, options, [kind.kind for kind in answer.kinds], limits)
+        best = dataclasses.replace(best, floor=min(answer.fleet.floor, best.floor))  # slower plans were not replayed
+        answer = answer._replace(fleet=best, worth=_worth(best, answer.kinds), lowered=dict(lowered))
+    raise AssertionError
+
+
 def _alone(rates: dict[str, float], kind: KindOptions, limits: AssignmentLimits | None) -> float | None:
     if any(not one.options for one in kind.classes):
         return None
     try:
-        return assign(rates, _pool_options([kind]), [kind.kind], limits).usd_per_s
+        return assign(rates, pool_options([kind]), [kind.kind], limits, most_nodes=1).usd_per_s
     except ConfigError:
         return None
 
@@ -312,8 +360,8 @@ def _certificate(answer: MixedFleet) -> dict[str, Any]:
     return {
         "rates": {one.name: one.rate for one in answer.classes},
         "options": [
-            option._asdict() | {"plan": plan}
-            for option, (_, _, plan) in zip(best.options, answer.options, strict=True)
+            option._asdict() | {"plan": plan, "lowered": float(answer.lowered.get(place, 1.0))}
+            for place, (option, (_, _, plan)) in enumerate(zip(best.options, answer.options, strict=True))
         ],
         "kinds": [dataclasses.asdict(kind) for kind in best.kinds], "limits": limits,
         "replicas": list(best.replicas), "bought": list(best.bought), "owned": list(best.owned),
@@ -396,6 +444,12 @@ def _show(told: dict[str, Any], folder: Path) -> None:
         f" that keep the limits {kept} of the model's errors{' (--confidence 0.9)' * (not chance)}",
         soft_wrap=True,
     )
+    less = [one for one in told["certificate"]["options"] if one["lowered"] < 1]
+    if less:
+        names = ", ".join(
+            f"{one['request_class']} on {one['devices']} {one['kind']} to {one['lowered']:.0%}" for one in less
+        )
+        out.print(f"replay   lowered the rates of {names} of what the closed form says", soft_wrap=True)
     short = [row for row in told["replay"] if not row["meets"]]
     if short:
         names = ", ".join(f"{row['class']} on {row['kind']}" for row in short)

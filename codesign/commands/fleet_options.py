@@ -1,10 +1,13 @@
 """Every plan for every class on one kind of accelerator: requests/s within the class's SLO, and cost, of a replica.
 
-All plans of a class are one pass of one traced program, and all classes of one percentile share it: they differ in
-numbers alone. Of a dense model a replica is the devices of one copy of the weights: a plan on more of them is several
-replicas, which the assignment counts.
+All plans of all classes of one percentile are rows of one traced program: they differ in numbers alone. The rate that
+a plan keeps an SLO at is a root, and only the largest one of each size counts. So roots are found for some of the
+plans; the others are evaluated once, at the best rate so far: who does not keep the SLO there keeps it at no larger
+rate, since times grow with the rate. Of a dense model a replica is the devices of one copy of the weights: a plan on
+more of them is several replicas, which the assignment counts.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,15 +19,17 @@ import numpy as np
 from ..config import Study, study_from_config
 from ..config.consistency import box_of
 from ..config.device_counts import least_devices
+from ..config.load_checks import at_rate
 from ..core.errors import ConfigError
 from ..core.fields import replace, with_numpy
 from ..model.metrics import Account
 from ..model.metrics.money import device_idle_w
 from ..model.ownership import Cloud
 from ..model.scenario import Scenario
-from ..model.workloads.under_load import ENGINE
+from ..model.workloads.under_load import ENGINE, AbstractGoodputServing
 from ..search.assignment import DeviceKind, PoolOption
 from ..staging import Blocks, base_of, model_of, running
+from ..study import Continuous, DesignSpace
 from ..study.objective import feasible
 from ..uncertainty.metrics import under_draws
 from .fleet_classes import FleetClass
@@ -35,14 +40,14 @@ BLOCK = 262_144
 DRAWS = 100
 NEXT = 4  # plans of a size, the fastest ones, that are looked at in draws
 STEP = 0.01  # of a limit, by which its worth is measured
-COLUMNS = ("rate", "usd_per_s", "capex_usd", "watts")
 
 
 class ClassOptions(NamedTuple):
     """Plans of one class on one kind: of each size that which serves most, and how many were looked at.
 
-    plans: field -> values; alone: least used shares of (ttft, tpot) of a request that is alone, over all plans that
-    fit; fits: plans that fit into memory; kept: those that keep the SLO at some rate.
+    plans: field -> values; alone: used shares of the limits (ttft, tpot) in the plan that is nearest to keeping them,
+    where none does; fits: plans whose rate was asked for and that fit into memory; kept: those of them that keep the
+    SLO at some rate.
     """
 
     request_class: FleetClass
@@ -121,9 +126,7 @@ def options_on(
         counts = replica_sizes(box, least_devices(first, 0.0), sizes)
         composed[share] = [*base, f"+space.plan.device_count={counts}".replace(" ", "")]
         study = study_from_config(*composed[share])
-        for one in classes:
-            if one.attainment == share:
-                found.append(_of_class(kind, one, study, confidence))
+        found += _of_classes(kind, [one for one in classes if one.attainment == share], study, confidence)
         if bought is None:
             bought = _device_kind(kind, study, box, max(counts), owned, most)
     assert bought is not None
@@ -157,63 +160,192 @@ def _device_kind(kind: str, study: Study, box: int, count: int, owned: int, most
     )
 
 
-def _of_class(kind: str, one: FleetClass, study: Study, confidence: float) -> ClassOptions:
-    """All legal plans of a class."""
-    scenario = replace(study.scenario, one.leaves)
-    space = study.space.settled(scenario)
-    plans = _replicas(space.plans(scenario))
-    model = model_of(scenario, space, tuple(plans))
-    objective = study.objective
-    names = ("ttft", "tpot")
+def _of_classes(kind: str, classes: Sequence[FleetClass], study: Study, confidence: float) -> list[ClassOptions]:
+    """All legal plans of classes that differ in numbers alone.
 
-    def asked(answers: Any) -> list[Any]:
-        metrics = answers.metrics
-        memory = [share for tier, share in metrics.usage.items() if not tier.startswith(ENGINE)]
-        return [
-            objective.excess(metrics), *(metrics.usage[f"{ENGINE}.{name}"] for name in names),
-            *_replica_numbers(answers.account), jnp.stack([jnp.asarray(0.0), *memory]).max(),
-        ]  # fmt: skip
-
-    blocks = Blocks(model, model.asked(asked), scenario, plans, [], BLOCK)
-    count = len(next(iter(plans.values())))
-    parts = [blocks(np.arange(first, min(first + blocks.tall, count)), 0, 1) for first in range(0, count, blocks.tall)]
-    widths = [min(blocks.tall, count - first) for first in range(0, count, blocks.tall)]
-    columns = [
-        np.concatenate([np.broadcast_to(np.ravel(part[row]), width) for part, width in zip(parts, widths, strict=True)])
-        for row in range(len(parts[0]))
+    First some of the plans, with the rate that each keeps the SLO at; then whether the others keep it at the best rate
+    of their class and size so far, one evaluation each; then the rates of those that do.
+    """
+    scenarios = [replace(study.scenario, one.leaves) for one in classes]
+    space = study.space.settled(scenarios[0])
+    rows = _Rows.of([_replicas(space.plans(scenario)) for scenario in scenarios], classes)
+    pricing = _Pricing(study, space)
+    some = rows.sample()
+    found = np.full((len(PRICED), len(rows)), np.nan)
+    found[:, some] = pricing(rows, some)
+    best = rows.best(found)
+    left = np.flatnonzero(~np.isin(np.arange(len(rows)), some))
+    if len(left):
+        after = left[pricing.keeps(rows, left, best[rows.group[left]])]
+        if len(after):
+            found[:, after] = pricing(rows, after)
+    lost = np.flatnonzero([not (rows.kept(found) & (rows.owner == place)).any() for place in range(len(classes))])
+    for place in lost:  # by how much a class misses its limits is asked of all of its plans
+        rest = np.flatnonzero((rows.owner == place) & np.isnan(found[0]))
+        if len(rest):
+            found[:, rest] = pricing(rows, rest)
+    return [
+        _class_options(kind, one, scenarios[place], rows, found, place, confidence) for place, one in enumerate(classes)
     ]
-    excess, ttft, tpot, rate, usd, capex, _, memory = columns
-    fits, keeps = feasible(memory - 1), feasible(excess) & np.isfinite(rate) & (rate > 0)
-    alone = [float(np.min(each[fits])) if fits.any() else math.inf for each in (ttft, tpot)]
-    worst = np.where(fits, np.maximum(ttft, tpot), np.inf)
-    if not keeps.any() and fits.any():
-        at = int(np.argmin(worst))
-        alone = [float(ttft[at]), float(tpot[at])]
-    facility = scenario.cluster.facility
-    none = jnp.asarray(0.0)
-    held = np.asarray(facility.usd(jnp.asarray(capex), jnp.asarray(plans["device_count"]), jnp.asarray(1.0), none))
+
+
+class _Rows(NamedTuple):
+    """Plans of all classes, one after the other: columns of plan fields and of class numbers, and whose each is.
+
+    group: number of (class, devices of a replica).
+    """
+
+    plans: dict[str, np.ndarray]
+    numbers: dict[str, np.ndarray]
+    owner: np.ndarray
+    group: np.ndarray
+
+    @classmethod
+    def of(cls, plans: Sequence[dict[str, np.ndarray]], classes: Sequence[FleetClass]) -> "_Rows":
+        """Rows of each class's legal plans."""
+        sizes = [len(each["device_count"]) for each in plans]
+        owner = np.repeat(np.arange(len(classes)), sizes)
+        joined = {name: np.concatenate([each[name] for each in plans]) for name in plans[0]}
+        numbers = {path: np.repeat([one.leaves[path] for one in classes], sizes) for path in classes[0].leaves}
+        _, group = np.unique(np.stack([owner, joined["device_count"]]), axis=1, return_inverse=True)
+        return cls(joined, numbers, owner, group.ravel())
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def sample(self) -> np.ndarray:
+        """Places of some plans of every class and size: few batches and budgets of each."""
+        chosen = np.ones(len(self), bool)
+        for name, every, first in (("micro_batch", 2, 1), ("token_budget", 4, 2)):
+            if name in self.plans:
+                order = np.unique(self.plans[name], return_inverse=True)[1].ravel()
+                chosen &= order % every == first % every
+        for group in np.setdiff1d(self.group, self.group[chosen]):
+            chosen[np.flatnonzero(self.group == group)] = True
+        return np.flatnonzero(chosen)
+
+    def kept(self, found: np.ndarray) -> np.ndarray:
+        """True for plans that keep the SLO at their rate."""
+        rate = found[PRICED.index("rate")]
+        return feasible(np.nan_to_num(found[0], nan=np.inf)) & np.isfinite(rate) & (rate > 0)
+
+    def best(self, found: np.ndarray) -> np.ndarray:
+        """The largest rate of each class and size so far; next to nothing where there is none."""
+        rates = np.where(self.kept(found), found[PRICED.index("rate")], LEAST_RATE)
+        most = np.full(int(self.group.max()) + 1, LEAST_RATE)
+        np.maximum.at(most, self.group, rates)
+        return most
+
+
+PRICED = ("excess", "ttft", "tpot", "rate", "usd", "capex", "watts", "memory")
+LEAST_RATE = 1e-6  # requests/s
+NEAR = 1e-6  # relative, of a rate: a root's rounding
+
+
+class _Pricing:
+    """Programs of a study over rows of plans and class numbers."""
+
+    def __init__(self, study: Study, space: DesignSpace) -> None:
+        self.study, self.space = study, space
+
+    def __call__(self, rows: _Rows, which: np.ndarray) -> np.ndarray:
+        """Numbers of `PRICED` of these rows, each plan at the largest rate that keeps its class's SLO."""
+        objective = self.study.objective
+
+        def asked(answers: Any) -> list[Any]:
+            metrics = answers.metrics
+            limits = [metrics.usage[f"{ENGINE}.{name}"] for name in ("ttft", "tpot")]
+            return [objective.excess(metrics), *limits, *_replica_numbers(answers.account), _memory(metrics)]
+
+        return self._columns(self.study.scenario, rows, which, rows.numbers, asked)
+
+    def keeps(self, rows: _Rows, which: np.ndarray, rate: np.ndarray) -> np.ndarray:
+        """True for rows that keep the limits of their class at a rate."""
+        work = self.study.scenario.workload
+        assert isinstance(work, AbstractGoodputServing)
+        scenario = dataclasses.replace(self.study.scenario, workload=at_rate(work, 1.0))
+        share = f"p{100 * work.slo.attainment:.0f}"
+
+        def asked(answers: Any) -> list[Any]:
+            metrics = answers.metrics
+            engine = [used for name, used in metrics.usage.items() if name.startswith(ENGINE)]
+            times = [metrics.extra[f"{name}_{share}_s"] for name in ("ttft", "tpot")]
+            return [*times, jnp.stack(engine).max(), _memory(metrics)]
+
+        numbers = {path: values for path, values in rows.numbers.items() if ".slo." not in path}
+        column = np.ones(len(rows))
+        column[which] = rate * (1 - NEAR)
+        numbers["workload.arrivals_per_s"] = column
+        ttft, tpot, engine, memory = self._columns(scenario, rows, which, numbers, asked)
+        limits = [rows.numbers[f"workload.slo.{name}_s"][which] for name in ("ttft", "tpot")]
+        used = np.stack([ttft / limits[0], tpot / limits[1], engine, memory])
+        return (np.nan_to_num(used, nan=np.inf).max(0)) <= 1 + NEAR
+
+    def _columns(
+        self, scenario: Scenario, rows: _Rows, which: np.ndarray, numbers: dict[str, np.ndarray], asked: Any
+    ) -> np.ndarray:
+        """Outputs of a program, [outputs, rows]: class numbers are fields beside those of the plan."""
+        names = {path: path.replace(".", "_") for path in numbers}
+        moved = {names[path]: Continuous(path, 1e-12, 1e12) for path in numbers}
+        space = dataclasses.replace(self.space, hardware=moved, given=tuple(moved))
+        model = model_of(scenario, space, tuple(rows.plans))
+        program = model.asked(asked)
+        by_name = {names[path]: values for path, values in numbers.items()}
+        table = {name: values[which] for name, values in rows.plans.items()}
+        table |= {name: by_name[name][which] for name in model.variables}
+        flat = model._replace(fields=(*model.fields, *model.variables), variables=())
+        blocks = Blocks(flat, program, scenario, table, [], BLOCK)
+        parts: list[np.ndarray] = []
+        for first in range(0, len(which), blocks.tall):
+            width = min(blocks.tall, len(which) - first)
+            found = blocks(np.arange(first, first + width), 0, 1)
+            parts.append(np.stack([np.broadcast_to(np.ravel(each), width) for each in found]))
+        return np.concatenate(parts, axis=1)
+
+
+def _memory(metrics: Any) -> Any:
+    """The largest used share of a memory tier."""
+    shares = [share for tier, share in metrics.usage.items() if not tier.startswith(ENGINE)]
+    return jnp.stack([jnp.asarray(0.0), *shares]).max()
+
+
+def _class_options(
+    kind: str, one: FleetClass, scenario: Scenario, rows: _Rows, found: np.ndarray, place: int, confidence: float
+) -> ClassOptions:
+    """Options of a class: of each size the plan that serves most."""
+    own = rows.owner == place
+    keeps, (_, ttft, tpot, rate, usd, capex, _, memory) = rows.kept(found) & own, found
+    priced = own & ~np.isnan(found[0])
+    fits = priced & feasible(memory - 1)
+    alone = (math.inf, math.inf)
+    if fits.any():
+        nearest = int(np.argmin(np.where(fits, np.maximum(ttft, tpot), np.inf)))
+        alone = (float(ttft[nearest]), float(tpot[nearest]))
+    facility, none = scenario.cluster.facility, jnp.asarray(0.0)
+    count = rows.plans["device_count"]
+    held = np.asarray(facility.usd(jnp.asarray(capex), jnp.asarray(count), jnp.asarray(1.0), none))
     electricity = np.maximum(usd - held, 0.0)
     chosen: list[int] = []
-    for size in np.unique(plans["device_count"]):
-        own = np.flatnonzero(keeps & (plans["device_count"] == size))
-        chosen += own[np.lexsort((electricity[own], -rate[own]))][: NEXT if confidence else 1].tolist()
-    rows = [{name: float(values[place]) for name, values in plans.items()} for place in chosen]
+    for size in np.unique(count[keeps]):
+        same = np.flatnonzero(keeps & (count == size))
+        chosen += same[np.lexsort((electricity[same], -rate[same]))][: NEXT if confidence else 1].tolist()
+    plans = [{name: float(values[at]) for name, values in rows.plans.items()} for at in chosen]
     rates = rate[chosen]
     if confidence and chosen:
-        rates = _kept_rates(scenario, rows, rates, confidence)
-        best = {round(rows[place]["device_count"]): place for place in np.argsort(rates, kind="stable")}
+        rates = _kept_rates(scenario, plans, rates, confidence)
+        best = {round(plans[at]["device_count"]): at for at in np.argsort(rates, kind="stable")}
         places = sorted(best.values())
-        chosen, rows, rates = [chosen[at] for at in places], [rows[at] for at in places], rates[places]
+        chosen, plans, rates = [chosen[at] for at in places], [plans[at] for at in places], rates[places]
     idle = _idle_usd_per_s(scenario)
     options = [
-        PoolOption(one.name, kind, round(row["device_count"]), float(good), float(electricity[place]),
-                   min(idle * row["device_count"], float(electricity[place])))
-        for place, row, good in zip(chosen, rows, rates, strict=True)
+        PoolOption(one.name, kind, round(row["device_count"]), float(good), float(electricity[at]),
+                   min(idle * row["device_count"], float(electricity[at])))
+        for at, row, good in zip(chosen, plans, rates, strict=True)
     ]  # fmt: skip
-    some = [place for place, option in enumerate(options) if option.rate > 0]
+    some = [at for at, option in enumerate(options) if option.rate > 0]
     return ClassOptions(
-        one, [options[place] for place in some], [rows[place] for place in some], scenario, count,
-        int(np.sum(fits)), int(np.sum(keeps)), (alone[0], alone[1]),
+        one, [options[at] for at in some], [plans[at] for at in some], scenario, int(own.sum()), int(fits.sum()),
+        int(keeps.sum()), alone,
     )  # fmt: skip
 
 

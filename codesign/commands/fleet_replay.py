@@ -17,7 +17,7 @@ from ..simulation.serving import arrivals
 from .fleet_classes import FleetClass
 from .simulate import host_seconds
 
-__all__ = ["ChosenPool", "ReplayedPool", "replay"]
+__all__ = ["ChosenPool", "ReplayedPool", "kept_load", "replay"]
 
 ROUTER = "round_robin"
 TRUSTED_LOAD = 0.8
@@ -76,8 +76,21 @@ REPLAYED = (
 )  # fmt: skip
 
 
+LOWER, MOST_LOWER = 0.93, 10  # of a rate that does not keep the limits in a replay, and how often it is lowered
+
+
+def kept_load(pool: ChosenPool, requests: int, seed: int) -> float:
+    """Share of a pool's requests/s at which a replay keeps the limits: it does not as it is; 0: at none that is tried."""
+    share = 1.0
+    for _ in range(MOST_LOWER):
+        share *= LOWER
+        if _replayed(pool._replace(rate=share * pool.rate), requests, seed).meets:
+            return share
+    return 0.0
+
+
 def replay(pools: Sequence[ChosenPool], requests: int, seed: int) -> list[ReplayedPool]:
-    """Serve so many requests on each pool, dealt to its engines by turns; more where answers are long (`UNDER_WAY`)."""
+    """Serve so many requests on each pool, dealt to its engines by turns; more where answers are long."""
     return [_replayed(pool, requests, seed + place) for place, pool in enumerate(pools)]
 
 

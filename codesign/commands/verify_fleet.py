@@ -119,7 +119,7 @@ def _check_options(told: Mapping[str, Any], count: int, seed: int) -> list[str]:
                     objective.excess(account.metrics), account.metrics.extra["requests_per_s"]
                 ],
             )  # fmt: skip
-            best = {each["devices"]: float(each["rate"]) for each in own}
+            best = {each["devices"]: float(each["rate"]) / float(each["lowered"]) for each in own}
             tried += len(dense)
             for row, over, good in zip(dense, excess, rate, strict=True):
                 size = round(row["device_count"])
@@ -144,7 +144,9 @@ def _check_option(
         Refuted: it is more than rounding.
     """
     what = f"{option['request_class']} on {option['kind']}, {option['devices']} devices"
-    rate, stated = numbers["requests_per_s"], float(option["rate"])
+    rate, stated = numbers["requests_per_s"] * float(option["lowered"]), float(option["rate"])
+    if not 0 < float(option["lowered"]) <= 1:
+        raise Refuted(f"{what}: a replay lowers a rate to a share of it, not to {option['lowered']}")
     if (stated > rate * (1 + SAME)) if chance else abs(stated / rate - 1) > SAME:
         raise Refuted(f"{what}: {stated:.9g} requests/s are stated, the model says {rate:.9g}")
     usd = numbers["usd_per_million_tokens"] * numbers["tokens_per_s"] / 1e6

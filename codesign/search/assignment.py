@@ -236,7 +236,7 @@ def assign(
     reduced = program.cost - program.rows.T @ dual
     worth = {kind.name: max(-float(reduced[count + sorts + place]), 0.0) for place, kind in enumerate(kinds)}
     whole = [round(each) for each in best]
-    usd, floor = float(program.cost @ best), _floor(program, options, most_nodes)
+    usd, floor = float(program.cost @ best), _floor(program, options, most_nodes // 10)
     return AssignedFleet(
         tuple(options), tuple(kinds), tuple(whole[:count]), tuple(whole[count : count + sorts]),
         tuple(whole[count + sorts :]), usd, min(bound, usd), floor, float(first.value), tuple(map(float, first.x)),
