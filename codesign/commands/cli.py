@@ -120,7 +120,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _fleet(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
-    return later("commands.fleet", "fleet")(options, options.line)
+    return later("commands.mixed_fleet", "fleet")(options, options.line)
 
 
 def _train(options: argparse.Namespace) -> int:

@@ -168,7 +168,7 @@ def _of_classes(kind: str, classes: Sequence[FleetClass], study: Study, confiden
     """
     scenarios = [replace(study.scenario, one.leaves) for one in classes]
     space = study.space.settled(scenarios[0])
-    rows = _Rows.of([_replicas(space.plans(scenario)) for scenario in scenarios], classes)
+    rows = _PlanRows.of([_replicas(space.plans(scenario)) for scenario in scenarios], classes)
     pricing = _Pricing(study, space)
     some = rows.sample()
     found = np.full((len(PRICED), len(rows)), np.nan)
@@ -189,7 +189,7 @@ def _of_classes(kind: str, classes: Sequence[FleetClass], study: Study, confiden
     ]
 
 
-class _Rows(NamedTuple):
+class _PlanRows(NamedTuple):
     """Plans of all classes, one after the other: columns of plan fields and of class numbers, and whose each is.
 
     group: number of (class, devices of a replica).
@@ -201,7 +201,7 @@ class _Rows(NamedTuple):
     group: np.ndarray
 
     @classmethod
-    def of(cls, plans: Sequence[dict[str, np.ndarray]], classes: Sequence[FleetClass]) -> "_Rows":
+    def of(cls, plans: Sequence[dict[str, np.ndarray]], classes: Sequence[FleetClass]) -> "_PlanRows":
         """Rows of each class's legal plans."""
         sizes = [len(each["device_count"]) for each in plans]
         owner = np.repeat(np.arange(len(classes)), sizes)
@@ -248,7 +248,7 @@ class _Pricing:
     def __init__(self, study: Study, space: DesignSpace) -> None:
         self.study, self.space = study, space
 
-    def __call__(self, rows: _Rows, which: np.ndarray) -> np.ndarray:
+    def __call__(self, rows: _PlanRows, which: np.ndarray) -> np.ndarray:
         """Numbers of `PRICED` of these rows, each plan at the largest rate that keeps its class's SLO."""
         objective = self.study.objective
 
@@ -259,7 +259,7 @@ class _Pricing:
 
         return self._columns(self.study.scenario, rows, which, rows.numbers, asked)
 
-    def keeps(self, rows: _Rows, which: np.ndarray, rate: np.ndarray) -> np.ndarray:
+    def keeps(self, rows: _PlanRows, which: np.ndarray, rate: np.ndarray) -> np.ndarray:
         """True for rows that keep the limits of their class at a rate."""
         work = self.study.scenario.workload
         assert isinstance(work, AbstractGoodputServing)
@@ -282,7 +282,7 @@ class _Pricing:
         return (np.nan_to_num(used, nan=np.inf).max(0)) <= 1 + NEAR
 
     def _columns(
-        self, scenario: Scenario, rows: _Rows, which: np.ndarray, numbers: dict[str, np.ndarray], asked: Any
+        self, scenario: Scenario, rows: _PlanRows, which: np.ndarray, numbers: dict[str, np.ndarray], asked: Any
     ) -> np.ndarray:
         """Outputs of a program, [outputs, rows]: class numbers are fields beside those of the plan."""
         names = {path: path.replace(".", "_") for path in numbers}
@@ -310,7 +310,7 @@ def _memory(metrics: Any) -> Any:
 
 
 def _class_options(
-    kind: str, one: FleetClass, scenario: Scenario, rows: _Rows, found: np.ndarray, place: int, confidence: float
+    kind: str, one: FleetClass, scenario: Scenario, rows: _PlanRows, found: np.ndarray, place: int, confidence: float
 ) -> ClassOptions:
     """Options of a class: of each size the plan that serves most."""
     own = rows.owner == place

@@ -80,7 +80,7 @@ LOWER, MOST_LOWER = 0.93, 10  # of a rate that does not keep the limits in a rep
 
 
 def kept_load(pool: ChosenPool, requests: int, seed: int) -> float:
-    """Share of a pool's requests/s at which a replay keeps the limits: it does not as it is; 0: at none that is tried."""
+    """Share of a pool's requests/s, below 1, at which a replay keeps the limits; 0: at none that is tried."""
     share = 1.0
     for _ in range(MOST_LOWER):
         share *= LOWER

@@ -84,11 +84,11 @@ COMMANDS = {
         ),
     ),
     "fleet": CommandHelp(
-        "say which class of requests runs on which kind of accelerator, old and new together",
+        "say which class of requests runs on which kind of accelerator",
         (
-            "Prices every plan for every class of requests on every kind, then finds the proven",
-            "least cost of whole replicas and boxes, devices that are owned among them, and",
-            "what a request, a millisecond of a limit and a device more are worth.",
+            "Prices every plan for every class of requests on every kind, then finds the",
+            "proven least cost of whole replicas and boxes, those that are owned among them,",
+            "and what a request, a millisecond of a limit and a device more are worth.",
         ),
         (
             (

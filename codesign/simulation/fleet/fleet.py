@@ -282,10 +282,11 @@ class _Fleet:
 
     def _turn_away(self, request: int) -> None:
         """A request that is refused, and the turns of its conversation that would have followed."""
-        while request is not None:
+        turn: int | None = request
+        while turn is not None:
             self.finished += 1
             self.refused += 1
-            request = self.turns.get(request)
+            turn = self.turns.get(turn)
 
     def _weigh(self, request: int, index: int) -> None:
         requests, store = self.requests, self.view.stores[index]

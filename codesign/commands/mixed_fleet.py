@@ -35,7 +35,10 @@ from .terminal import console
 from .verify_fleet import FLEET_FILE
 from .what_to_buy import MONTH_S, money, power
 
-__all__ = ["FLEET_FILE", "MixedFleet", "confirmed", "fleet", "mixed_fleet", "pool_options", "told_of_fleet"]
+__all__ = [
+    "FLEET_FILE", "FleetClass", "MixedFleet", "ReplayedPool", "classes_of", "confirmed", "fleet", "mixed_fleet",
+    "pool_options", "told_of_fleet",
+]  # fmt: skip
 
 
 SHOWN = ("tp", "pp", "ep", "attention_dp", "micro_batch", "token_budget")
