@@ -14,7 +14,7 @@ from codesign.commands.fleet_options import numbers_at_once, options_on, placed,
 from codesign.core.errors import ConfigError
 
 CHAT = "chat:rate=20/s,input=800,output=100,ttft_p99=500ms,tpot_p99=50ms"
-BATCH = "batch:rate=300/min,input=2000,output=200,ttft_p99=30s,tpot_p99=200ms,priority=1"
+BATCH = "batch:rate=300/min,input=2000,output=200,ttft_p99=30s,tpot_p99=200ms"
 SMALL = ("space.plan.micro_batch=[16,64,256]", "space.plan.token_budget=[512,2048,8192]", "space.plan.pp=[1,2]")
 COMMAND = [
     "fleet", "llama31_8b", "--on", "h100_sxm,b200", "--own", "h100_sxm=8", "--devices", "1,2", "--class", CHAT,
@@ -25,7 +25,7 @@ COMMAND = [
 def test_a_class_is_read():
     chat, batch = classes_of([CHAT, BATCH])
     assert chat == FleetClass("chat", 20.0, 800.0, 100.0, 0.5, 0.05)
-    assert (batch.rate, batch.priority, batch.attainment) == (5.0, 1, 0.99)
+    assert (batch.rate, batch.attainment) == (5.0, 0.99)
     assert chat.leaves["workload.slo.ttft_s"] == 0.5
 
 
@@ -43,7 +43,6 @@ def test_a_class_is_read():
         (["chat:rate=3/s,input=8,output=8,ttft_p99=1s,ttft_p50=1s,tpot_p99=1s"], "there 2 times"),
         (["chat:rate=3/s,input=8,output=8,ttft_p99=1,tpot_p99=1s"], "of what"),
         (["chat:rate=3/s,input=8,output=8,ttft_p99=1s,tpot_p99=1s,cached=2"], r"in \[0, 0.99\]"),
-        (["chat:rate=3/s,input=8,output=8,ttft_p99=1s,tpot_p99=1s,priority=0.5"], "whole number"),
         ([CHAT, CHAT], "named twice"),
     ],
 )

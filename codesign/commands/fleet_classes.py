@@ -14,7 +14,7 @@ __all__ = ["FleetClass", "classes_of", "fleet_class"]
 
 TIMES, POINTS = ("ttft", "tpot"), {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 LIMITS = tuple(f"{time}_{point}" for time in TIMES for point in POINTS)
-NUMBERS = ("cv", "input_cv", "output_cv", "cached", "priority")
+NUMBERS = ("cv", "input_cv", "output_cv", "cached")
 KEYS = ("rate", "input", "output", *LIMITS, *NUMBERS)
 LEAST_TRACED = 20
 EXAMPLE = "write --class chat:rate=20/s,input=800,output=300,ttft_p99=500ms,tpot_p99=50ms"
@@ -26,8 +26,7 @@ class FleetClass:
     """Requests of one kind.
 
     rate: a second; input, output: tokens; ttft_s, tpot_s: limits on the percentile `attainment` of each; cv, input_cv,
-    output_cv: variation of gaps and lengths; cached: share of prompt tokens found in a cache; priority: 0 is served
-    first.
+    output_cv: variation of gaps and lengths; cached: share of prompt tokens found in a cache.
     """
 
     name: str
@@ -41,7 +40,6 @@ class FleetClass:
     input_cv: float = 0.0
     output_cv: float = 0.0
     cached: float = 0.0
-    priority: int = 0
 
     @property
     def leaves(self) -> dict[str, float]:
@@ -126,10 +124,9 @@ def _value(name: str, key: str, text: str) -> float:
         found = float(text)
     except ValueError:
         found = math.nan
-    most = {"cached": 0.99, "priority": 99.0}.get(key, MOST_CV)
-    if not 0 <= found <= most or (key == "priority" and found != round(found)):
-        what = "whole number" if key == "priority" else "number"
-        raise ConfigError(f"{option} = {text!r} is no {what} in [0, {most:g}]")
+    most = 0.99 if key == "cached" else MOST_CV
+    if not 0 <= found <= most:
+        raise ConfigError(f"{option} = {text!r} is no number in [0, {most:g}]")
     return found
 
 
@@ -155,7 +152,7 @@ def fleet_class(name: str, values: dict[str, float]) -> FleetClass:
     more = {key: values[key] for key in ("cv", "input_cv", "output_cv", "cached") if key in values}
     return FleetClass(
         name, values["rate"], values["input"], values["output"], values[limits["ttft"][0]], values[limits["tpot"][0]],
-        POINTS[points.pop()], priority=int(values.get("priority", 0)), **more,
+        POINTS[points.pop()], **more,
     )  # fmt: skip
 
 

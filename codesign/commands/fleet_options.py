@@ -39,7 +39,9 @@ __all__ = ["ClassOptions", "KindOptions", "numbers_at_once", "options_on", "plac
 BLOCK = 262_144
 DRAWS = 100
 NEXT = 4  # plans of a size, the fastest ones, that are looked at in draws
-STEP = 0.01  # of a limit, by which its worth is measured
+STEP = 0.01  # of a limit, or of all prompt tokens, over which its worth is measured
+MOVES = {"ttft_s": "workload.slo.ttft_s", "tpot_s": "workload.slo.tpot_s", "cached": "workload.cached_ratio"}
+SMALLEST = 1e-5  # relative change of a rate that is one
 
 
 class ClassOptions(NamedTuple):
@@ -402,10 +404,19 @@ def _kept_rates(scenario: Scenario, plans: list[dict[str, float]], centre: np.nd
     return np.minimum(centre, np.quantile(drawn, 1 - confidence, axis=-1, method="lower"))
 
 
-def slopes(one: ClassOptions, plan: dict[str, float], limit: str) -> float:
-    """Requests/s that a second more of a limit (`ttft_s`, `tpot_s`) brings a plan: a central difference."""
-    value = float(getattr(one.request_class, limit))
-    path = f"workload.slo.{limit}"
-    pair = [replace(placed(one.scenario, plan), {path: value * factor}) for factor in (1 - STEP, 1 + STEP)]
+def slopes(one: ClassOptions, plan: dict[str, float], name: str) -> float:
+    """Requests/s that one unit more of a number of its class brings a plan: a difference over a small step.
+
+    0 where it is rounding of the root: a limit that does not bind.
+
+    Args:
+        one: the class.
+        plan: of its options.
+        name: `ttft_s` or `tpot_s`, around its value; `cached`, from its value on.
+    """
+    value = float(getattr(one.request_class, name))
+    step = STEP if name == "cached" else STEP * value
+    ends = (value, value + step) if name == "cached" else (value - step, value + step)
+    pair = [replace(placed(one.scenario, plan), {MOVES[name]: end}) for end in ends]
     low, high = numbers_at_once(pair, lambda account: [account.metrics.extra["requests_per_s"]])[0]
-    return float((high - low) / (2 * STEP * value))
+    return float((high - low) / (ends[1] - ends[0])) if high > low * (1 + SMALLEST) else 0.0

@@ -42,14 +42,15 @@ __all__ = [
 
 
 SHOWN = ("tp", "pp", "ep", "attention_dp", "micro_batch", "token_budget")
-MS = 1e-3
+MS, POINT = 1e-3, 0.01
+WORTH = ("ttft_s", "tpot_s", "cached")
 
 
 class MixedFleet(NamedTuple):
     """The answer: classes, kinds with their options, the fleet, what each kind costs alone, what limits are worth.
 
-    alone: kind -> dollars/s, none where it cannot serve all; worth: (class, limit) -> dollars/s that a second more
-    saves; seconds: of pricing and of assigning; lowered: option -> share of its rate by the closed form that it keeps
+    alone: kind -> dollars/s, none where it cannot serve all; worth: (class, number of `WORTH`) -> dollars/s that
+    one unit more of it saves; seconds: of pricing and of assigning; lowered: option -> share of its rate by the closed form that it keeps
     its limits at in a replay, where that is below 1.
     """
 
@@ -284,7 +285,7 @@ def _check_served(one: FleetClass, kinds: Sequence[KindOptions], confidence: flo
 
 
 def _worth(best: AssignedFleet, kinds: Sequence[KindOptions]) -> dict[tuple[str, str], float]:
-    """(class, limit) -> dollars/s that a second more of a limit saves, at the prices of the linear programme.
+    """(class, number of `WORTH`) -> dollars/s that one unit more of it saves, at the prices of the linear programme.
 
     Each replica serves slope requests/s more; a request/s is worth the price of its class.
     """
@@ -293,7 +294,7 @@ def _worth(best: AssignedFleet, kinds: Sequence[KindOptions]) -> dict[tuple[str,
         count, name = best.relaxed[place], one.request_class.name
         if count <= 1e-9:
             continue
-        for limit in ("ttft_s", "tpot_s"):
+        for limit in WORTH:
             more = count * slopes(one, plan, limit) * best.prices["class", name]
             found[name, limit] = found.get((name, limit), 0.0) + more
     return found
@@ -333,6 +334,7 @@ def told_of_fleet(
             "usd_per_month_of_a_request_per_s": best.prices["class", one.name] * month,
             "usd_per_month_of_a_ms_ttft": answer.worth.get((one.name, "ttft_s"), 0.0) * MS * month,
             "usd_per_month_of_a_ms_tpot": answer.worth.get((one.name, "tpot_s"), 0.0) * MS * month,
+            "usd_per_month_of_a_point_cached": answer.worth.get((one.name, "cached"), 0.0) * POINT * month,
         }
         for one in answer.classes
     ]  # fmt: skip
@@ -416,12 +418,12 @@ def _show(told: dict[str, Any], folder: Path) -> None:
         )  # fmt: skip
     out.print(kinds)
     worth = Table(title="shadow prices, a month", title_justify="left", header_style="bold")
-    for name in ("class", "a request/s more costs", "1 ms more of TTFT saves", "1 ms more of TPOT saves"):
+    for name in ("class", "a request/s more costs", "1 ms more of TTFT saves", "of TPOT", "1 % of prompts cached"):
         worth.add_column(name, justify="left" if name == "class" else "right")
     for one in told["classes"]:
         worth.add_row(
             one["name"], money(one["usd_per_month_of_a_request_per_s"]), money(one["usd_per_month_of_a_ms_ttft"]),
-            money(one["usd_per_month_of_a_ms_tpot"]),
+            money(one["usd_per_month_of_a_ms_tpot"]), money(one["usd_per_month_of_a_point_cached"]),
         )  # fmt: skip
     out.print(worth)
     _show_replay(told)

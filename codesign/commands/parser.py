@@ -156,7 +156,7 @@ def _add_fleet(one: Parser) -> None:
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
     one.add_argument("--on", required=True, metavar="NAMES", help="accelerators of the fleet, as in h100_sxm,b200")
     text = "requests of a kind, as in chat:rate=20/s,input=800,output=300,ttft_p99=500ms,tpot_p99=50ms; also cv,"
-    text += " input_cv, output_cv, cached, priority; may be repeated"
+    text += " input_cv, output_cv, cached; may be repeated"
     one.add_argument("--class", dest="classes", action="append", default=[], metavar="CLASS", help=text)
     text = "requests with a column class: rates, lengths and variations of each; --class then says limits alone"
     one.add_argument("--trace", metavar="FILE", help=text)

@@ -25,8 +25,9 @@ __all__ = ["FLEET_FILE", "verify_fleet"]
 FLEET_FILE = "fleet.json"
 ATTACK = 64  # plans of each class on each kind that are tried
 SAME = 1e-9  # relative
-FIELDS = ("name", "rate", "input", "output", "ttft_s", "tpot_s", "attainment", "cv", "input_cv", "output_cv", "cached",
-          "priority")  # fmt: skip
+FIELDS = (
+    "name", "rate", "input", "output", "ttft_s", "tpot_s", "attainment", "cv", "input_cv", "output_cv", "cached",
+)  # fmt: skip
 
 
 def verify_fleet(folder: Path, attack: int | None, seed: int, *, as_json: bool = False) -> int:

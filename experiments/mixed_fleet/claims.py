@@ -274,6 +274,6 @@ def figures() -> dict[str, Figure]:
     saved = 1 - at["mixed_kusd_per_month"] / min(at["h100_alone_kusd_per_month"], at["b200_alone_kusd_per_month"])
     headline(
         figure,
-        f"With 64 H100 owned, B200 beside them save {100 * saved:.0f} % against more H100, and more against B200 alone",
+        f"The class that gains least from B200 keeps the H100; mixed costs {100 * saved:.0f} % less than one kind",
     )
     return {"Cost along the load": figure}
