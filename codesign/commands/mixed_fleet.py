@@ -23,7 +23,7 @@ from ..core.json_io import dumps
 from ..core.units import engineering
 from ..report.drawing import render
 from ..report.fleet_mix import fleet_mix_figure
-from ..search.assignment import AssignedFleet, AssignmentLimits, PoolOption, assign
+from ..search.assignment import MOST_NODES, AssignedFleet, AssignmentLimits, PoolOption, assign
 from .fleet_classes import FleetClass, classes_of
 from .fleet_options import ClassOptions, KindOptions, options_on, placed, slopes
 from .fleet_replay import ChosenPool, ReplayedPool, kept_load, replay
@@ -49,9 +49,9 @@ WORTH = ("ttft_s", "tpot_s", "cached")
 class MixedFleet(NamedTuple):
     """The answer: classes, kinds with their options, the fleet, what each kind costs alone, what limits are worth.
 
-    alone: kind -> dollars/s, none where it cannot serve all; worth: (class, number of `WORTH`) -> dollars/s that
-    one unit more of it saves; seconds: of pricing and of assigning; lowered: option -> share of its rate by the closed form that it keeps
-    its limits at in a replay, where that is below 1.
+    alone: kind -> dollars/s, none where it cannot serve all; worth: (class, number of `WORTH`) -> dollars/s that one
+    unit more of it saves; seconds: of pricing and of assigning; lowered: option -> share of its rate by the closed form
+    that it keeps its limits at in a replay, where that is below 1.
     """
 
     classes: list[FleetClass]
@@ -220,26 +220,28 @@ def confirmed(
     Raises:
         ConfigError: no fleet is left within the limits.
     """
-    rates = {one.name: one.rate for one in answer.classes}
+    rates, first = {one.name: one.rate for one in answer.classes}, pool_options(answer.kinds)
     lowered = dict[int, float]()  # option -> share of its rate by the closed form
-    first = pool_options(answer.kinds)
+    known: dict[tuple[int, int, float], ReplayedPool] = {}
+    kinds, most_nodes = [kind.kind for kind in answer.kinds], MOST_NODES
     for turn in range(ROUNDS + 1):
-        pools = answer.pools()
-        found = replay(pools, requests, seed)
-        late = [
-            (place, pool)
-            for (place, _), pool, one in zip(answer.fleet.pools(), pools, found, strict=True)
-            if not one.meets
-        ]
-        if not late or turn == ROUNDS:
-            return answer, found
+        pools = [(place, pool) for (place, _), pool in zip(answer.fleet.pools(), answer.pools(), strict=True)]
+        for place, pool in pools:
+            key = (place, pool.replicas, pool.rate)
+            if key not in known:
+                known[key] = replay([pool], requests, seed)[0]
+        found = [known[place, pool.replicas, pool.rate] for place, pool in pools]
+        late = [each for each, one in zip(pools, found, strict=True) if not one.meets]
+        if (not late or turn == ROUNDS) and most_nodes == MOST_NODES:
+            return answer._replace(worth=_worth(answer.fleet, answer.kinds) if lowered else answer.worth), found
         for place, pool in late:
             share = kept_load(pool, requests, seed)
             lowered[place] = max(share, TINY) * pool.rate / pool.replicas / first[place].rate
         options = [one._replace(rate=lowered.get(place, 1.0) * one.rate) for place, one in enumerate(first)]
-        best = assign(rates, options, [kind.kind for kind in answer.kinds], limits)
-        best = dataclasses.replace(best, floor=min(answer.fleet.floor, best.floor))  # slower plans were not replayed
-        answer = answer._replace(fleet=best, worth=_worth(best, answer.kinds), lowered=dict(lowered))
+        most_nodes = 1 if late and turn < ROUNDS - 1 else MOST_NODES  # proven once all keep their limits
+        best = assign(rates, options, kinds, limits, most_nodes)
+        best = dataclasses.replace(best, floor=answer.fleet.floor)  # slower plans were not replayed
+        answer = answer._replace(fleet=best, lowered=dict(lowered))
     raise AssertionError
 
 

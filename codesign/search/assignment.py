@@ -151,7 +151,7 @@ class AssignedFleet:
 
     @property
     def gap(self) -> float:
-        """How far, relatively, the optimum may be below."""
+        """Relative distance of the bound below this fleet."""
         return 1 - self.bound / self.usd_per_s if self.usd_per_s > 0 else 0.0
 
     def pools(self) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ ROUNDING = Fraction(1, 10**9)  # relative, of a row that a solution keeps and of
 
 
 def check_assignment(stated: Mapping[str, Any]) -> list[str]:
-    """What was checked, in lines.
+    """Check a fleet and return lines on what was checked.
 
     Args:
         stated: `certificate` of a fleet's file.
