@@ -57,7 +57,7 @@ def verify_fleet(folder: Path, attack: int | None, seed: int, *, as_json: bool =
         line, verified = "verified: no fleet of these options is cheaper within the stated gap", True
     except Refuted as error:
         line, verified = f"not verified: {error}", False
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         line, verified = f"not verified: {FLEET_FILE} cannot be read ({type(error).__name__})", False
     if as_json:
         print(dumps({"verified": verified, "answer": line, "checks": checks}, indent=2))

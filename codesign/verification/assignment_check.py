@@ -18,6 +18,7 @@ from .derivation import Refuted
 
 __all__ = ["check_assignment"]
 
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 ROUNDING = Fraction(1, 10**9)  # relative, of a row that a solution keeps and of a sum that is told
 
 
@@ -28,8 +29,15 @@ def check_assignment(stated: Mapping[str, Any]) -> list[str]:
         stated: `certificate` of a fleet's file.
 
     Raises:
-        Refuted: naming the first thing that is not so.
+        Refuted: naming the first thing that is not so, or that cannot be read.
     """
+    try:
+        return _checked(stated)
+    except UNREADABLE as error:
+        raise Refuted(f"the certificate of the fleet cannot be read: {type(error).__name__}") from error
+
+
+def _checked(stated: Mapping[str, Any]) -> list[str]:
     rows, sides, cost, high = _program(stated)
     x = [*_whole(stated["replicas"]), *_whole(stated["bought"]), *_whole(stated["owned"])]
     if len(x) != len(cost):
