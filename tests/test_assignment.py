@@ -89,15 +89,15 @@ def test_prices_are_slopes_of_the_linear_programme():
     rates, options = options_of(3)
     rates = {name: 5 * rate for name, rate in rates.items()}
     limits = AssignmentLimits(watts=60_000.0)
-    found = assign(rates, options, [OLD, NEW], limits)
+    found = assign(rates, options, [OLD, NEW], limits, 1)
     step = 1e-4
     for name in rates:
         ends = [
-            assign(rates | {name: rates[name] * (1 + sign * step)}, options, [OLD, NEW], limits).relaxed_usd_per_s
+            assign(rates | {name: rates[name] * (1 + sign * step)}, options, [OLD, NEW], limits, 1).relaxed_usd_per_s
             for sign in (1, -1)
         ]
         assert found.prices["class", name] == pytest.approx((ends[0] - ends[1]) / (2 * step * rates[name]), rel=1e-5)
-    more = assign(rates, options, [dataclasses.replace(OLD, owned_boxes=3), NEW], limits)
+    more = assign(rates, options, [dataclasses.replace(OLD, owned_boxes=3), NEW], limits, 1)
     assert found.box_worth["old"] == pytest.approx(found.relaxed_usd_per_s - more.relaxed_usd_per_s, rel=1e-5)
     assert found.box_worth["old"] > 0
 

@@ -37,6 +37,7 @@ from .fleet_classes import FleetClass
 __all__ = ["ClassOptions", "KindOptions", "numbers_at_once", "options_on", "placed", "replica_sizes", "slopes"]
 
 BLOCK = 262_144
+CHUNK = 6000  # rows at a time: arrays of them stay in a cache, and calling NumPy costs little beside them
 DRAWS = 100
 NEXT = 4  # plans of a size, the fastest ones, that are looked at in draws
 STEP = 0.01  # of a limit, or of all prompt tokens, over which its worth is measured
@@ -293,15 +294,16 @@ class _Pricing:
         model = model_of(scenario, space, tuple(rows.plans))
         program = model.asked(asked)
         by_name = {names[path]: values for path, values in numbers.items()}
-        table = {name: values[which] for name, values in rows.plans.items()}
-        table |= {name: by_name[name][which] for name in model.variables}
         flat = model._replace(fields=(*model.fields, *model.variables), variables=())
-        blocks = Blocks(flat, program, scenario, table, [], BLOCK)
         parts: list[np.ndarray] = []
-        for first in range(0, len(which), blocks.tall):
-            width = min(blocks.tall, len(which) - first)
-            found = blocks(np.arange(first, first + width), 0, 1)
-            parts.append(np.stack([np.broadcast_to(np.ravel(each), width) for each in found]))
+        for own in np.array_split(which, max(1, -(-len(which) // CHUNK))):
+            table = {name: values[own] for name, values in rows.plans.items()}
+            table |= {name: by_name[name][own] for name in model.variables}
+            blocks = Blocks(flat, program, scenario, table, [], BLOCK)
+            for first in range(0, len(own), blocks.tall):
+                width = min(blocks.tall, len(own) - first)
+                found = blocks(np.arange(first, first + width), 0, 1)
+                parts.append(np.stack([np.broadcast_to(np.ravel(each), width) for each in found]))
         return np.concatenate(parts, axis=1)
 
 

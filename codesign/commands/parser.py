@@ -213,7 +213,7 @@ def _add_reading(command: Command) -> None:
 
 def _add_checking(command: Command) -> None:
     one = command("verify")
-    one.add_argument("run", help="a run folder, or one of a multirun or a comparison")
+    one.add_argument("run", help="a run folder, or one of a multirun, a comparison or a fleet")
     text = "attack with N designs (as many as twice the time of the search allows, 16,384 to 10^6)"
     one.add_argument("--attack", type=int, default=None, metavar="N", help=text)
     one.add_argument("--seed", type=int, default=0, help="seed of these designs (0)")
