@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.errors import ConfigError, suggestion
+from ..core.units import engineering
 from ..simulation.serving import Requests, read_trace
 from .plain_values import count_of, number, rate
 
@@ -56,7 +57,7 @@ class FleetClass:
         share = f"p{100 * self.attainment:.0f}"
         return (
             f"{self.rate:.4g}/s, {self.input:,.0f} tokens in, {self.output:,.0f} out, TTFT {share}"
-            f" {1e3 * self.ttft_s:,.4g} ms, TPOT {share} {1e3 * self.tpot_s:,.4g} ms"
+            f" {engineering(self.ttft_s, 's')}, TPOT {share} {engineering(self.tpot_s, 's')}"
         )
 
 
