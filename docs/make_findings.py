@@ -18,8 +18,8 @@ GROUPS = {
     ),
     "Serving": (
         "serve_llama31_405b", "serve_deepseek_v3", "disaggregation", "mixed_pools", "serve_goodput",
-        "serve_by_the_hour", "fleet_under_bursts", "agents_and_prefixes", "self_host_or_api", "serve_any_schedule",
-        "serve_fabrics", "serve_llama31_405b_static",
+        "serve_by_the_hour", "fleet_under_bursts", "agents_and_prefixes", "self_host_or_api", "mixed_fleet",
+        "serve_any_schedule", "serve_fabrics", "serve_llama31_405b_static",
         "codesign_405b_serving", "serve_dlrm",
     ),
     "Which model on which machine": (

@@ -49,7 +49,7 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
         {"__init__"},
     ],
     "search": [
-        {"certificate", "settings"},
+        {"certificate", "settings", "assignment"},
         {"base", "blend", "claims"},
         {"sent_problem"},
         {"logarithms", "single", "branch_and_bound", "exhaustive"},

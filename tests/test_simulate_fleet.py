@@ -96,9 +96,37 @@ def test_drawn_requests_on_a_fleet(capsys):
     assert "of power_of_two trust the simulation" in told
 
 
+@pytest.mark.slow
+def test_classes_go_first_or_are_turned_away(tmp_path, capsys):
+    """One slot of one replica, twice the load: the class that goes first waits less, the other one is turned away."""
+    rng = np.random.default_rng(0)
+    came = np.cumsum(rng.exponential(0.25, 600))
+    rows = "\n".join(f"{t:.5f},1024,64,{'ab'[k]}" for t, k in zip(came, rng.integers(2, size=600), strict=True))
+    path = tmp_path / "classes.csv"
+    path.write_text(f"arrival_s,input_tokens,output_tokens,class\n{rows}\n", encoding="utf-8")
+    words = ["simulate", *DESIGN, "plan.micro_batch=2", "--replicas", "1", "--trace", str(path), "--json"]
+    found = []
+    for more in ([], ["--priority", "b"], ["--admit", "a=2"]):
+        assert main([*words, *more]) == 0
+        told = json.loads(capsys.readouterr().out)
+        found.append({row["class"]: row for row in told["classes"]})
+        assert any("whoever came first" in line for line in told["doubts"]) == bool(more)
+    plain, first, away = found
+    assert first["b"]["ttft_p90_s"] < 0.7 * plain["b"]["ttft_p90_s"]
+    assert first["a"]["ttft_p90_s"] > plain["a"]["ttft_p90_s"]
+    assert away["a"]["refused"] > 0.05
+    assert away["b"]["refused"] == 0
+    assert away["b"]["ttft_p90_s"] < plain["b"]["ttft_p90_s"]
+
+
 WRONG = [
     (["--replicas", "0"], "--replicas 0 is outside [1, 1024]"),
     (["--replicas", "2", "--router", "round_robbin"], "did you mean 'round_robin'"),
+    (["--replicas", "2", "--admit", "chat=0"], "a class once with a whole number from 1 on"),
+    (["--replicas", "2", "--priority", "chat"], "take a --trace with a column class"),
+    (["--replicas", "2", "--trace", "PLAIN", "--admit", "chat=3"], "take a --trace with a column class"),
+    (["--replicas", "2", "--trace", "TRACE", "--priority", "nobody"], "no class nobody"),
+    (["--replicas", "2", "--trace", "TRACE", "--admit", "nobody=3"], "--admit: the requests have no class nobody"),
     (["--replicas", "2", "--trace", "TRACE", "--rate", "3"], "leave out --rate and --cv"),
     (["--replicas", "2", "--slo", "ttft=0s"], "is no number above 0"),
     (["--replicas", "2", "--slo", "ttft=2"], "of what? write"),

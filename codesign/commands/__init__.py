@@ -7,6 +7,7 @@ from ..core.lazy import lazily
 if TYPE_CHECKING:
     from . import api_prices as api_prices
     from . import day as day
+    from . import mixed_fleet as mixed_fleet
     from . import optimize as optimize
     from . import simulate as simulate
     from . import simulate_fleet as simulate_fleet
@@ -24,6 +25,7 @@ else:
         modules=(
             "api_prices",
             "day",
+            "mixed_fleet",
             "optimize",
             "simulate",
             "simulate_fleet",
@@ -33,5 +35,6 @@ else:
     )
 
 __all__ = [
-    "api_prices", "day", "main", "optimize", "prepare_jax", "simulate", "simulate_fleet", "simulate_forms", "told_anew",
+    "api_prices", "day", "main", "mixed_fleet", "optimize", "prepare_jax", "simulate", "simulate_fleet",
+    "simulate_forms", "told_anew",
 ]  # fmt: skip

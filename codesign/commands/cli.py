@@ -118,6 +118,11 @@ def _serve(options: argparse.Namespace) -> int:
     return later("commands.ask", "serve")(options, options.line)
 
 
+def _fleet(options: argparse.Namespace) -> int:
+    _check_overrides(options.overrides)
+    return later("commands.mixed_fleet", "fleet")(options, options.line)
+
+
 def _train(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
     return later("commands.ask", "train")(options, options.line)
@@ -252,11 +257,13 @@ def _simulate(options: argparse.Namespace) -> int:
             options.what, options.num_prompts, design=options.design, seed=options.seed, rate=options.rate,
             cv=options.cv, as_json=options.json,
         )  # fmt: skip
-    if options.replicas is not None or options.router is not None or options.prefix_cache is not None or options.slo:
+    fleet_options = (options.replicas, options.router, options.prefix_cache, options.priority)
+    if any(each is not None for each in fleet_options) or options.slo or options.admit:
         return later("commands.simulate_fleet", "simulate_replicas")(
             options.what, design=options.design, replicas=options.replicas, router=options.router or "round_robin",
             prefix_cache=options.prefix_cache, slo=options.slo, requests=options.requests, seed=options.seed,
-            rate=options.rate, cv=options.cv, trace=options.trace, as_json=options.json,
+            rate=options.rate, cv=options.cv, trace=options.trace, priority=options.priority, admit=options.admit,
+            as_json=options.json,
         )  # fmt: skip
     return later("commands.simulate", "simulate_design")(
         options.what, design=options.design, requests=options.requests, seed=options.seed, rate=options.rate,
@@ -310,6 +317,7 @@ def _observe(options: argparse.Namespace) -> int:
 
 FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
+    "fleet": _fleet,
     "buy": _buy,
     "train": _train,
     "optimize": _optimize,

@@ -21,7 +21,7 @@ class CommandHelp(NamedTuple):
 
 
 GROUPS = {
-    "ask a plain question": ("serve", "train", "buy"),
+    "ask a plain question": ("serve", "fleet", "train", "buy"),
     "choose and design": ("list", "evaluate", "fit", "compare", "optimize", "explore"),
     "read a run": ("report", "sql"),
     "check the answer": ("verify", "observe", "import", "validate", "reproduce"),
@@ -81,6 +81,32 @@ COMMANDS = {
             ),
             ("codesign serve llama31_8b --on l40s,h100_sxm --tpot 30ms", "the cheapest replica, whatever the demand"),
             ("codesign serve llama31_70b --on h200 --rate 30/s --show-config", "the commands that it stands for"),
+        ),
+    ),
+    "fleet": CommandHelp(
+        "say which class of requests runs on which kind of accelerator",
+        (
+            "Prices every plan for every class of requests on every kind, then finds the",
+            "proven least cost of whole replicas and boxes, those that are owned among them,",
+            "and what a request, a millisecond of a limit and a device more are worth.",
+        ),
+        (
+            (
+                "codesign fleet llama31_70b --on h100_sxm,b200 --own h100_sxm=32"
+                " --class chat:rate=20/s,input=800,output=300,ttft_p99=500ms,tpot_p99=50ms"
+                " --class batch:rate=5/s,input=4000,output=1000,ttft_p99=30s,tpot_p99=200ms",
+                "H100 that are there already, B200 to buy",
+            ),
+            (
+                "codesign fleet llama31_70b --on h200,b200 --trace requests.csv --class chat:ttft_p99=1s,tpot_p99=50ms",
+                "rates and lengths of a trace whose column class says chat",
+            ),
+            (
+                "codesign fleet llama31_8b --on l40s,h100_sxm"
+                " --class chat:rate=50/s,input=800,output=300,ttft_p99=1s,tpot_p99=60ms"
+                " --confidence 0.9 --requests 5000",
+                "kept in nine of ten draws of the model's errors, and replayed",
+            ),
         ),
     ),
     "train": CommandHelp(

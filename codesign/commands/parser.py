@@ -10,7 +10,19 @@ from .help import COMMANDS, examples_text, overview_text
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-COMPOSING = ("serve", "train", "optimize", "compare", "evaluate", "fit", "list", "explore", "simulate", "autoscale")
+COMPOSING = (
+    "serve",
+    "fleet",
+    "train",
+    "optimize",
+    "compare",
+    "evaluate",
+    "fit",
+    "list",
+    "explore",
+    "simulate",
+    "autoscale",
+)
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
 TARGETS = "vllm, sglang, trtllm, megatron, torchtitan, k8s, lws, dynamo or llm-d"
 DESIGN = "rank of the design in the run (1)"
@@ -119,6 +131,7 @@ def _add_questions(command: Command) -> None:
     one.add_argument("--api", metavar="PRICES", help=API)
     text = "prompts computed beside decodes, apart on a pool of their own, or both (beside)"
     one.add_argument("--pools", choices=("beside", "apart", "both"), default="beside", help=text)
+    _add_fleet(command("fleet"))
     one = command("train")
     _add_question(one)
     one.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, as in 15T")
@@ -136,6 +149,37 @@ def _add_questions(command: Command) -> None:
     one.add_argument("--region", metavar="NAME", help=REGION)
     one.add_argument("--api", metavar="PRICES", help=API)
     one.add_argument("--horizon", metavar="TIME", help="how long everything is kept, as in 4y (4y)")
+
+
+def _add_fleet(one: Parser) -> None:
+    one.add_argument("model", metavar="MODEL", help="name of the catalogue or of a hub, or the path of a config.json")
+    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("--on", required=True, metavar="NAMES", help="accelerators of the fleet, as in h100_sxm,b200")
+    text = "requests of a kind, as in chat:rate=20/s,input=800,output=300,ttft_p99=500ms,tpot_p99=50ms; also cv,"
+    text += " input_cv, output_cv, cached; may be repeated"
+    one.add_argument("--class", dest="classes", action="append", default=[], metavar="CLASS", help=text)
+    text = "requests with a column class: rates, lengths and variations of each; --class then says limits alone"
+    one.add_argument("--trace", metavar="FILE", help=text)
+    text = "devices that are there already, whole boxes, at what running them costs; may be repeated"
+    one.add_argument("--own", action="append", default=[], metavar="KIND=N", help=text)
+    text = "devices that can be bought at most, 0 for none (as many as are needed); may be repeated"
+    one.add_argument("--most", action="append", default=[], metavar="KIND=N", help=text)
+    one.add_argument("--budget", metavar="MONEY", help="capital of what is bought at most, as in $5M")
+    one.add_argument("--power", metavar="WATTS", help="provisioned power of all at most, as in 2MW")
+    text = (
+        "sizes of a replica to choose from, which fill boxes: 1,2,4,8,16 (parts of a box, more where one is too small)"
+    )
+    one.add_argument("--devices", metavar="COUNTS", help=text)
+    one.add_argument("--engine", metavar="NAME", help="a file of `codesign list framework` (what usually runs there)")
+    one.add_argument("--region", metavar="NAME", help=REGION)
+    text = "number format: bf16 or fp8 of everything, or one of `codesign list precision` (as published)"
+    one.add_argument("--format", metavar="NAME", help=text)
+    text = "share of the draws of the model's errors in which a replica keeps its limits at its rate, as in 0.9"
+    one.add_argument("--confidence", metavar="SHARE", help=f"{text} (at the centre)")
+    text = "replay so many requests of each pool, beside the closed form (none)"
+    one.add_argument("--requests", type=int, default=0, metavar="N", help=text)
+    one.add_argument("--seed", type=int, default=0, help="seed of the replay (0)")
+    one.add_argument("--json", action="store_true", help="print all numbers as JSON")
 
 
 def _add_question(one: Parser) -> None:
@@ -169,7 +213,7 @@ def _add_reading(command: Command) -> None:
 
 def _add_checking(command: Command) -> None:
     one = command("verify")
-    one.add_argument("run", help="a run folder, or one of a multirun or a comparison")
+    one.add_argument("run", help="a run folder, or one of a multirun, a comparison or a fleet")
     text = "attack with N designs (as many as twice the time of the search allows, 16,384 to 10^6)"
     one.add_argument("--attack", type=int, default=None, metavar="N", help=text)
     one.add_argument("--seed", type=int, default=0, help="seed of these designs (0)")
@@ -244,6 +288,10 @@ def _add_launching(command: Command) -> None:
     one.add_argument("--prefix-cache", metavar="SIZE", help=text)
     text = "limits of a fleet's requests, as in ttft=2s,tpot=50ms,share=0.99; of a class: chat:ttft=1s; may be repeated"
     one.add_argument("--slo", action="append", default=[], metavar="LIMITS", help=text)
+    text = "classes of a trace in the order in which they go first where requests wait, as in chat,batch"
+    one.add_argument("--priority", metavar="CLASSES", help=text)
+    text = "turn requests of a class away where N or more a replica are under way, as in batch=32; may be repeated"
+    one.add_argument("--admit", action="append", default=[], metavar="CLASS=N", help=text)
     text = "requests of a trace: Azure, BurstGPT, Mooncake, or columns arrival_s, input_tokens, output_tokens"
     one.add_argument("--trace", default="", metavar="FILE", help=text)
     one.add_argument("--json", action="store_true", help="print all numbers as JSON")

@@ -169,6 +169,21 @@ def training_question(options: argparse.Namespace) -> Question:
     )  # fmt: skip
 
 
+def serving_base(options: argparse.Namespace) -> tuple[str, list[str]]:
+    """(end of the workload's name, overrides) of model, number format, engine and region of a question.
+
+    Raises:
+        ConfigError: a value that is none.
+    """
+    suffix, formats = _format(options, PUBLISHED)
+    return suffix, [*model_overrides(options.model), *formats, *_chosen(options), *options.overrides]
+
+
+def share_of(options: argparse.Namespace) -> float:
+    """`--confidence` as a share; 0 where it is not there."""
+    return _confidence(options)
+
+
 def _format(options: argparse.Namespace, default: str) -> tuple[str, list[str]]:
     """(end of the workload's name, overrides) of a number format: `fp8` of everything is a workload of its own.
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ def simulate_replicas(
     cv: float | None,
     trace: str,
     as_json: bool,
+    priority: str | None = None,
+    admit: Sequence[str] = (),
 ) -> int:
     """Simulate the fleet and print what came of it beside the closed form.
 
@@ -83,9 +85,14 @@ def simulate_replicas(
             raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
     if trace and (rate or cv is not None):
         raise ConfigError("simulate: --trace says when requests come: leave out --rate and --cv")
-    agreed = agreed_of(slo)
+    agreed, admitted = agreed_of(slo), admitted_of(admit)
     asked = read_trace(trace) if trace else None
+    if (priority or admit) and (asked is None or not asked.class_names):
+        raise ConfigError("simulate: --priority and --admit are of classes: take a --trace with a column class")
     if asked is not None:
+        if priority:
+            asked = asked.served_first([name.strip() for name in priority.split(",") if name.strip()])
+        _known_classes(admitted, asked, "--admit")
         router_of(router, asked)  # refused before anything is priced
         _known_classes(agreed, asked)
     prepare_jax()
@@ -110,7 +117,7 @@ def simulate_replicas(
         share, form, found_in_cache = in_closed_form(engine, asked, router, count)
         closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
         bar.begin(len(asked))
-        found = simulate_fleet(engine, asked, router, replicas=count, seed=seed, report=bar.tell)
+        found = simulate_fleet(engine, asked, router, replicas=count, seed=seed, report=bar.tell, admitted=admitted)
     found = dataclasses.replace(found, came=found.came - host, served=found.served.later(host))
     told = {
         "traffic": traffic_measures(asked), "closed_form": closed_form,
@@ -118,7 +125,8 @@ def simulate_replicas(
         "classes": found.by_class(agreed), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
         "store_tokens": engine.store_blocks * asked.hash_tokens, "requests_per_engine": len(share),
-        "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router),
+        "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router)
+        + ["the closed form serves whoever came first and turns nobody away"] * bool(priority or admit),
     }  # fmt: skip
     if as_json:
         print(dumps(told, indent=2))
@@ -164,11 +172,26 @@ def agreed_of(texts: Sequence[str]) -> dict[str, Agreed]:
     return found
 
 
-def _known_classes(agreed: dict[str, Agreed], asked: Requests) -> None:
+def admitted_of(texts: Sequence[str]) -> dict[str, int]:
+    """Class -> requests under way at a replica from which on the class is turned away: `batch=32`.
+
+    Raises:
+        ConfigError: what cannot be read, or is none.
+    """
+    found: dict[str, int] = {}
+    for text in texts:
+        name, sign, count = text.partition("=")
+        if not sign or not name or not count.isdigit() or int(count) < 1 or name in found:
+            raise ConfigError(f"--admit {text!r}: a class once with a whole number from 1 on, as in --admit batch=32")
+        found[name] = int(count)
+    return found
+
+
+def _known_classes(agreed: Mapping[str, object], asked: Requests, option: str = "--slo") -> None:
     unknown = sorted(set(agreed) - {""} - set(asked.class_names))
     if unknown:
         known = ", ".join(asked.class_names) or "none"
-        raise ConfigError(f"--slo: the requests have no class {', '.join(unknown)} (they have {known})")
+        raise ConfigError(f"{option}: the requests have no class {', '.join(unknown)} (they have {known})")
 
 
 def _of_workload(scenario: Scenario) -> dict[str, Agreed]:
@@ -350,13 +373,14 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
     out.print(table)
     if agreed:
         kept = Table(title="requests that kept their limits", title_justify="left", header_style="bold")
-        for name in ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", ""):
+        away = any(row["refused"] for row in told["classes"])
+        for name in ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", "", *(["turned away"] * away)):
             kept.add_column(name, justify="right" if name not in ("class", "") else "left")
         for row in told["classes"]:
             kept.add_row(
                 row["class"], f"{row['requests']:,}", f"{row['attainment']:.2%}", f"{row['agreed']:.2%}",
                 engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
-                "yes" if row["meets"] else "no",
+                "yes" if row["meets"] else "no", *([f"{row['refused']:.2%}"] * away),
             )  # fmt: skip
         out.print(kept)
     for line in told["doubts"]:

@@ -12,6 +12,7 @@ from ..core.untrusted_io import read_frame
 from ..report.run_folder import read_run
 from .told_anew import SAME
 from .verify import verify_run
+from .verify_fleet import FLEET_FILE, verify_fleet
 
 TABLES = {"comparison.parquet": "run", "collected.parquet": "job"}
 """Joint table -> its column with the number of the job."""
@@ -34,6 +35,8 @@ def verify_folder(run: str, attack: int | None, seed: int, *, as_json: bool = Fa
         ConfigError: see `verify_run`; or no job has a design.
     """
     root = Path(run)
+    if (root / FLEET_FILE).is_file():
+        return verify_fleet(root, attack, seed, as_json=as_json)
     if (root / CONFIG).is_file() or not (root / "0").is_dir():
         return verify_run(run, attack, seed, as_json=as_json)
     folders = sorted((path for path in root.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..core.lazy import lazily
 from ..uncertainty import Cases, Uncertain
-from . import settings
+from . import assignment, settings
 from .amortised.amortised import Amortised
 from .base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, silent, under_assumption
 from .blackbox.blackbox import Blackbox
@@ -68,6 +68,7 @@ __all__ = [
     "Transformation",
     "Uncertain",
     "Wanted",
+    "assignment",
     "designs",
     "elasticities",
     "numbers_of",

@@ -1,6 +1,7 @@
 """Checks a certified search without its code: reads what its bounds rest on, derives them anew, attacks the claim."""
 
 from . import whole_check as whole_check
+from .assignment_check import check_assignment as check_assignment
 from .attack import ROUNDING as ROUNDING
 from .attack import Attack as Attack
 from .attack import aims_of as aims_of
@@ -40,6 +41,7 @@ __all__ = [
     "StatedClaim",
     "Told",
     "aims_of",
+    "check_assignment",
     "derivation_of",
     "mix_derivation_of",
     "sample",

@@ -27,7 +27,7 @@ from codesign.config import build, scenario_from_config, study_from_config  # no
 from codesign.config.groups import available, groups  # noqa: E402
 from codesign.core.errors import ConfigError  # noqa: E402
 from codesign.core.resources import conf_dir  # noqa: E402
-from codesign.core.untrusted_io import read_yaml_file, written  # noqa: E402
+from codesign.core.untrusted_io import read_json, read_yaml_file, written  # noqa: E402
 from codesign.evidence.importers import as_csv, collective_rows, imported, is_collective  # noqa: E402
 from codesign.evidence.measurements import SCHEMAS, survey, tables  # noqa: E402
 from codesign.evidence.observing.endpoint import _TokenEvents  # noqa: E402
@@ -36,8 +36,10 @@ from codesign.model.networks.topology.files import read_topology  # noqa: E402
 from codesign.model.workloads import from_config_json  # noqa: E402
 from codesign.report.run_folder import MANIFEST, WRITTEN, read_run  # noqa: E402
 from codesign.search.amortised import file as weights_file  # noqa: E402
+from codesign.search.assignment import DeviceKind, PoolOption, assign  # noqa: E402
 from codesign.search.exhaustive.stream import Kept  # noqa: E402
 from codesign.study.expressions import Expression  # noqa: E402
+from codesign.verification import Refuted, check_assignment  # noqa: E402
 from fuzz.harness import TOKENS, Case, Kind, flipped, mutated  # noqa: E402
 
 PLACE = Path(tempfile.mkdtemp(prefix="codesign-fuzz-"))
@@ -365,9 +367,41 @@ def configuration(rng: random.Random) -> Case:
     return Case(" ".join(overrides), quietly(lambda: study_from_config(*overrides)))
 
 
+@functools.cache
+def _assigned() -> bytes:
+    """The certificate of a fleet, as JSON."""
+    kinds = [DeviceKind("old", 8, 4.0, 0.5, 1000.0, 500.0, owned_boxes=1), DeviceKind("new", 8, 6.0)]
+    options = [
+        PoolOption(name, kind.name, size, size * speed, 0.1 * size)
+        for name, speed in (("a", 1.0), ("b", 0.7)) for kind in kinds for size in (2, 8)
+    ]  # fmt: skip
+    rates = {"a": 9.5, "b": 4.2}
+    found = assign(rates, options, kinds)
+    return json.dumps({
+        "rates": rates, "options": [one._asdict() for one in found.options],
+        "kinds": [dataclasses.asdict(kind) for kind in kinds], "limits": {},
+        "replicas": found.replicas, "bought": found.bought, "owned": found.owned,
+        "usd_per_s": found.usd_per_s, "bound": found.bound, "nodes": [list(node) for node in found.nodes],
+    }).encode()  # fmt: skip
+
+
+def assigned(rng: random.Random) -> Case:
+    """The certificate of a fleet, gone wrong, checked in fractions."""
+    data = mutated(_assigned(), rng)
+    path = file_with("fleet.json", data)
+
+    def run() -> None:
+        try:
+            check_assignment(read_json(path, "fleet"))
+        except Refuted as error:
+            raise ConfigError(str(error)) from error
+
+    return Case(repr(data[:300]), run)
+
+
 KINDS: dict[str, Kind] = {
     "tables": table, "checkpoints": checkpoint, "weights": weights, "learned": learned, "runs": run_folder,
     "graphs": graph, "hub": hub, "formats": formats, "expressions": expression,
     "components": component, "configurations": configuration,
-    "own": own, "benchmarks": benchmark, "streams": stream,
+    "own": own, "benchmarks": benchmark, "streams": stream, "fleets": assigned,
 }  # fmt: skip

@@ -7,12 +7,13 @@ see at a time is what has been answered by then, not what the steps under way wi
 
 A replica that fails loses its cache and all that it had under way; these requests are routed anew at once and computed
 from their beginning, and it comes back empty. One that is stopped takes no more requests and goes when its own are
-answered.
+answered. Who waits at a replica goes by `Requests.priorities`; what runs is not interrupted for it. Admission turns
+requests of a class away where too many are under way: those of one slot and no queue are Erlang's loss system.
 """
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, no_type_check
 
@@ -70,6 +71,7 @@ def simulate_fleet(
     shared_store: bool = False,
     scaling: Scaling | None = None,
     failures: Failures | None = None,
+    admitted: Mapping[str, int] | None = None,
     seed: int = 0,
     report: Report = _no_report,
 ) -> FleetServed:
@@ -83,11 +85,13 @@ def simulate_fleet(
         shared_store: whether prefixes lie in one store of `store_blocks` that all replicas share, not one in each.
         scaling: policy that starts and stops replicas (which are then alike).
         failures: how often replicas fail.
+        admitted: class -> requests that are not answered, over the replicas that take any, from which on one of the
+            class is turned away; those of a class that is not named always go in, those without classes by "".
         seed: of what routers, failures and engines draw.
         report: called now and then.
 
     Raises:
-        ConfigError: no such router, no arrivals, no replicas, a request that never fits.
+        ConfigError: no such router or class, no arrivals, no replicas, a request that never fits.
     """
     alike = [engines] * replicas if isinstance(engines, Engine) else list(engines)
     if not 1 <= len(alike) <= MOST_REPLICAS:
@@ -96,7 +100,7 @@ def simulate_fleet(
         raise ConfigError("a fleet needs requests with arrivals: draw them or read a trace")
     for engine in {id(one): one for one in alike}.values():
         check_fits(engine, requests)
-    return _Fleet(alike, requests, router, shared_store, scaling, failures, seed, report).served()
+    return _Fleet(alike, requests, router, shared_store, scaling, failures, seed, report, admitted or {}).served()
 
 
 Event = tuple[float, int, int, Any]  # seconds, kind, replica, what of it
@@ -116,6 +120,25 @@ class _Member:
         self.done: Any = None
 
 
+def _most_admitted(requests: Requests, admitted: Mapping[str, int]) -> list[float]:
+    """Requests under way at a ready replica, on average, from which on each request is refused; none: never.
+
+    Raises:
+        ConfigError: a class that the requests do not have, or a number below 1.
+    """
+    if not admitted:
+        return []
+    names = requests.class_names or ("",)
+    for name, most in admitted.items():
+        if name not in names:
+            known = ", ".join(requests.class_names) or "none"
+            raise ConfigError(f"admission: the requests have no class {name} (they have {known})")
+        if most < 1:
+            raise ConfigError(f"admission: {most} requests of class {name or 'all'} at a replica must be at least 1")
+    limits = np.array([float(admitted.get(name, math.inf)) for name in names])
+    return limits[requests.classes if requests.class_names else np.zeros(len(requests), int)].tolist()
+
+
 @no_type_check  # a checker at run time would cost more than the simulation: millions of small calls
 class _Fleet:
     """State of a simulation."""
@@ -130,11 +153,14 @@ class _Fleet:
         failures: Failures | None,
         seed: int,
         report: Report,
+        admitted: Mapping[str, int],
     ) -> None:
         self.requests, self.total, self.report = requests, len(requests), report
         self.scaling, self.failures, self.rng = scaling, failures, np.random.default_rng([seed, 1])
         self.engines, self.seed = engines, seed
         self.answers = unanswered(self.total)
+        self.most = _most_admitted(requests, admitted)
+        self.open, self.refused = 0, 0
         self.heap: list[Event] = []
         self.later: list[tuple[float, int]] = []
         self.now, self.finished = 0.0, 0
@@ -228,6 +254,11 @@ class _Fleet:
         if not view.ready:  # until one is back
             heapq.heappush(self.later, (self._next_up(), request))
             return
+        if self.most and self.where[request] < 0:
+            if self.open >= self.most[request] * len(view.ready):
+                self._turn_away(request)
+                return
+            self.open += 1
         index = self.router.choose(request, view)
         member = self.members[index]
         own = member.replica
@@ -248,6 +279,14 @@ class _Fleet:
         own.add(request)
         member.version += 1
         heapq.heappush(self.heap, (own.now, LOOK, index, member.version))
+
+    def _turn_away(self, request: int) -> None:
+        """A request that is refused, and the turns of its conversation that would have followed."""
+        turn: int | None = request
+        while turn is not None:
+            self.finished += 1
+            self.refused += 1
+            turn = self.turns.get(turn)
 
     def _weigh(self, request: int, index: int) -> None:
         requests, store = self.requests, self.view.stores[index]
@@ -300,6 +339,7 @@ class _Fleet:
             view.tokens[index] -= self.work.pop(request)
         member.under_way.discard(request)
         self.finished += 1
+        self.open -= 1
         if self.scaling is not None:
             self.answered += 1
             self.late += self.scaling.slo is not None and not self._kept(request)
@@ -417,9 +457,9 @@ class _Fleet:
         paid = sum((end if math.isnan(one.ended) else one.ended) - one.began for one in self.members)
         counts = counted(engines)
         found = shares(marks[0], marks[-1]) if len(marks) > 1 else {}
-        chosen = np.arange(begin, self.total)
+        chosen = begin + np.flatnonzero(~np.isnan(last[begin:]))
         one = measured(self.requests, self.came, first, last, chosen, counts=counts, **found)
         return FleetServed(
             one, self.requests, self.came, first, last, np.array(self.where), paid, end, self.samples,
-            self.starts, self.failed, self.moved,
+            self.starts, self.failed, self.moved, self.refused,
         )  # fmt: skip

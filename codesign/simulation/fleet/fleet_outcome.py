@@ -39,7 +39,8 @@ class FleetServed:
 
     replica: where each was answered; replica_s: seconds that replicas were paid for, those of their start included;
     end_s: the last answer; samples: (seconds, ready, paid, waiting, outstanding of each replica); starts, failures,
-    moved: replicas started by a policy, failed, and requests that these lost.
+    moved: replicas started by a policy, failed, and requests that these lost; refused: requests that were turned away,
+    which have no times and count as late.
     """
 
     served: Served
@@ -54,6 +55,7 @@ class FleetServed:
     starts: int = 0
     failures: int = 0
     moved: int = 0
+    refused: int = 0
 
     @property
     def hit_rate(self) -> float:
@@ -82,11 +84,16 @@ class FleetServed:
             limits = agreed.get(name, agreed.get("", Agreed()))
             steps = np.maximum(self.requests.outputs[own] - 1, 1)
             ttft, tpot = (self.first - self.came)[own], (self.last - self.first)[own] / steps
+            answered = ~np.isnan(self.last[own])
             share = float(self.kept(limits)[own].mean())
             rows.append({
                 "class": name, "requests": len(own), "attainment": share, "agreed": limits.share,
-                "meets": share >= limits.share,
-                **{f"ttft_p{q}_s": float(np.percentile(ttft, q)) for q in (50, 90, 99)},
-                **{f"tpot_p{q}_s": float(np.percentile(tpot, q)) for q in (50, 90, 99)},
+                "meets": share >= limits.share, "refused": float(1 - answered.mean()),
+                **{f"ttft_p{q}_s": _percentile(ttft[answered], q) for q in (50, 90, 99)},
+                **{f"tpot_p{q}_s": _percentile(tpot[answered], q) for q in (50, 90, 99)},
             })  # fmt: skip
         return rows
+
+
+def _percentile(values: np.ndarray, share: int) -> float:
+    return float(np.percentile(values, share)) if len(values) else float("nan")

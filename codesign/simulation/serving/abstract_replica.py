@@ -86,13 +86,29 @@ class AbstractReplica(abc.ABC):
         self.steps = self.mixed = self.decode_tokens = self.prompt_tokens = self.preempted = self.hit_tokens = 0
         self.finished = self.sequence_steps = 0
         self.timeline: list[tuple[float, ...]] | None = [] if timeline else None
+        self.ranks: list[int] = requests.priorities.tolist()  # none: first come, first served
 
     def add(self, request: int, *, cached: bool = False) -> None:
         """A request arrives; `cached`: with its keys and values and its first token from elsewhere."""
         prompt, outputs = int(self.requests.prompts[request]), int(self.requests.outputs[request])
         waiting = Waiting(request, prompt, outputs - 1 if cached else outputs, cached)
         busy = bool(self.decoding or self.prompts)
-        (self.arriving if self.engine.async_scheduling and busy else self.queue).append(waiting)
+        if self.engine.async_scheduling and busy:
+            self.arriving.append(waiting)
+        else:
+            self._queue_up(waiting)
+
+    def _queue_up(self, waiting: Waiting, *, back: bool = False) -> None:
+        """Queue behind those who go first; one that comes `back` stands before its equals."""
+        queue, ranks = self.queue, self.ranks
+        if not ranks:
+            (queue.appendleft if back else queue.append)(waiting)
+            return
+        own = ranks[waiting.request] - back
+        if not queue or ranks[queue[-1].request] <= own:
+            queue.append(waiting)
+            return
+        queue.insert(next(place for place, one in enumerate(queue) if ranks[one.request] > own), waiting)
 
     def step(self, until: float, done: Callable[[int], None]) -> bool:
         """Run a step, or equal steps until somebody may arrive (`until`) or leaves; False where there is nothing to do.
@@ -105,8 +121,8 @@ class AbstractReplica(abc.ABC):
         if not self.decoding and not self.prompts:
             if not self.arriving:
                 return False
-            self.queue.extend(self.arriving)
-            self.arriving.clear()
+            while self.arriving:
+                self._queue_up(self.arriving.popleft())
             self._admit()
         seen = len(self.arriving)  # what the scheduler sees while this step runs
         if self.decoding:
@@ -116,7 +132,7 @@ class AbstractReplica(abc.ABC):
         elif self.decoding:
             self._decode_steps(until)
         for _ in range(seen):
-            self.queue.append(self.arriving.popleft())
+            self._queue_up(self.arriving.popleft())
         for request in self._ended():
             self._leave(request)
             self._finish(request, done)
@@ -226,14 +242,17 @@ class AbstractReplica(abc.ABC):
         done(request)
 
     def _preempt(self) -> bool:
-        """Send the last one admitted back to the head of the queue; a lone sequence has nobody to yield to."""
+        """Send the last one admitted back to the head of the queue, of those with priorities one that goes last.
+
+        A lone sequence has nobody to yield to.
+        """
         if len(self.decoding) + len(self.prompts) <= 1:
             raise MemoryError("one sequence needs more blocks than there are")
         while self.admitted:
-            request = self.admitted.pop()
+            request = self.admitted.pop(self._yields())
             if request in self.decoding:
                 left, tokens = self._left(request), self._leave(request)
-                self.queue.appendleft(Waiting(request, tokens + 1, left, False))
+                self._queue_up(Waiting(request, tokens + 1, left, False), back=True)
                 self.preempted += 1
                 return True
             for prompt in self.prompts:
@@ -242,10 +261,18 @@ class AbstractReplica(abc.ABC):
                     self.pool.give(prompt.own)
                     if prompt.prefix >= 0:
                         self.pool.leave(prompt.prefix)
-                    self.queue.appendleft(Waiting(request, prompt.tokens, prompt.outputs, False))
+                    self._queue_up(Waiting(request, prompt.tokens, prompt.outputs, False), back=True)
                     self.preempted += 1
                     return True
         return False
+
+    def _yields(self) -> int:
+        """Place in `admitted` of who gives its blocks back."""
+        if not self.ranks:
+            return -1
+        here = set(self.decoding) | {prompt.request for prompt in self.prompts}
+        self.admitted = [one for one in self.admitted if one in here]
+        return max(range(len(self.admitted)), key=lambda place: (self.ranks[self.admitted[place]], place))
 
     def _host(self, decodes: int) -> float:
         return self.engine.host_s + self.engine.host_sequence_s * decodes

@@ -34,7 +34,8 @@ class Requests:
     `hashes` are those of blocks of `hash_tokens` prompt tokens, of all requests one after the other, the blocks of
     request i from `hash_starts[i]` to `hash_starts[i + 1]`. Requests of one number in `sessions` are turns of one
     conversation; `classes` are numbers of `class_names`. A request with `after` = j from 0 on comes `think_s` after
-    request j has its answer, whatever its arrival says; -1 for those that come when they come.
+    request j has its answer, whatever its arrival says; -1 for those that come when they come. Of those who wait at an
+    engine the least of `priorities` goes first, and of equals whoever came first; without them all are equal.
     """
 
     prompts: Numbers
@@ -51,6 +52,7 @@ class Requests:
     class_names: tuple[str, ...] = ()
     after: Numbers = field(default_factory=lambda: np.zeros(0, int))
     think_s: Numbers = field(default_factory=lambda: np.zeros(0))
+    priorities: Numbers = field(default_factory=lambda: np.zeros(0, int))
 
     def __post_init__(self) -> None:
         """One output for each prompt, at least one token of each, arrivals in order.
@@ -93,7 +95,7 @@ class Requests:
         """Copy of some of them, in the order that they are named in; who follows whom is left out."""
         own: dict[str, Any] = {
             name: getattr(self, name)[which]
-            for name in ("prompts", "outputs", "prefixes", "sessions", "classes")
+            for name in ("prompts", "outputs", "prefixes", "sessions", "classes", "priorities")
             if len(getattr(self, name))
         }
         if self.hashed:
@@ -104,6 +106,19 @@ class Requests:
         came = None if self.arrivals is None else self.arrivals[which]
         empty = {"after": np.zeros(0, int), "think_s": np.zeros(0)}
         return replace(self, arrivals=came, **own, **empty)
+
+    def served_first(self, names: Sequence[str]) -> "Requests":
+        """Copy in which classes go first in this order; those that are not named come last.
+
+        Raises:
+            ConfigError: a class that they do not have.
+        """
+        unknown = [name for name in names if name not in self.class_names]
+        if unknown:
+            known = ", ".join(self.class_names) or "none"
+            raise ConfigError(f"priority: the requests have no class {', '.join(unknown)} (they have {known})")
+        places = np.array([names.index(name) if name in names else len(names) for name in self.class_names], int)
+        return replace(self, priorities=places[self.classes])
 
     def prefix_of(self, request: int) -> int:
         """The number of its prefix, -1 for none."""

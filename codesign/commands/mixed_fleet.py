@@ -1,0 +1,498 @@
+"""`codesign fleet`: which class of requests runs on which kind of accelerator, with which plan, on how many replicas.
+
+Every legal plan is priced for every class on every kind, then a mixed-integer programme chooses replicas and boxes; see
+`search.assignment` for what is proven. Classes do not share a replica.
+"""
+
+import argparse
+import dataclasses
+import math
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from rich.markup import escape
+from rich.table import Table
+
+from ..core.atomic_files import write_files
+from ..core.errors import ConfigError
+from ..core.json_io import dumps
+from ..core.units import engineering
+from ..report.drawing import render
+from ..report.fleet_mix import fleet_mix_figure
+from ..search.assignment import MOST_NODES, AssignedFleet, AssignmentLimits, PoolOption, assign
+from .fleet_classes import FleetClass, classes_of
+from .fleet_options import ClassOptions, KindOptions, options_on, placed, slopes
+from .fleet_replay import ChosenPool, ReplayedPool, kept_load, replay
+from .left_files import new_folder
+from .plain_values import accelerators, count_of, number
+from .questions import serving_base, share_of
+from .setup import prepare_jax
+from .terminal import console
+from .verify_fleet import FLEET_FILE
+from .what_to_buy import MONTH_S, money, power
+
+__all__ = [
+    "FLEET_FILE", "FleetClass", "MixedFleet", "ReplayedPool", "classes_of", "confirmed", "fleet", "mixed_fleet",
+    "pool_options", "told_of_fleet",
+]  # fmt: skip
+
+
+SHOWN = ("tp", "pp", "ep", "attention_dp", "micro_batch", "token_budget")
+MS, POINT = 1e-3, 0.01
+WORTH = ("ttft_s", "tpot_s", "cached")
+
+
+class MixedFleet(NamedTuple):
+    """The answer: classes, kinds with their options, the fleet, what each kind costs alone, what limits are worth.
+
+    alone: kind -> dollars/s, none where it cannot serve all; worth: (class, number of `WORTH`) -> dollars/s that one
+    unit more of it saves; seconds: of pricing and of assigning; lowered: option -> share of its rate by the closed form
+    that it keeps its limits at in a replay, where that is below 1.
+    """
+
+    classes: list[FleetClass]
+    kinds: list[KindOptions]
+    fleet: AssignedFleet
+    alone: dict[str, float | None]
+    worth: dict[tuple[str, str], float]
+    seconds: dict[str, float]
+    lowered: Mapping[int, float] = MappingProxyType({})
+
+    @property
+    def options(self) -> list[tuple[KindOptions, ClassOptions, dict[str, float]]]:
+        """(kind, class, plan) of each option of the fleet, in its order."""
+        return _listed(self.kinds)
+
+    def pools(self) -> list[ChosenPool]:
+        """Pools of the fleet, each with its part of its class's requests."""
+        best, options = self.fleet, self.options
+        served = {one.name: 0.0 for one in self.classes}
+        for place, count in best.pools():
+            served[best.options[place].request_class] += count * best.options[place].rate
+        found: list[ChosenPool] = []
+        for place, count in best.pools():
+            kind, one, plan = options[place]
+            carries = one.request_class.rate * count * best.options[place].rate / served[one.request_class.name]
+            found.append(ChosenPool(one.request_class, kind.kind.name, placed(one.scenario, plan), count, carries))
+        return found
+
+
+def _listed(kinds: Sequence[KindOptions]) -> list[tuple[KindOptions, ClassOptions, dict[str, float]]]:
+    return [(kind, one, plan) for kind in kinds for one in kind.classes for plan in one.plans]
+
+
+def pool_options(kinds: Sequence[KindOptions]) -> list[PoolOption]:
+    """Options of all kinds and classes, in the order of the fleet's."""
+    return [option for kind in kinds for one in kind.classes for option in one.options]
+
+
+def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = "runs") -> int:
+    """Answer `codesign fleet`.
+
+    Args:
+        options: of the command line.
+        words: of the command line, as they stand in the folder.
+        root: folder of run folders.
+
+    Raises:
+        ConfigError: classes or counts that are none, an SLO that no plan keeps, or no fleet within the limits.
+    """
+    classes = classes_of(options.classes, options.trace)
+    kinds = accelerators(options.on)
+    owned, most = (_counts(getattr(options, name), f"--{name}", kinds) for name in ("own", "most"))
+    limits = AssignmentLimits(
+        math.inf if options.budget is None else number(options.budget, "$", "--budget", "$5M"),
+        math.inf if options.power is None else number(options.power, "W", "--power", "2MW or 500kW"),
+    )
+    confidence = share_of(options)
+    if options.requests and options.requests < LEAST_REPLAYED:
+        raise ConfigError(f"--requests {options.requests}: at least {LEAST_REPLAYED} of each class, or none")
+    sizes = (
+        [] if options.devices is None else [round(count_of(text, "--devices")) for text in options.devices.split(",")]
+    )
+    suffix, overrides = serving_base(options)
+    prepare_jax()
+    out = console(stderr=options.json)
+    out.print(f"asked    least cost of {len(classes)} classes of {escape(options.model)} on {', '.join(kinds)}")
+    for place, one in enumerate(classes):
+        out.print(f"{'' if place else 'classes':8s} {one.name}: {one.text()}", soft_wrap=True)
+    answer = mixed_fleet(classes, kinds, overrides, f"goodput{suffix}", owned, most, limits, sizes, confidence)
+    replayed: list[ReplayedPool] = []
+    if options.requests:
+        answer, replayed = confirmed(answer, limits, options.requests, options.seed)
+    told = told_of_fleet(answer, replayed, confidence, words)
+    folder = new_folder(Path(root), "fleet")
+    write_files({
+        folder / FLEET_FILE: dumps(told, indent=2),
+        folder / "fleet.png": render(fleet_mix_figure(told)),
+    })  # fmt: skip
+    if options.json:
+        print(dumps(told, indent=2))
+    else:
+        _show(told, folder)
+    return 0
+
+
+LEAST_REPLAYED = 500
+ROUNDS = 6  # of assigning again
+TINY = 1e-3  # share of a rate that stands for none
+
+
+def _counts(texts: Sequence[str], option: str, kinds: Sequence[str]) -> dict[str, int]:
+    """Kind -> devices of `--own KIND=N`.
+
+    Raises:
+        ConfigError: no count, or a kind that is not among those to choose from.
+    """
+    found: dict[str, int] = {}
+    for text in texts:
+        name, sign, count = text.partition("=")
+        if not sign:
+            raise ConfigError(f"{option} {text!r}: write {option} {kinds[0]}=64")
+        kind = accelerators(name)[0]
+        if kind not in kinds:
+            raise ConfigError(f"{option} {text}: {kind} is not among --on {','.join(kinds)}")
+        much = 0.0 if count.strip() == "0" else count_of(count, f"{option} {name}")
+        if much != round(much):
+            raise ConfigError(f"{option} {text}: {much:g} is no whole number of devices")
+        found[kind] = round(much)
+    return found
+
+
+def mixed_fleet(
+    classes: Sequence[FleetClass], kinds: Sequence[str], overrides: Sequence[str], workload: str = "goodput",
+    owned: dict[str, int] | None = None, most: dict[str, int] | None = None, limits: AssignmentLimits | None = None,
+    sizes: Sequence[int] = (), confidence: float = 0.0,
+) -> MixedFleet:  # fmt: skip
+    """The cheapest fleet of these classes on these kinds.
+
+    Args:
+        classes: of requests.
+        kinds: accelerators.
+        overrides: of the configuration, such as `model=llama31_8b`.
+        workload: `goodput` or one of its formats.
+        owned: kind -> devices that are there already, at what running them costs.
+        most: kind -> devices that can be bought.
+        limits: of budget and power.
+        sizes: devices of a replica.
+        confidence: share of the draws of the model's errors in which a replica keeps its SLO at its rate.
+
+    Raises:
+        ConfigError: an SLO that no plan keeps, or no fleet within the limits.
+    """
+    begun = time.perf_counter()
+    found = [
+        options_on(
+            kind, classes, overrides, workload, sizes=sizes, owned=(owned or {}).get(kind, 0),
+            most=None if most is None else most.get(kind), confidence=confidence,
+        )
+        for kind in kinds
+    ]  # fmt: skip
+    priced = time.perf_counter()
+    for one in classes:
+        _check_served(one, found, confidence)
+    rates = {one.name: one.rate for one in classes}
+    best = assign(rates, pool_options(found), [kind.kind for kind in found], limits)
+    alone = {kind.kind.name: _alone(rates, kind, limits) for kind in found}
+    worth = _worth(best, found)
+    seconds = {"pricing": priced - begun, "assignment": time.perf_counter() - priced}
+    return MixedFleet(list(classes), found, best, alone, worth, seconds)
+
+
+def confirmed(
+    answer: MixedFleet, limits: AssignmentLimits, requests: int, seed: int
+) -> tuple[MixedFleet, list[ReplayedPool]]:
+    """The cheapest fleet whose pools all keep their limits in a replay, and that replay.
+
+    A replica that does not is good for the largest load at which it does, and the fleet is assigned again; sizes that
+    are not used stay at what the closed form says, so that nothing is ruled out that was not replayed.
+
+    Args:
+        answer: the fleet by the closed form alone.
+        limits: of budget and power.
+        requests: of each pool, at least.
+        seed: of the replay.
+
+    Raises:
+        ConfigError: no fleet is left within the limits.
+    """
+    rates, first = {one.name: one.rate for one in answer.classes}, pool_options(answer.kinds)
+    lowered = dict[int, float]()  # option -> share of its rate by the closed form
+    known: dict[tuple[int, int, float], ReplayedPool] = {}
+    kinds, most_nodes = [kind.kind for kind in answer.kinds], MOST_NODES
+    for turn in range(ROUNDS + 1):
+        pools = [(place, pool) for (place, _), pool in zip(answer.fleet.pools(), answer.pools(), strict=True)]
+        for place, pool in pools:
+            key = (place, pool.replicas, pool.rate)
+            if key not in known:
+                known[key] = replay([pool], requests, seed)[0]
+        found = [known[place, pool.replicas, pool.rate] for place, pool in pools]
+        late = [each for each, one in zip(pools, found, strict=True) if not one.meets]
+        if (not late or turn == ROUNDS) and most_nodes == MOST_NODES:
+            return answer._replace(worth=_worth(answer.fleet, answer.kinds) if lowered else answer.worth), found
+        for place, pool in late:
+            share = kept_load(pool, requests, seed)
+            lowered[place] = max(share, TINY) * pool.rate / pool.replicas / first[place].rate
+        options = [one._replace(rate=lowered.get(place, 1.0) * one.rate) for place, one in enumerate(first)]
+        most_nodes = 1 if late and turn < ROUNDS - 1 else MOST_NODES  # proven once all keep their limits
+        best = assign(rates, options, kinds, limits, most_nodes)
+        best = dataclasses.replace(best, floor=answer.fleet.floor)  # slower plans were not replayed
+        answer = answer._replace(fleet=best, lowered=dict(lowered))
+    raise AssertionError
+
+
+def _alone(rates: dict[str, float], kind: KindOptions, limits: AssignmentLimits | None) -> float | None:
+    if any(not one.options for one in kind.classes):
+        return None
+    try:
+        return assign(rates, pool_options([kind]), [kind.kind], limits, most_nodes=1).usd_per_s
+    except ConfigError:
+        return None
+
+
+def _check_served(one: FleetClass, kinds: Sequence[KindOptions], confidence: float) -> None:
+    """Refuse a class whose SLO no plan keeps: by how much, and what would help.
+
+    Raises:
+        ConfigError: in one line.
+    """
+    own = [(kind.kind, each) for kind in kinds for each in kind.classes if each.request_class == one]
+    if any(each.options for _, each in own):
+        return
+    names = ", ".join(kind.name for kind, _ in own)
+    if not any(each.fits for _, each in own):
+        raise ConfigError(
+            f"--class {one.name}: no plan fits into the memory of {names} at these sizes of a replica: more devices"
+            " (--devices 16,32), a smaller number format (--format fp8) or larger devices"
+        )
+    if confidence and any(each.kept for _, each in own):
+        raise ConfigError(
+            f"--class {one.name}: no plan keeps its limits at any rate in {confidence:.0%} of the draws on {names}:"
+            " allow more time, or a lower --confidence"
+        )
+    kind, best = min(own, key=lambda pair: max(pair[1].alone))
+    share = f"p{100 * one.attainment:.0f}"
+    limit, used = ("ttft", best.alone[0]) if best.alone[0] >= best.alone[1] else ("tpot", best.alone[1])
+    asked = one.ttft_s if limit == "ttft" else one.tpot_s
+    helps = "shorter prompts" if limit == "ttft" else "faster memory"
+    raise ConfigError(
+        f"--class {one.name}: {limit}_{share} = {asked:.4g} s is {1 - 1 / used:.1%} below {asked * used:.4g} s, the"
+        f" least of any plan on {names} (a request that is alone on {kind.name}): allow {asked * used * 1.01:.4g} s, or"
+        f" take {helps} or more devices a replica"
+    )
+
+
+def _worth(best: AssignedFleet, kinds: Sequence[KindOptions]) -> dict[tuple[str, str], float]:
+    """(class, number of `WORTH`) -> dollars/s that one unit more of it saves, at the prices of the linear programme.
+
+    Each replica serves slope requests/s more; a request/s is worth the price of its class.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for place, (_, one, plan) in enumerate(_listed(kinds)):
+        count, name = best.relaxed[place], one.request_class.name
+        if count <= 1e-9:
+            continue
+        for limit in WORTH:
+            more = count * slopes(one, plan, limit) * best.prices["class", name]
+            found[name, limit] = found.get((name, limit), 0.0) + more
+    return found
+
+
+def told_of_fleet(
+    answer: MixedFleet, replayed: Sequence[ReplayedPool], confidence: float, words: Sequence[str]
+) -> dict[str, Any]:
+    """The answer as numbers: what is printed, and what a verification needs."""
+    best, options = answer.fleet, answer.options
+    month = MONTH_S
+    pools: list[dict[str, Any]] = []
+    for (place, count), chosen in zip(best.pools(), answer.pools(), strict=True):
+        option, plan = best.options[place], options[place][2]
+        pools.append({
+            "class": option.request_class, "kind": option.kind, "replicas": count, "devices": count * option.devices,
+            "devices_per_replica": option.devices, "plan": plan, "requests_per_s_per_replica": option.rate,
+            "requests_per_s": chosen.rate,
+        })  # fmt: skip
+    kinds: list[dict[str, Any]] = []
+    for place, kind in enumerate(best.kinds):
+        used = sum(pool["devices"] for pool in pools if pool["kind"] == kind.name)
+        boxes = best.bought[place] + best.owned[place]
+        own = [(count, best.options[at]) for at, count in best.pools() if best.options[at].kind == kind.name]
+        usd = kind.box * (best.bought[place] * kind.held_usd_per_s + best.owned[place] * kind.owned_usd_per_s)
+        usd += sum(count * option.usd_per_s for count, option in own)
+        kinds.append(dataclasses.asdict(kind) | {
+            "bought": best.bought[place] * kind.box, "owned_used": best.owned[place] * kind.box, "used": used,
+            "spare": boxes * kind.box - used, "usd_per_month": usd * month,
+            "capex": best.bought[place] * kind.box * kind.capex_usd, "provisioned_w": boxes * kind.box * kind.watts,
+            "alone_usd_per_month": None if (alone := answer.alone[kind.name]) is None else alone * month,
+            "owned_device_worth_usd_per_month": best.box_worth[kind.name] / kind.box * month,
+        })  # fmt: skip
+    classes = [
+        dataclasses.asdict(one) | {
+            "text": one.text(),
+            "usd_per_month_of_a_request_per_s": best.prices["class", one.name] * month,
+            "usd_per_month_of_a_ms_ttft": answer.worth.get((one.name, "ttft_s"), 0.0) * MS * month,
+            "usd_per_month_of_a_ms_tpot": answer.worth.get((one.name, "tpot_s"), 0.0) * MS * month,
+            "usd_per_month_of_a_point_cached": answer.worth.get((one.name, "cached"), 0.0) * POINT * month,
+        }
+        for one in answer.classes
+    ]  # fmt: skip
+    return {
+        "command": shlex.join(["codesign", *words]), "classes": classes, "kinds": kinds, "pools": pools,
+        "usd_per_month": best.usd_per_s * month, "bound_usd_per_month": best.bound * month,
+        "floor_usd_per_month": best.floor * month, "relaxed_usd_per_month": best.relaxed_usd_per_s * month,
+        "gap": best.gap, "confidence": confidence,
+        "plans": sum(one.looked_at for kind in answer.kinds for one in kind.classes),
+        "prices": {
+            "budget_usd": best.prices.get(("budget", "")), "power_usd_per_month_per_w": _monthly(best, "power"),
+        },
+        "replay": [each.told() for each in replayed],
+        "certificate": _certificate(answer), "seconds": answer.seconds,
+    }  # fmt: skip
+
+
+def _monthly(best: AssignedFleet, row: str) -> float | None:
+    price = best.prices.get((row, ""))
+    return None if price is None else price * MONTH_S
+
+
+def _certificate(answer: MixedFleet) -> dict[str, Any]:
+    """Options, kinds, solution and tree of the assignment, in dollars a second."""
+    best = answer.fleet
+    limits = {sort: -float(best.program.sides[row]) for row, (sort, _) in enumerate(best.program.row_names)
+              if sort in ("budget", "power")}  # fmt: skip
+    return {
+        "rates": {one.name: one.rate for one in answer.classes},
+        "options": [
+            option._asdict() | {"plan": plan, "lowered": float(answer.lowered.get(place, 1.0))}
+            for place, (option, (_, _, plan)) in enumerate(zip(best.options, answer.options, strict=True))
+        ],
+        "kinds": [dataclasses.asdict(kind) for kind in best.kinds], "limits": limits,
+        "replicas": list(best.replicas), "bought": list(best.bought), "owned": list(best.owned),
+        "usd_per_s": best.usd_per_s, "bound": best.bound, "nodes": [list(node) for node in best.nodes],
+        "overrides": {
+            kind.kind.name: {str(share): texts for share, texts in kind.overrides.items()} for kind in answer.kinds
+        },
+    }  # fmt: skip
+
+
+def _plan_text(plan: dict[str, float]) -> str:
+    short = {"micro_batch": "mb", "token_budget": "budget", "attention_dp": "adp"}
+    return " ".join(
+        f"{short.get(name, name)}{plan[name]:g}"
+        for name in SHOWN
+        if name in plan and (plan[name] != 1 or name in ("tp", "pp"))
+    )
+
+
+def _show(told: dict[str, Any], folder: Path) -> None:
+    out = console()
+    pools = Table(title="which class runs where", title_justify="left", header_style="bold")
+    for name in ("class", "on", "replicas", "devices", "plan of a replica", "requests/s each, at most", "carries"):
+        pools.add_column(name, justify="left" if name in ("class", "on", "plan of a replica") else "right")
+    for pool in told["pools"]:
+        pools.add_row(
+            pool["class"], pool["kind"], f"{pool['replicas']:,}", f"{pool['devices']:,}", _plan_text(pool["plan"]),
+            f"{pool['requests_per_s_per_replica']:.4g}", f"{pool['requests_per_s']:.4g}/s",
+        )  # fmt: skip
+    out.print(pools)
+    kinds = Table(title="devices", title_justify="left", header_style="bold")
+    for name in (
+        "kind",
+        "owned, used",
+        "bought",
+        "spare in boxes",
+        "capital",
+        "a month",
+        "all on it alone",
+        "an owned device more",
+    ):
+        kinds.add_column(name, justify="left" if name == "kind" else "right")
+    for kind in told["kinds"]:
+        alone = kind["alone_usd_per_month"]
+        kinds.add_row(
+            kind["name"], f"{kind['owned_used']:,} of {kind['owned_boxes'] * kind['box']:,}", f"{kind['bought']:,}",
+            f"{kind['spare']:,}", money(kind["capex"]), money(kind["usd_per_month"]),
+            "cannot" if alone is None else money(alone), f"saves {money(kind['owned_device_worth_usd_per_month'])}",
+        )  # fmt: skip
+    out.print(kinds)
+    worth = Table(title="shadow prices, a month", title_justify="left", header_style="bold")
+    for name in ("class", "a request/s more costs", "1 ms more of TTFT saves", "of TPOT", "1 % of prompts cached"):
+        worth.add_column(name, justify="left" if name == "class" else "right")
+    for one in told["classes"]:
+        worth.add_row(
+            one["name"], money(one["usd_per_month_of_a_request_per_s"]), money(one["usd_per_month_of_a_ms_ttft"]),
+            money(one["usd_per_month_of_a_ms_tpot"]), money(one["usd_per_month_of_a_point_cached"]),
+        )  # fmt: skip
+    out.print(worth)
+    _show_replay(told)
+    best, alone = told["usd_per_month"], {k["name"]: k["alone_usd_per_month"] for k in told["kinds"]}
+    out.print(f"answer   {_fleet_text(told)}: {money(best)} a month", soft_wrap=True)
+    for name, usd in alone.items():
+        if usd is not None and len(alone) > 1:
+            out.print(f"{'':8s} {usd / best - 1:.1%} above it: all classes on {name}, {money(usd)}")
+    limit = told["kinds"]
+    drawn = sum(kind["provisioned_w"] for kind in limit)
+    out.print(f"{'':8s} capital {money(sum(kind['capex'] for kind in limit))}, {power(drawn)} provisioned")
+    proof = "proven the least" if told["gap"] <= SMALL else f"at most {told['gap']:.2%} above the least"
+    chance = told["confidence"]
+    every = f"; no fleet of any of these plans is below {money(told['floor_usd_per_month'])}" * (not chance)
+    out.print(
+        f"proof    {proof} of all numbers of replicas and boxes, with the plan of each size that serves most of"
+        f" {told['plans']:,} priced{' (of the fastest in draws)' * bool(chance)}{every}",
+        soft_wrap=True,
+    )
+    kept = f"in {chance:.0%} of the draws" if chance else "at the centre"
+    out.print(
+        "assumed  classes share no replica; load evenly over a class's replicas; electricity as at full load; rates"
+        f" that keep the limits {kept} of the model's errors{' (--confidence 0.9)' * (not chance)}",
+        soft_wrap=True,
+    )
+    less = [one for one in told["certificate"]["options"] if one["lowered"] < 1]
+    if less:
+        names = ", ".join(
+            f"{one['request_class']} on {one['devices']} {one['kind']} to {one['lowered']:.0%}" for one in less
+        )
+        out.print(f"replay   lowered the rates of {names} of what the closed form says", soft_wrap=True)
+    short = [row for row in told["replay"] if not row["meets"]]
+    if short:
+        names = ", ".join(f"{row['class']} on {row['kind']}" for row in short)
+        out.print(f"replay   does not keep the limits: {names}; --confidence 0.9 asks for room", soft_wrap=True)
+    took = told["seconds"]
+    out.print(f"{'':8s} {took['pricing']:.1f} s pricing plans, {took['assignment']:.1f} s assigning")
+    out.print(f"codesign verify {folder}   checks the proof", soft_wrap=True)
+
+
+SMALL = 1e-4
+
+
+def _fleet_text(told: dict[str, Any]) -> str:
+    parts = []
+    for kind in told["kinds"]:
+        if kind["owned_used"]:
+            parts.append(f"{kind['owned_used']:,} owned {kind['name']}")
+        if kind["bought"]:
+            parts.append(f"{kind['bought']:,} {kind['name']} to buy")
+    return " and ".join(parts)
+
+
+def _show_replay(told: dict[str, Any]) -> None:
+    if not told["replay"]:
+        return
+    out = console()
+    table = Table(title="replayed, closed form beside the simulation", title_justify="left", header_style="bold")
+    for name in ("class", "on", "requests", "TTFT", "simulated", "TPOT", "simulated", "kept", "agreed", ""):
+        table.add_column(name, justify="left" if name in ("class", "on", "") else "right")
+    for row in told["replay"]:
+        table.add_row(
+            row["class"], row["kind"], f"{row['requests']:,}", engineering(row["ttft_closed_s"], "s"),
+            engineering(row["ttft_simulated_s"], "s"), engineering(row["tpot_closed_s"], "s"),
+            engineering(row["tpot_simulated_s"], "s"), f"{row['attainment']:.2%}", f"{row['agreed']:.0%}",
+            "yes" if row["meets"] else "no",
+        )  # fmt: skip
+    out.print(table)
+    for line in dict.fromkeys(row["doubt"] for row in told["replay"] if row["doubt"]):
+        out.print(line, soft_wrap=True)

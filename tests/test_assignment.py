@@ -1,0 +1,174 @@
+"""Assignment of classes to pools: brute force, duals by solving again, the exact check, and what cannot be."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from codesign import ConfigError
+from codesign.search.assignment import AssignedFleet, AssignmentLimits, DeviceKind, PoolOption, assign
+from codesign.verification import Refuted, check_assignment
+
+OLD = DeviceKind("old", 8, 4.0, 0.5, 1000.0, 500.0, owned_boxes=2, most_boxes=0)
+NEW = DeviceKind("new", 8, 6.0, 0.5, 2000.0, 900.0)
+
+
+def options_of(seed: int, classes: int = 2) -> tuple[dict[str, float], list[PoolOption]]:
+    rng = np.random.default_rng(seed)
+    found, rates = [], {}
+    for one in range(classes):
+        name = f"c{one}"
+        rates[name] = float(rng.uniform(4, 20))
+        base = float(rng.uniform(0.5, 2.0))
+        for kind, faster in (("old", 1.0), ("new", float(rng.uniform(1.2, 3.0)))):
+            for size in (2, 8):
+                rate = base * faster * size * float(rng.uniform(0.8, 1.1))
+                power = 0.1 * size * float(rng.uniform(0.8, 1.2))
+                found.append(PoolOption(name, kind, size, rate, power, 0.5 * power))
+    return rates, found
+
+
+def stated(rates: dict[str, float], found: AssignedFleet, limits: AssignmentLimits) -> dict:
+    bounds = {"budget": limits.capex_usd, "power": limits.watts}
+    return {
+        "rates": rates, "options": [one._asdict() for one in found.options],
+        "kinds": [dataclasses.asdict(kind) for kind in found.kinds],
+        "limits": {name: value for name, value in bounds.items() if math.isfinite(value)},
+        "replicas": list(found.replicas), "bought": list(found.bought), "owned": list(found.owned),
+        "usd_per_s": found.usd_per_s, "bound": found.bound, "nodes": [list(node) for node in found.nodes],
+    }  # fmt: skip
+
+
+def brute_force(rates: dict[str, float], options: list[PoolOption], kinds: list[DeviceKind]) -> float:
+    """Cheapest of every number of replicas of one class at a time, joined over devices that all of them take."""
+    tables = []
+    for name, rate in rates.items():
+        own = [one for one in options if one.request_class == name]
+        ranges = [range(math.ceil(rate / one.rate) + 1) for one in own]
+        best: dict[tuple[int, ...], float] = {}
+        for counts in itertools.product(*ranges):
+            if sum(n * one.rate for n, one in zip(counts, own, strict=True)) < rate * (1 - 1e-9):
+                continue
+            used = tuple(
+                sum(n * one.devices for n, one in zip(counts, own, strict=True) if one.kind == kind.name)
+                for kind in kinds
+            )
+            usd = sum(n * one.usd_per_s for n, one in zip(counts, own, strict=True))
+            best[used] = min(best.get(used, math.inf), usd)
+        tables.append(best)
+    least = math.inf
+    for parts in itertools.product(*(table.items() for table in tables)):
+        usd = sum(each for _, each in parts)
+        for place, kind in enumerate(kinds):
+            boxes = math.ceil(sum(used[place] for used, _ in parts) / kind.box)
+            owned = min(boxes, kind.owned_boxes)
+            if kind.most_boxes is not None and boxes - owned > kind.most_boxes:
+                usd = math.inf
+                break
+            usd += kind.box * (owned * kind.owned_usd_per_s + (boxes - owned) * kind.held_usd_per_s)
+        least = min(least, usd)
+    return least
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_programme_finds_what_brute_force_finds(seed: int):
+    rates, options = options_of(seed)
+    rates = {name: 0.5 * rate for name, rate in rates.items()}
+    found = assign(rates, options, [OLD, NEW])
+    assert found.usd_per_s == pytest.approx(brute_force(rates, options, [OLD, NEW]), rel=1e-9)
+    assert found.floor <= found.bound * (1 + 1e-9) <= found.usd_per_s * (1 + 1e-9)
+    assert found.relaxed_usd_per_s <= found.bound * (1 + 1e-6)
+    assert found.gap < 1e-4
+    assert len(check_assignment(stated(rates, found, AssignmentLimits()))) == 2
+
+
+def test_prices_are_slopes_of_the_linear_programme():
+    """Solved again with a little more of a class, of the stock, of power: central differences."""
+    rates, options = options_of(3)
+    rates = {name: 5 * rate for name, rate in rates.items()}
+    limits = AssignmentLimits(watts=60_000.0)
+    found = assign(rates, options, [OLD, NEW], limits, 1)
+    step = 1e-4
+    for name in rates:
+        ends = [
+            assign(rates | {name: rates[name] * (1 + sign * step)}, options, [OLD, NEW], limits, 1).relaxed_usd_per_s
+            for sign in (1, -1)
+        ]
+        assert found.prices["class", name] == pytest.approx((ends[0] - ends[1]) / (2 * step * rates[name]), rel=1e-5)
+    more = assign(rates, options, [dataclasses.replace(OLD, owned_boxes=3), NEW], limits, 1)
+    assert found.box_worth["old"] == pytest.approx(found.relaxed_usd_per_s - more.relaxed_usd_per_s, rel=1e-5)
+    assert found.box_worth["old"] > 0
+
+
+def test_power_and_budget_have_prices():
+    rates, options = options_of(1)
+    rates = {name: 5 * rate for name, rate in rates.items()}
+    free = assign(rates, options, [OLD, NEW])
+    boxes = sum(free.bought) + sum(free.owned)
+    watts = 8 * (900.0 * sum(free.bought) + 500.0 * sum(free.owned))
+    bound = assign(rates, options, [OLD, NEW], AssignmentLimits(watts=watts * (1 - 1e-3)))
+    assert bound.usd_per_s >= free.usd_per_s
+    assert boxes
+    assert bound.prices["power", ""] >= 0
+    check_assignment(stated(rates, bound, AssignmentLimits(watts=watts * (1 - 1e-3))))
+
+
+def test_a_tight_stock_is_used_where_it_is_worth_most():
+    """One box of old devices, two classes of equal loads: the class that loses least on them goes there."""
+    options = [
+        PoolOption("same", "old", 8, 10.0, 0.0), PoolOption("same", "new", 8, 10.0, 0.0),
+        PoolOption("faster", "old", 8, 5.0, 0.0), PoolOption("faster", "new", 8, 20.0, 0.0),
+    ]  # fmt: skip
+    found = assign({"same": 10.0, "faster": 20.0}, options, [dataclasses.replace(OLD, owned_boxes=1), NEW])
+    assert found.replicas == (1, 0, 0, 1)
+    assert found.usd_per_s == pytest.approx(8 * 0.5 + 8 * 6.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda it: it | {"bound": it["usd_per_s"] * 1.01}, "the leaves prove"),
+        (lambda it: it | {"usd_per_s": it["usd_per_s"] * 0.9}, "are stated"),
+        (lambda it: it | {"replicas": [0] * len(it["replicas"])}, "is not kept"),
+        (lambda it: it | {"replicas": [0.5, *it["replicas"][1:]]}, "not whole"),
+        (lambda it: it | {"nodes": [[-1, 0, (-1, -1), [1e6] * 4, False]]}, "the leaves prove"),
+        (lambda it: it | {"nodes": [[-1, 0, (-1, -1), [-1.0] * 4, False]]}, "multipliers that are none"),
+        (lambda it: it | {"nodes": [[-1, 0, (-1, -1), [0.0] * 4, True]]}, "not shown to be empty"),
+        (lambda it: it | {"nodes": [[0, 0, (0, 0), [], False]]}, "there twice"),
+        (lambda it: it | {"options": [one | {"devices": 3} for one in it["options"]]}, "gaps"),
+    ],
+)
+def test_a_false_certificate_is_refuted(change, text: str):
+    rates, options = options_of(2)
+    found = assign(rates, options, [OLD, NEW])
+    told = stated(rates, found, AssignmentLimits())
+    check_assignment(told)
+    with pytest.raises(Refuted, match=text):
+        check_assignment(change(told))
+
+
+def test_where_nothing_serves_all_the_line_says_how_much():
+    rates, options = options_of(0)
+    few = [dataclasses.replace(OLD, owned_boxes=1), dataclasses.replace(NEW, most_boxes=0)]
+    with pytest.raises(ConfigError, match=r"8 old owned.*at most \d+\.\d% of the load"):
+        assign({name: 50 * rate for name, rate in rates.items()}, options, few)
+    with pytest.raises(ConfigError, match="within budget"):
+        assign(rates, options, [dataclasses.replace(OLD, owned_boxes=0), NEW], AssignmentLimits(capex_usd=1.0))
+    with pytest.raises(ConfigError, match="box = 0"):
+        DeviceKind("none", 0, 1.0)
+
+
+def test_the_bound_grows_with_every_cost():
+    """A dearer kind never makes the fleet cheaper, and twice all costs are twice the optimum."""
+    rates, options = options_of(4)
+    found = assign(rates, options, [OLD, NEW])
+    dearer = assign(rates, options, [OLD, dataclasses.replace(NEW, held_usd_per_s=7.0)])
+    assert dearer.usd_per_s >= found.usd_per_s * (1 - 1e-9)
+    twice = assign(
+        rates, [one._replace(usd_per_s=2 * one.usd_per_s, least_usd_per_s=2 * one.least_usd_per_s) for one in options],
+        [dataclasses.replace(kind, held_usd_per_s=2 * kind.held_usd_per_s, owned_usd_per_s=2 * kind.owned_usd_per_s)
+         for kind in (OLD, NEW)],
+    )  # fmt: skip
+    assert twice.usd_per_s == pytest.approx(2 * found.usd_per_s, rel=1e-9)
