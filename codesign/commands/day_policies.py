@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ..core.errors import ConfigError
 from ..core.units import HOUR_S, engineering
+from ..model.metrics.prefix_room import has_prefix_cache
 from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools, host_s
 from ..model.scenario import Scenario
 from ..model.workloads.daily_load import replicas_by_hour
@@ -54,6 +55,11 @@ def policies_of_day(scenario: Scenario, rates: np.ndarray, start_s: float, held_
     if has_two_pools(scenario) or engines * one.decode != float(scenario.layout.devices):
         raise ConfigError(
             "autoscale: --start simulates replicas of one engine: one pool, plan.pp=1, plan.attention_dp=1"
+        )
+    if has_prefix_cache(scenario):
+        raise ConfigError(
+            "autoscale: --start draws requests, of which none begins as another: leave out workload.prefix_cache"
+            " (workload.cached_ratio= prices a hit rate that is known)"
         )
     engine = dataclasses.replace(engine, sequences=batch_of(scenario))
     good_for = float(numbers_of(sized(scenario, one))["requests_per_s"])

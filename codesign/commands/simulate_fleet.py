@@ -16,6 +16,7 @@ from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from ..core.units import engineering
+from ..model.metrics.prefix_room import OWN, has_prefix_cache, hits_of
 from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import AbstractContinuousServing
@@ -95,7 +96,7 @@ def simulate_replicas(
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")
-        closed = checked_design(scenario)
+        closed = checked_design(scenario, replicas=True)
         host = host_seconds(scenario, closed)
         engine, group = engine_of(scenario)
         count = replicas or round(group)
@@ -104,13 +105,16 @@ def simulate_replicas(
             asked = _drawn(scenario, requests, rate or closed.get("requests_per_s", 0.0) / group * count, cv, seed)
             router_of(router, asked)
             _known_classes(agreed, asked)
+        shared = False
         if prefix_cache is not None:
             engine = store_of(scenario, engine, asked, prefix_cache)
+        elif has_prefix_cache(scenario):
+            engine, shared = stored_by_design(scenario, engine, asked)
         agreed = agreed or _of_workload(scenario)
         share, form, found_in_cache = in_closed_form(engine, asked, router, count)
         closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
         bar.begin(len(asked))
-        found = simulate_fleet(engine, asked, router, replicas=count, seed=seed, report=bar.tell)
+        found = simulate_fleet(engine, asked, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell)
     found = dataclasses.replace(found, came=found.came - host, served=found.served.later(host))
     told = {
         "traffic": traffic_measures(asked), "closed_form": closed_form,
@@ -218,6 +222,30 @@ def store_of(scenario: Scenario, engine: Engine, asked: Requests, size: str) -> 
         )
     seconds = on_device * float(scenario.cluster.host.link.beta_s_per_byte)  # devices load side by side
     return dataclasses.replace(engine, store_blocks=blocks, store_token_s=seconds)
+
+
+def stored_by_design(scenario: Scenario, engine: Engine, asked: Requests) -> tuple[Engine, bool]:
+    """The engine with the caches of its design as one, and whether all replicas share it.
+
+    Of several tiers that are far, blocks come at their mean speed; a pool or store that finds most stands for all.
+
+    Raises:
+        ConfigError: requests whose blocks are not known.
+    """
+    if not asked.hashed:
+        raise ConfigError(
+            "workload.prefix_cache: these requests do not say which blocks they begin with: take --trace FILE with"
+            " hash_ids"
+        )
+    hits = hits_of(scenario)
+    shared = {tier: room for tier, room in hits.room_tokens.items() if tier not in OWN and hits.tiers[tier] > 0}
+    own = sum(hits.room_tokens[tier] for tier in OWN)
+    tokens = max(shared.values()) if shared else own
+    found = hits.share * float(asked.prompts.mean())
+    blocks = int(tokens / asked.hash_tokens)
+    return dataclasses.replace(
+        engine, store_blocks=blocks, store_token_s=hits.fetch_s / found if found > 0 else 0.0
+    ), bool(shared)  # fmt: skip
 
 
 class Cached:
