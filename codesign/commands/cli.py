@@ -110,7 +110,7 @@ def _optimize(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
-    return later("commands.compare", "compare_designs")(options.overrides, explain=options.explain)
+    return later("commands.compare", "compare_designs")(options.overrides, explain=options.explain, api=options.api)
 
 
 def _serve(options: argparse.Namespace) -> int:

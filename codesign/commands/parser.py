@@ -86,6 +86,7 @@ def _add_choosing(command: Command) -> None:
     one = command("compare")
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"{OVERRIDES}; lists of values are compared")
     one.add_argument("--explain", action="store_true", help=EXPLAIN)
+    one.add_argument("--api", metavar="PRICES", help=API)
     one = command("optimize")
     one.add_argument("-m", "--multirun", action="store_true", help="run every combination of the listed values")
     one.add_argument("--explain", action="store_true", help=EXPLAIN)

@@ -127,6 +127,11 @@ def _rows(asked: "Requests", parts: list[np.ndarray]) -> list[list[float]]:
     return rows
 
 
+def _at(room: float, curve: Any) -> Any:
+    """Share of the uses that a cache of so many blocks finds."""
+    return np.interp(room, np.asarray(curve.rooms), np.asarray(curve.shares))
+
+
 def rows_of(
     rooms: np.ndarray, caches: list[tuple[Any, np.ndarray, np.ndarray, np.ndarray]], size: int
 ) -> list[tuple[float, float, float, float]]:
@@ -137,7 +142,7 @@ def rows_of(
         left: list[np.ndarray] = []
         held: list[np.ndarray] = []
         for curve, ages, sizes, prompts in caches:
-            share: float = np.interp(room, curve.rooms, curve.shares).item()
+            share = float(_at(room, curve))
             within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
             starts = np.minimum(np.cumsum(sizes) - sizes, len(ages))
             hits = np.add.reduceat(np.append(ages <= within, False), starts)

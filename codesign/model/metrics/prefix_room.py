@@ -93,7 +93,7 @@ class NumbersOfHits(NamedTuple):
 
 
 def hits_of(scenario: Scenario) -> NumbersOfHits:
-    """What the prefix caches of one design find, as numbers.
+    """Hits of the prefix caches of one design, as numbers.
 
     Raises:
         ConfigError: a design without.

@@ -132,7 +132,7 @@ class AbstractContinuousServing(AbstractServing):
         return self.decode_step(layout).module_ops(layout) if self.own_drafts else []
 
     def prefix_hits(self) -> PrefixHits | None:
-        """What prefix caches find, once their room is known."""
+        """Hits of prefix caches, once their room is known."""
         return self.prefix_cache if isinstance(self.prefix_cache, PrefixHits) else None
 
     def found_ratio(self) -> Array:
@@ -150,7 +150,7 @@ class AbstractContinuousServing(AbstractServing):
         return computed_cv(self.input_cv, self.cached_ratio, self.retained_share) if hits is None else hits.cv
 
     def computed_lengths(self) -> Kinds:
-        """What is computed of prompts as it is, over its mean; by its variation alone where caches hold the rest."""
+        """Lengths of what is computed of prompts; none where caches hold the rest: its variation stands for them."""
         return self.input_lengths if self.prefix_hits() is None else ()
 
     def with_fetches(self, done: Pass, tokens: Array) -> Pass:

@@ -67,7 +67,7 @@ class PrefixHits(eqx.Module):
 
 
 class AbstractPrefixReuse(eqx.Module):
-    """How often prompts begin with what was there before."""
+    """Reuse of the beginnings of prompts."""
 
     @abc.abstractmethod
     def found(self, room: Array, caches: Array, prompt: Array, answer: Array) -> Array:
@@ -121,7 +121,7 @@ class PopularPrefixes(AbstractPrefixReuse):
         return at_most(self.prefix_tokens / prompt, MOST_FOUND)
 
     def computed(self, share: Array, caches: Array, prompt: Array, cv: Array) -> tuple[Array, Array]:
-        """As of sessions some of which find their cache."""
+        """Moments of prompts some of which find their beginning."""
         del caches
         part = self.part(prompt)
         held = at_most(share / part, 1.0)
@@ -140,7 +140,7 @@ class TracedPrefixes(AbstractPrefixReuse):
         return self._mean(caches, [_line(table[:, 0], table[:, 1], room) for table in self._tables()])
 
     def computed(self, share: Array, caches: Array, prompt: Array, cv: Array) -> tuple[Array, Array]:
-        """As measured where such a share is found."""
+        """Moments as measured where such a share is found."""
         del prompt, cv
         tables = self._tables()
         varies, keys = (
