@@ -237,9 +237,11 @@ def _add_launching(command: Command) -> None:
     one.add_argument("--rate", type=float, default=0.0, metavar="R", help="an open loop of R requests/s in all")
     text = "coefficient of variation of interarrival times: 0 even, 1 Poisson (default), above 1 bursty"
     one.add_argument("--cv", "--burstiness", type=float, metavar="V", help=text)
-    text = "a fleet of N replicas (engines of the design) under one stream of requests, with a router before them"
-    one.add_argument("--replicas", type=int, metavar="N", help=text)
-    text = "round_robin (default), least_outstanding, power_of_two, prefix_aware or session_sticky"
+    text = "a fleet of N replicas (engines of the design) under one stream of requests, with a router before them; P,D"
+    text += " prefill and decode replicas where prompts have a pool of their own"
+    one.add_argument("--replicas", metavar="N", help=text)
+    text = "round_robin (default), least_outstanding, power_of_two, prefix_aware or session_sticky; of two pools also a"
+    text += " pair, as in one_queue,round_robin"
     one.add_argument("--router", metavar="NAME", help=text)
     text = "room for prefixes in each replica's host memory, as in 200GB; needs a trace with hash_ids"
     one.add_argument("--prefix-cache", metavar="SIZE", help=text)

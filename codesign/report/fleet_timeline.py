@@ -3,22 +3,37 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..simulation.fleet import Agreed, FleetServed
+from ..simulation.fleet import Agreed, FleetServed, TwoPoolsServed
 from .drawing import style
 from .findings import BLUE, GREEN, GREY, ORANGE, headline, panels
 
-__all__ = ["fleet_figure"]
+__all__ = ["fleet_figure", "prompts_at"]
 
 PARTS = 60  # of the time, that requests are counted in
 
 
-def fleet_figure(found: FleetServed, agreed: dict[str, Agreed]) -> Figure:
-    """Four rows over the seconds of a simulation; shares are of the requests that came in each part of it."""
+def fleet_figure(found: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsServed | None = None) -> Figure:
+    """Four rows over the seconds of a simulation; shares are of the requests that came in each part of it.
+
+    Of two pools the third is of prompts at prefill replicas, in place of the number of replicas.
+    """
     with style():
-        return _drawn(found, agreed)
+        return _drawn(found, agreed, pools)
 
 
-def _drawn(found: FleetServed, agreed: dict[str, Agreed]) -> Figure:
+def prompts_at(pools: TwoPoolsServed, when: np.ndarray) -> np.ndarray:
+    """Prompts that each prefill replica has to compute at some times, [replicas, times]; in a queue of all: none."""
+    handed, where = pools.handed, pools.prefill_replica
+    rows: list[np.ndarray] = []
+    for replica in range(int(where.max()) + 1):
+        own = where == replica
+        begun = np.sort(handed.came[own])
+        ended = np.sort(handed.first[own])
+        rows.append(np.searchsorted(begun, when, side="right") - np.searchsorted(ended, when, side="right"))
+    return np.array(rows)
+
+
+def _drawn(found: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsServed | None) -> Figure:
     figure, rows = panels(5.4, 4, 1, sharex=True)
     come, queue, replicas, kept = (row[0] for row in rows)
     last = float(np.nanmax(found.came))
@@ -35,10 +50,19 @@ def _drawn(found: FleetServed, agreed: dict[str, Agreed]) -> Figure:
         )
         queue.step(when, [one.mean() for one in busy], where="post", color=BLUE, lw=1.2)
         queue.step(when, [one[3] / max(one[1], 1) for one in found.samples], where="post", color=ORANGE, lw=1.0)
-        replicas.step(when, [one[1] for one in found.samples], where="post", color=ORANGE, lw=1.2)
-        replicas.step(when, [one[2] for one in found.samples], where="post", color=GREY, lw=1.0, linestyle="--")
-    queue.set_title("requests at a replica: mean, least and most; waiting for their prompt (orange)")
-    replicas.set_title("replicas that take requests, and that are paid (dashed)")
+        if pools is not None:
+            prompts = prompts_at(pools, when)
+            replicas.fill_between(when, prompts.min(0), prompts.max(0), color=ORANGE, alpha=0.25, lw=0, step="post")
+            replicas.step(when, prompts.mean(0), where="post", color=ORANGE, lw=1.2)
+        else:
+            replicas.step(when, [one[1] for one in found.samples], where="post", color=ORANGE, lw=1.2)
+            replicas.step(when, [one[2] for one in found.samples], where="post", color=GREY, lw=1.0, linestyle="--")
+    if pools is not None:
+        queue.set_title("requests at a decode replica: mean, least and most; waiting for a slot (orange)")
+        replicas.set_title("prompts at a prefill replica: mean, least and most")
+    else:
+        queue.set_title("requests at a replica: mean, least and most; waiting for their prompt (orange)")
+        replicas.set_title("replicas that take requests, and that are paid (dashed)")
     replicas.yaxis.get_major_locator().set_params(integer=True)
     limits = agreed or {"": Agreed()}
     good = np.zeros(len(found.came), bool)

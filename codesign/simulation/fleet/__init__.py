@@ -23,8 +23,12 @@ from .traffic_measures import Reuse as Reuse
 from .traffic_measures import dispersion as dispersion
 from .traffic_measures import reuse_of as reuse_of
 from .traffic_measures import traffic_measures as traffic_measures
+from .two_pools import ONE_QUEUE as ONE_QUEUE
+from .two_pools import TwoPoolsServed as TwoPoolsServed
+from .two_pools import simulate_two_pools as simulate_two_pools
 
 __all__ = [
+    "ONE_QUEUE",
     "ROUTERS",
     "AbstractRouter",
     "Agreed",
@@ -38,6 +42,7 @@ __all__ = [
     "Scaling",
     "Scheduled",
     "TargetUtilisation",
+    "TwoPoolsServed",
     "by_profile",
     "conversations",
     "dispersion",
@@ -47,5 +52,6 @@ __all__ = [
     "reuse_of",
     "router_of",
     "simulate_fleet",
+    "simulate_two_pools",
     "traffic_measures",
 ]  # fmt: skip

@@ -70,6 +70,7 @@ def simulate_fleet(
     shared_store: bool = False,
     scaling: Scaling | None = None,
     failures: Failures | None = None,
+    computed_elsewhere: bool = False,
     seed: int = 0,
     report: Report = _no_report,
 ) -> FleetServed:
@@ -83,6 +84,7 @@ def simulate_fleet(
         shared_store: whether prefixes lie in one store of `store_blocks` that all replicas share, not one in each.
         scaling: policy that starts and stops replicas (which are then alike).
         failures: how often replicas fail.
+        computed_elsewhere: whether prompts have their first token when they come, and their cache with them.
         seed: of what routers, failures and engines draw.
         report: called now and then.
 
@@ -96,7 +98,9 @@ def simulate_fleet(
         raise ConfigError("a fleet needs requests with arrivals: draw them or read a trace")
     for engine in {id(one): one for one in alike}.values():
         check_fits(engine, requests)
-    return _Fleet(alike, requests, router, shared_store, scaling, failures, seed, report).served()
+    fleet = _Fleet(alike, requests, router, shared_store, scaling, failures, seed, report)
+    fleet.cached = computed_elsewhere
+    return fleet.served()
 
 
 Event = tuple[float, int, int, Any]  # seconds, kind, replica, what of it
@@ -133,7 +137,7 @@ class _Fleet:
     ) -> None:
         self.requests, self.total, self.report = requests, len(requests), report
         self.scaling, self.failures, self.rng = scaling, failures, np.random.default_rng([seed, 1])
-        self.engines, self.seed = engines, seed
+        self.engines, self.seed, self.cached = engines, seed, False
         self.answers = unanswered(self.total)
         self.heap: list[Event] = []
         self.later: list[tuple[float, int]] = []
@@ -245,7 +249,7 @@ class _Fleet:
         if self.failures is not None:
             member.under_way.add(request)
         self.routed += 1
-        own.add(request)
+        own.add(request, cached=self.cached)
         member.version += 1
         heapq.heappush(self.heap, (own.now, LOOK, index, member.version))
 
