@@ -19,6 +19,7 @@ from ..search.results import numbers_of
 from ..simulation.fleet import (
     Agreed,
     KeepSLO,
+    Modulation,
     Scaling,
     Scheduled,
     TargetUtilisation,
@@ -37,7 +38,13 @@ SHARES = (0.9, 0.7)  # of what replicas are good for
 BOUND = "no policy below"
 
 
-def policies_of_day(scenario: Scenario, rates: np.ndarray, start_s: float, held_usd_per_s: float) -> pd.DataFrame:
+def policies_of_day(
+    scenario: Scenario,
+    rates: np.ndarray,
+    start_s: float,
+    held_usd_per_s: float,
+    modulation: Modulation | None = None,
+) -> pd.DataFrame:
     """One row a policy: replica-hours, share of the requests that keep the SLO, dollars; the bound last.
 
     Args:
@@ -45,6 +52,7 @@ def policies_of_day(scenario: Scenario, rates: np.ndarray, start_s: float, held_
         rates: requests/s of each hour.
         start_s: from when a replica is started to when it takes requests.
         held_usd_per_s: cost of a replica without electricity.
+        modulation: rates that follow each other within the hours, around each hour's.
 
     Raises:
         ConfigError: a design of two pools, or whose replicas have several engines.
@@ -66,7 +74,7 @@ def policies_of_day(scenario: Scenario, rates: np.ndarray, start_s: float, held_
     hours = steepest(rates)
     part = min(1.0, MOST_REQUESTS / max(float(rates[hours].sum()) * HOUR_S, 1.0))
     hourly, rng = np.maximum(rates[hours] * part, QUIET), np.random.default_rng(SEED)
-    came = by_profile(rng, hourly, HOUR_S, float(work.arrival_cv))
+    came = by_profile(rng, hourly, HOUR_S, float(work.arrival_cv), modulation=modulation)
     asked = dataclasses.replace(drawn_requests(scenario, len(came), rng), arrivals=came)
     host = host_s(scenario)
     agreed = Agreed(max(float(work.slo.ttft_s) - host, 1e-9), float(work.slo.tpot_s), float(work.slo.attainment))

@@ -28,6 +28,7 @@ from ..report.drawing import render
 from ..report.fleet_timeline import fleet_figure
 from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
+from .drawn_traffic import VaryingTraffic, varying_traffic
 from .plain_values import number
 from .setup import prepare_jax
 from .simulate import FOLDER, MOST, checked_design, design_of, host_seconds
@@ -42,7 +43,7 @@ __all__ = [
     "simulate_replicas", "store_of", "untrusted",
 ]  # fmt: skip
 
-FEWEST, ROUNDS = 100, 2
+FEWEST, ROUNDS, REQUESTS = 100, 2, 10_000
 MOST_REPLICAS = 1024
 BUSY = {"prefill_busy": "prefill replicas at work", "link_busy": "their links to the decode pool at work"}
 SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token"}
@@ -76,12 +77,14 @@ def simulate_replicas(
     router: str,
     prefix_cache: str | None,
     slo: Sequence[str],
-    requests: int,
+    requests: int | None,
     seed: int,
     rate: float,
     cv: float | None,
     trace: str,
     as_json: bool,
+    profile: str = "",
+    markov: str = "",
 ) -> int:
     """Simulate the fleet and print what came of it beside the closed form.
 
@@ -91,13 +94,14 @@ def simulate_replicas(
     if replicas is not None:
         replicas_of(replicas, MOST_REPLICAS, two_pools="," in replicas)
     routers = routers_of(router) if "," in router or router == ONE_QUEUE else (router, router)
-    if requests < FEWEST:
+    if requests is not None and requests < FEWEST:
         raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
     for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
         if not 0 <= value <= MOST[name]:
             raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
     if trace and (rate or cv is not None):
         raise ConfigError("simulate: --trace says when requests come: leave out --rate and --cv")
+    varying = varying_traffic(profile, markov, rate, trace=trace)
     agreed = agreed_of(slo)
     asked = read_trace(trace) if trace else None
     if asked is not None:
@@ -123,7 +127,10 @@ def simulate_replicas(
         count = counts[0] if counts else round(group)
         if asked is None:
             usual = pair.rate if pair else closed.get("requests_per_s", 0.0) / group * count
-            asked = _drawn(scenario, requests, rate or usual, cv, seed)
+            if varying is not None:
+                asked = _varying(scenario, varying, requests, rate, cv, seed)
+            else:
+                asked = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
             for name in {*routers} - {ONE_QUEUE}:
                 router_of(name, asked)
             _known_classes(agreed, asked)
@@ -252,10 +259,27 @@ def _of_workload(scenario: Scenario) -> dict[str, Agreed]:
     return {"": Agreed(float(work.slo.ttft_s), float(work.slo.tpot_s), float(work.slo.attainment))}
 
 
+def _varying(
+    scenario: Scenario, traffic: VaryingTraffic, count: int | None, rate: float, cv: float | None, seed: int
+) -> Requests:
+    """Requests of a stream whose rate varies; all of a profile, else 10,000 where no number is said."""
+    rng = np.random.default_rng(seed)
+    most = count if traffic.hours is not None else count or REQUESTS
+    came = traffic.arrivals(rng, most, rate, _cv_of(scenario, cv))
+    if len(came) < FEWEST:
+        raise ConfigError(f"simulate: {len(came)} requests of --profile are fewer than {FEWEST}: take a larger --rate")
+    return dataclasses.replace(drawn_requests(scenario, len(came), rng), arrivals=came)
+
+
+def _cv_of(scenario: Scenario, cv: float | None) -> float:
+    work = scenario.workload
+    if cv is not None:
+        return cv
+    return float(work.arrival_cv) if isinstance(work, AbstractOpenServing) else 1.0
+
+
 def _drawn(scenario: Scenario, count: int, rate: float, cv: float | None, seed: int) -> Requests:
-    work, rng = scenario.workload, np.random.default_rng(seed)
-    if cv is None:
-        cv = float(work.arrival_cv) if isinstance(work, AbstractOpenServing) else 1.0
+    rng, cv = np.random.default_rng(seed), _cv_of(scenario, cv)
     drawn = drawn_requests(scenario, count, rng)
     came = arrivals(rng, rate, cv, count)
     return dataclasses.replace(drawn, arrivals=came * ((count - 1) / (rate * np.ptp(came))))

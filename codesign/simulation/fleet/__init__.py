@@ -9,6 +9,7 @@ from .fleet import Failures as Failures
 from .fleet import simulate_fleet as simulate_fleet
 from .fleet_outcome import Agreed as Agreed
 from .fleet_outcome import FleetServed as FleetServed
+from .fleet_traffic import Modulation as Modulation
 from .fleet_traffic import RequestClass as RequestClass
 from .fleet_traffic import by_profile as by_profile
 from .fleet_traffic import conversations as conversations
@@ -37,6 +38,7 @@ __all__ = [
     "FleetState",
     "KeepSLO",
     "LeastReplicas",
+    "Modulation",
     "RequestClass",
     "Reuse",
     "Scaling",
