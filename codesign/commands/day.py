@@ -25,6 +25,7 @@ from .drawn_traffic import DAY, load_of, modulation_of
 from .plain_values import number
 from .setup import prepare_jax
 from .simulate import design_of
+from .simulate_fleet import page_anew
 from .terminal import console, job_text
 
 __all__ = ["day", "day_of_design", "hours"]
@@ -86,6 +87,7 @@ def day_of_design(
             folder / "hours.csv": table.to_csv(index=False, float_format="%.6g"),
             folder / "day.png": render(day_figure(table)),
         })  # fmt: skip
+        page_anew(run, FOLDER)
         out.print(f"kept: {folder}")
     return 0
 

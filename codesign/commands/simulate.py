@@ -27,7 +27,7 @@ from ..model.workloads.lockstep import Lockstep
 from ..model.workloads.open_loop import OpenLoop
 from ..model.workloads.under_load import AbstractOpenServing
 from ..report.drawing import render
-from ..report.run_folder import read_run
+from ..report.run_folder import note_folder, read_run
 from ..report.simulation import pools_figure, timeline_figure
 from ..search.results import numbers_of, placed
 from ..simulation.serving import (
@@ -258,3 +258,4 @@ def _write(run: Path, told: dict[str, Any], found: Served) -> None:
     line, handed = found.timeline, found.handed
     figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
     write_files({folder / "summary.json": dumps(told, indent=2), folder / "timeline.png": render(figure)})
+    note_folder(run, FOLDER)

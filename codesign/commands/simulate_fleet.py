@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -24,8 +24,10 @@ from ..model.workloads import Layout
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..model.workloads.prefix_reuse import curve_of_reuse
 from ..model.workloads.under_load import AbstractGoodputServing, AbstractOpenServing
-from ..report.drawing import render
-from ..report.fleet_timeline import fleet_figure
+from ..report.build import build_report
+from ..report.drawing import render, style
+from ..report.fleet_timeline import fleet_table, fleet_told, timeline_of
+from ..report.run_folder import PAGE, note_folder
 from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
 from .drawn_traffic import VaryingTraffic, varying_traffic
@@ -39,7 +41,7 @@ from .simulate_two_pools import TwoPoolFleet, replicas_of, routers_of, two_pool_
 from .terminal import console
 
 __all__ = [
-    "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "replica_devices_of",
+    "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "page_anew", "replica_devices_of",
     "simulate_replicas", "store_of", "untrusted",
 ]  # fmt: skip
 
@@ -58,6 +60,20 @@ MEASURED = {
 TRUSTED_CV, TRUSTED_LOAD, TRUSTED_QUEUE, TRUSTED_DRIFT = (0.8, 1.6), 0.3, 0.02, 2.0
 """Variation of gaps at a replica, load, and share of the requests that wait for a slot, up to which the closed form's
 99th percentile of first tokens is within 15 % of simulations; `benchmarks/fleet_forms.py` has errors beyond."""
+
+
+class Timeline(NamedTuple):
+    """Table that a fleet's picture is drawn of, and what it says."""
+
+    table: pd.DataFrame
+    told: str
+
+
+def page_anew(run: Path, folder: str) -> None:
+    """Note what stands in a folder of a run, and write the run's page again, where it has one, with it."""
+    note_folder(run, folder)
+    if (run / PAGE).is_file():
+        build_report(run)
 
 
 class Reply(NamedTuple):
@@ -159,11 +175,12 @@ def simulate_replicas(
         "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router),
     }  # fmt: skip
     on = f"{count} replicas of {told['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
-    return _answered(scenario, told, agreed, on, Reply(run, out, as_json, trace), fleet_figure(found, agreed))
+    line = Timeline(fleet_table(found, agreed), fleet_told(found, agreed))
+    return _answered(scenario, told, agreed, on, Reply(run, out, as_json, trace), line)
 
 
 def _answered(
-    scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed], on: str, reply: Reply, figure: Figure
+    scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed], on: str, reply: Reply, line: "Timeline"
 ) -> int:
     """Print what came of a simulation, and keep it in the run's folder where there is one."""
     if reply.as_json:
@@ -172,7 +189,13 @@ def _answered(
         _show(console(), scenario, told, agreed, on)
     if reply.run:
         folder = reply.run / FOLDER
-        write_files({folder / "fleet.json": dumps(told, indent=2), folder / "fleet.png": render(figure)})
+        with style():
+            picture = render(timeline_of(line.table, line.told))
+        write_files({
+            folder / "fleet.json": dumps(told | {"headline": line.told}, indent=2), folder / "fleet.png": picture,
+            folder / "fleet.csv": line.table.to_csv(index=False, float_format="%.6g"),
+        })  # fmt: skip
+        page_anew(reply.run, FOLDER)
         reply.out.print(f"kept: {folder}")
     return 0
 
@@ -211,7 +234,9 @@ def _two_pools(
         f"{prefill} prefill replicas of {pair.devices[0]:g} x {scenario.cluster.prefill.cluster.accelerator.name} and"
         f" {decode} decode replicas of {pair.devices[1]:g} x {scenario.cluster.accelerator.name}, {names}"
     )
-    return _answered(scenario, told, agreed, on, reply, fleet_figure(found, agreed, pools))
+    return _answered(
+        scenario, told, agreed, on, reply, Timeline(fleet_table(found, agreed, pools), fleet_told(found, agreed))
+    )
 
 
 def agreed_of(texts: Sequence[str]) -> dict[str, Agreed]:

@@ -86,6 +86,7 @@ class FleetServed:
             rows.append({
                 "class": name, "requests": len(own), "attainment": share, "agreed": limits.share,
                 "meets": share >= limits.share,
+                "by_replica": np.bincount(self.replica[own][self.replica[own] >= 0]).tolist(),
                 **{f"ttft_p{q}_s": float(np.percentile(ttft, q)) for q in (50, 90, 99)},
                 **{f"tpot_p{q}_s": float(np.percentile(tpot, q)) for q in (50, 90, 99)},
             })  # fmt: skip
