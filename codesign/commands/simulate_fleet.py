@@ -62,7 +62,7 @@ TRUSTED_CV, TRUSTED_LOAD, TRUSTED_QUEUE, TRUSTED_DRIFT = (0.8, 1.6), 0.3, 0.02, 
 99th percentile of first tokens is within 15 % of simulations; `benchmarks/fleet_forms.py` has errors beyond."""
 
 
-class Timeline(NamedTuple):
+class FleetPicture(NamedTuple):
     """Table that a fleet's picture is drawn of, and what it says."""
 
     table: pd.DataFrame
@@ -76,7 +76,7 @@ def page_anew(run: Path, folder: str) -> None:
         build_report(run)
 
 
-class Reply(NamedTuple):
+class AnswerPlace(NamedTuple):
     """Place of an answer: the run's folder, the terminal, as JSON or not; the trace that requests are of."""
 
     run: Path | None
@@ -160,7 +160,9 @@ def simulate_replicas(
         agreed = agreed or _of_workload(scenario)
         if pair is not None:
             bar.begin(len(asked))
-            return _two_pools(scenario, pair, asked, routers, agreed, Reply(run, out, as_json, trace), host, seed, bar)
+            return _two_pools(
+                scenario, pair, asked, routers, agreed, AnswerPlace(run, out, as_json, trace), host, seed, bar
+            )
         share, form, found_in_cache = in_closed_form(engine, asked, router, count)
         closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
         bar.begin(len(asked))
@@ -175,12 +177,17 @@ def simulate_replicas(
         "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router),
     }  # fmt: skip
     on = f"{count} replicas of {told['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
-    line = Timeline(fleet_table(found, agreed), fleet_told(found, agreed))
-    return _answered(scenario, told, agreed, on, Reply(run, out, as_json, trace), line)
+    line = FleetPicture(fleet_table(found, agreed), fleet_told(found, agreed))
+    return _answered(scenario, told, agreed, on, AnswerPlace(run, out, as_json, trace), line)
 
 
 def _answered(
-    scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed], on: str, reply: Reply, line: "Timeline"
+    scenario: Scenario,
+    told: dict[str, Any],
+    agreed: dict[str, Agreed],
+    on: str,
+    reply: AnswerPlace,
+    line: "FleetPicture",
 ) -> int:
     """Print what came of a simulation, and keep it in the run's folder where there is one."""
     if reply.as_json:
@@ -206,7 +213,7 @@ def _two_pools(
     asked: Requests,
     routers: tuple[str, str],
     agreed: dict[str, Agreed],
-    reply: Reply,
+    reply: AnswerPlace,
     host: float,
     seed: int,
     bar: ServedBar,
@@ -235,7 +242,7 @@ def _two_pools(
         f" {decode} decode replicas of {pair.devices[1]:g} x {scenario.cluster.accelerator.name}, {names}"
     )
     return _answered(
-        scenario, told, agreed, on, reply, Timeline(fleet_table(found, agreed, pools), fleet_told(found, agreed))
+        scenario, told, agreed, on, reply, FleetPicture(fleet_table(found, agreed, pools), fleet_told(found, agreed))
     )
 
 

@@ -17,6 +17,9 @@ from .fleet_traffic import markov_modulated as markov_modulated
 from .least_replicas import LeastReplicas as LeastReplicas
 from .least_replicas import least_replicas as least_replicas
 from .least_replicas import least_work as least_work
+from .prefill_decode import ONE_QUEUE as ONE_QUEUE
+from .prefill_decode import TwoPoolsServed as TwoPoolsServed
+from .prefill_decode import simulate_two_pools as simulate_two_pools
 from .routers import ROUTERS as ROUTERS
 from .routers import AbstractRouter as AbstractRouter
 from .routers import router_of as router_of
@@ -24,9 +27,6 @@ from .traffic_measures import Reuse as Reuse
 from .traffic_measures import dispersion as dispersion
 from .traffic_measures import reuse_of as reuse_of
 from .traffic_measures import traffic_measures as traffic_measures
-from .two_pools import ONE_QUEUE as ONE_QUEUE
-from .two_pools import TwoPoolsServed as TwoPoolsServed
-from .two_pools import simulate_two_pools as simulate_two_pools
 
 __all__ = [
     "ONE_QUEUE",
