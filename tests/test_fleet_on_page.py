@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from codesign.commands.cli import main
+from codesign.explorer.fragments import fleet
 from codesign.report.fleet_on_page import fleet_by_hour, fleet_over_time, served_by
 from codesign.report.fleet_timeline import PARTS, fleet_table, fleet_told
 from codesign.report.run_folder import MissingPart
@@ -114,3 +115,11 @@ def test_a_fleet_without_classes_is_one_row(found):
     rows = alone.by_class({})
     assert [row["class"] for row in rows] == ["all"]
     assert sum(rows[0]["by_replica"]) == rows[0]["requests"]
+
+
+def test_the_explorer_shows_a_runs_fleet(folder):
+    shown = str(fleet(folder))
+    assert shown.count("data:image/png;base64,") == 2
+    assert "<h2>Fleet</h2>" in shown
+    assert "<td>agent</td>" in shown
+    assert str(fleet(None)) == ""

@@ -192,6 +192,7 @@ def test_a_compiled_and_a_mapped_call_are_the_plain_one():
         assert float(mapped[name][place]) == pytest.approx(plain[place][name], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_numbers_are_finite_over_the_legal_box():
     scenario = scenario_from_config(*DESIGN, *POPULAR)
     prefix = "workload.prefix_cache"

@@ -338,6 +338,12 @@ def _hours(run: RunFolder) -> Section:
     return Section("Replicas by the hour", text, picture)
 
 
+def fleet_sections(run: RunFolder) -> list[Section]:
+    """Sections of a run that are of a fleet, those that it has."""
+    own = (("Fleet", _fleet), ("Replicas by the hour", _hours))
+    return [_section(run, title, make, pictures=True) for title, make in own if _asked(run, title)]
+
+
 SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Workloads", _workloads),
     ("Shared hardware", _shared),
