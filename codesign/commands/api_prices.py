@@ -20,9 +20,10 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import ConfigError, suggestion
+from ..model.metrics.prefix_room import has_prefix_cache, hits_of
 from ..model.scenario import Scenario
 
-__all__ = ["ApiPrices", "OwnFleet", "api_prices", "load_table", "usd_per_request"]
+__all__ = ["ApiPrices", "OwnFleet", "api_prices", "load_table", "usd_per_million_output", "usd_per_request"]
 
 KEYS = ("in", "cached", "out")
 EXAMPLE = "write --api in=0.27,cached=0.07,out=1.10, dollars a million tokens"
@@ -73,10 +74,23 @@ def api_prices(text: str) -> ApiPrices:
 
 
 def usd_per_request(prices: ApiPrices, scenario: Scenario) -> float:
-    """Dollars of a mean request of a scenario that serves."""
+    """Dollars of a mean request of a scenario that serves, as much of its prompt in a cache as it finds itself."""
     work: Any = scenario.workload
     prompt = float(work.prompt_tokens())
-    return prices.usd(prompt, prompt * float(getattr(work, "cached_ratio", 0.0)), float(work.output_tokens))
+    cached = hits_of(scenario).share if has_prefix_cache(scenario) else float(getattr(work, "cached_ratio", 0.0))
+    return prices.usd(prompt, prompt * cached, float(work.output_tokens))
+
+
+def usd_per_million_output(prices: ApiPrices, scenario: Scenario) -> float:
+    """Dollars of an API for a million tokens that come out, prompts with them, as of a fleet of one's own.
+
+    Raises:
+        ConfigError: a scenario that serves no requests.
+    """
+    if not hasattr(scenario.workload, "output_tokens"):
+        raise ConfigError(f"--api: an API answers requests, {type(scenario.workload).__name__} has none")
+    work: Any = scenario.workload
+    return usd_per_request(prices, scenario) / float(work.output_tokens) * MILLION
 
 
 @dataclass(frozen=True)

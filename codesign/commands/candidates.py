@@ -22,6 +22,7 @@ from ..search.results import placed
 
 PROOF = "search=certified"
 """Search that each candidate gets by default."""
+OWN = "own fleet"  # where there is but one
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Candidate:
         return jax.tree.map(jnp.asarray, placed(self.study.problem, self.best))
 
 
-def listed(arguments: Sequence[str]) -> list[Candidate]:
-    """The candidates that overrides with lists of values name, unsearched.
+def listed(arguments: Sequence[str], *, one_is_enough: bool = False) -> list[Candidate]:
+    """The candidates that overrides with lists of values name, unsearched; one, where something else is beside it.
 
     Raises:
         ConfigError: an override that no candidate could take, or nothing that is listed.
@@ -67,6 +68,8 @@ def listed(arguments: Sequence[str]) -> list[Candidate]:
     admitted = admit([*([] if searched else [PROOF]), *arguments])
     jobs = combinations(admitted)
     varied = [at for at in range(len(admitted)) if len({job[at] for job in jobs}) > 1]
+    if not varied and one_is_enough:
+        return [dataclasses.replace(_candidate(jobs[0], []), label=OWN)]
     if not varied:
         raise ConfigError("compare: name at least two options, as in accelerator=h100_sxm,h200,b200")
     return [_candidate(job, varied) for job in jobs]

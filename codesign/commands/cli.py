@@ -110,7 +110,7 @@ def _optimize(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     _check_overrides(options.overrides)
-    return later("commands.compare", "compare_designs")(options.overrides, explain=options.explain)
+    return later("commands.compare", "compare_designs")(options.overrides, explain=options.explain, api=options.api)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -245,11 +245,18 @@ def _verify(options: argparse.Namespace) -> int:
     )
 
 
+def _of_fleet(options: argparse.Namespace) -> bool:
+    """True if a fleet is meant, by its replicas, its router, its caches, its traffic or its classes."""
+    return any(
+        value is not None for value in (options.replicas, options.router, options.prefix_cache, options.priority)
+    ) or bool(options.profile or options.markov or options.admit)
+
+
 def _simulate(options: argparse.Namespace) -> int:
     if options.num_prompts is not None:
         if options.trace:
             raise ConfigError("simulate: --num-prompts draws its own requests: leave out --trace")
-        if options.replicas is not None or options.router is not None or options.prefix_cache is not None:
+        if _of_fleet(options):
             raise ConfigError(
                 "simulate: --num-prompts is of a benchmark's run: leave out --replicas and what goes with it"
             )
@@ -257,16 +264,15 @@ def _simulate(options: argparse.Namespace) -> int:
             options.what, options.num_prompts, design=options.design, seed=options.seed, rate=options.rate,
             cv=options.cv, as_json=options.json,
         )  # fmt: skip
-    fleet_options = (options.replicas, options.router, options.prefix_cache, options.priority)
-    if any(each is not None for each in fleet_options) or options.slo or options.admit:
+    if _of_fleet(options) or options.slo:
         return later("commands.simulate_fleet", "simulate_replicas")(
             options.what, design=options.design, replicas=options.replicas, router=options.router or "round_robin",
             prefix_cache=options.prefix_cache, slo=options.slo, requests=options.requests, seed=options.seed,
-            rate=options.rate, cv=options.cv, trace=options.trace, priority=options.priority, admit=options.admit,
-            as_json=options.json,
+            rate=options.rate, cv=options.cv, trace=options.trace, as_json=options.json, profile=options.profile,
+            markov=options.markov, priority=options.priority, admit=options.admit,
         )  # fmt: skip
     return later("commands.simulate", "simulate_design")(
-        options.what, design=options.design, requests=options.requests, seed=options.seed, rate=options.rate,
+        options.what, design=options.design, requests=options.requests or 10_000, seed=options.seed, rate=options.rate,
         cv=options.cv, trace=options.trace, as_json=options.json,
     )  # fmt: skip
 
@@ -274,7 +280,7 @@ def _simulate(options: argparse.Namespace) -> int:
 def _day(options: argparse.Namespace) -> int:
     return later("commands.day", "day_of_design")(
         options.what, options.load, design=options.design, busiest=options.busiest, as_json=options.json,
-        start=options.start,
+        start=options.start, markov=options.markov,
     )  # fmt: skip
 
 

@@ -13,10 +13,11 @@ from rich.table import Table
 from ..core.atomic_files import write_text
 from ..core.errors import CodesignError, ConfigError, WriteError
 from ..report.candidates_page import write
-from ..report.side_by_side import Comparison, columns, sentences, shortened, without
+from ..report.side_by_side import API, Comparison, columns, sentences, shortened, without
 from ..search import Mix, Pareto
+from .api_prices import api_prices
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
-from .comparing import beside_each_other, goal_text, phases, refuse_along, with_designs, without_along
+from .comparing import beside_each_other, goal_text, phases, refuse_along, refuse_api, with_designs, without_along
 from .explanations import Explanation, of_column, of_plan, print_explanations
 from .left_files import new_folder, versions
 from .optimize import check_study, run_study
@@ -28,13 +29,16 @@ Runner = Callable[[Candidate, Path, str], Candidate]
 NONE = 2  # exit code where no candidate has a design
 
 
-def compare_designs(arguments: list[str], root: Path | str = "runs", *, explain: bool = False) -> int:
+def compare_designs(
+    arguments: list[str], root: Path | str = "runs", *, explain: bool = False, api: str | None = None
+) -> int:
     """Search every combination of the listed values and put the best designs side by side.
 
     Args:
         arguments: overrides, with lists of values.
         root: folder of run folders.
         explain: print what the columns mean.
+        api: price list that is one more candidate, as `api_prices` reads it.
 
     Returns:
         0, or 2 where no candidate has a design.
@@ -44,14 +48,17 @@ def compare_designs(arguments: list[str], root: Path | str = "runs", *, explain:
     """
     prepare_jax()
     overrides, along = without_along(arguments)
-    candidates = listed(overrides)
+    prices = None if api is None else api_prices(api)
+    candidates = listed(overrides, one_is_enough=prices is not None)
     refuse_along(candidates, along)
+    if prices is not None:
+        refuse_api(candidates)
     folder, found = run_all(candidates, Path(root))
     say_default(overrides)  # of what could be run: a refusal is one line
     say_devices(overrides)
-    levels = phases(candidates, along, _tell)
-    command = " ".join(["codesign compare", *map(shlex.quote, arguments)])
-    joint = beside_each_other(found, along, levels)
+    levels = phases(candidates, along, _tell, prices)
+    command = " ".join(["codesign compare", *map(shlex.quote, [*arguments, *(["--api", api] if api else [])])])
+    joint = beside_each_other(found, along, levels, prices)
     return finish(joint, folder, command, _explained(joint, found) if explain else ())
 
 
@@ -168,7 +175,8 @@ def show(found: Comparison, out: Console, explained: Sequence[Explanation] = ())
         share = f"{wins:.0%}" if wins is not None and wins == wins else ""
         table.add_row(
             f"{row['candidate']}" + (f"\n{row['device']}" if row.get("differs") else ""), *cells, share,
-            f"{row['devices']:g} devices, {row['plan']}\n{row['active_constraints'].replace('; ', ', ')}",
+            f"{row['devices']:g} devices, {row['plan']}\n{row['active_constraints'].replace('; ', ', ')}"
+            if row["candidate"] != API else row["plan"],
         )  # fmt: skip
     out.print(table)
     if explained:

@@ -1,6 +1,7 @@
 """Candidates side by side: what the best design of each does and costs, and in how many draws of errors it wins."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,12 +20,13 @@ from ..core.yaml_io import is_mapping
 from ..model.metrics import Account
 from ..model.ownership import Cloud
 from ..model.workloads.words import OTHERS
-from ..report.side_by_side import METRICS, Comparison
+from ..report.side_by_side import API, METRICS, Comparison
 from ..search.logarithms import refuse_without_logarithm
 from ..search.solve import solve
 from ..study.objective import feasible
 from ..uncertainty.metrics import numbers_in_draws, spreads, told_of, under_draws, with_room, without_goals
 from ..uncertainty.unsustained import ends, without_ends
+from .api_prices import ApiPrices, usd_per_million_output
 from .candidates import Candidate, listed, refuse_all, study_of
 from .devices import all_devices
 from .infeasible import refuse_infeasible
@@ -34,6 +36,7 @@ from .terminal import plan_text, texts
 from .turning import priced_anew
 
 ALONG, EARLIER = "sweep=", "along="
+PAID = "usd_per_million_tokens"
 CAPITAL = "capex_usd"  # of what is rented it is the landlord's affair
 Tell = Callable[[str], None]
 
@@ -137,8 +140,13 @@ def goal_text(candidate: Candidate) -> str:
     return f"{goal} {texts(candidate.study)(goal, float(candidate.best['objective']))}"
 
 
-def phases(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]], tell: Tell = _silent) -> pd.DataFrame:
-    """The best design of each candidate at each level; empty where there are no levels."""
+def phases(
+    candidates: Sequence[Candidate],
+    along: tuple[str, tuple[str, ...]],
+    tell: Tell = _silent,
+    api: ApiPrices | None = None,
+) -> pd.DataFrame:
+    """The best design of each candidate at each level, with an API's price there; empty where there are no levels."""
     key, levels = along
     rows: list[dict[str, Any]] = []
     for level in levels:
@@ -146,6 +154,9 @@ def phases(candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]], 
             done = solved(candidate, [f"{key}={level}"], tell)
             value = _setting(done.study.resolved, expand(key)) if done.study is not None else None
             rows.append({"level": level, "value": value, "candidate": candidate.label, **_numbers(done)})
+        if api is not None:
+            told = [study_of(candidate, [f"{key}={level}"]) for candidate in candidates[:1]]
+            rows.append({"level": level, "value": None, **_api_row(api, _paid(api, told))})
     frame = pd.DataFrame(rows)
     if not frame.empty:
         frame["value"] = frame.groupby("level")["value"].transform("first")
@@ -160,27 +171,72 @@ def _setting(resolved: dict[str, Any], key: str) -> float | None:
 
 
 def beside_each_other(
-    candidates: Sequence[Candidate], along: tuple[str, tuple[str, ...]] = ("", ()), levels: pd.DataFrame | None = None
+    candidates: Sequence[Candidate],
+    along: tuple[str, tuple[str, ...]] = ("", ()),
+    levels: pd.DataFrame | None = None,
+    api: ApiPrices | None = None,
 ) -> Comparison:
-    """The joint table of candidates that were searched.
+    """The joint table of candidates that were searched, with an API's price list as one more where there is one.
 
     Raises:
-        ConfigError: they do not ask for the same.
+        ConfigError: they do not ask for the same, or for what no price list says.
     """
     studies = [candidate.study for candidate in candidates if candidate.study is not None]
     goals = {(study.objective.goal, bool(study.objective.maximise)) for study in studies}
     if len(goals) > 1:
         raise ConfigError(f"candidates have different goals, {' and '.join(sorted(goal for goal, _ in goals))}")
     goal, maximised = next(iter(goals), ("", False))
-    uncertain = _draws(candidates, maximised=maximised)
+    paid = None if api is None else _paid(api, studies)
+    uncertain = _draws(candidates, maximised=maximised, more=paid)
     rows = [_row(candidate) | uncertain.get(at, {}) for at, candidate in enumerate(candidates)]
+    if api is not None and paid is not None:
+        rows.append(_api_row(api, paid) | uncertain.get(len(candidates), {}))
     table = pd.DataFrame(rows)
     order = table["objective"].where(table["feasible"]) * (-1 if maximised else 1)
     table = table.iloc[np.argsort(order.fillna(np.inf).to_numpy(), kind="stable")].reset_index(drop=True)
     words = studies[0].scenario.workload.words if studies else OTHERS
     phased = levels if levels is not None else pd.DataFrame()
-    prices = priced_anew(candidates, maximised=maximised)
+    prices = priced_anew(candidates, maximised=maximised, more=None if paid is None else (API, paid))
     return Comparison(table, goal, maximised, _job(studies), words, along[0], phased, prices)
+
+
+def refuse_api(candidates: Sequence[Candidate]) -> None:
+    """Refuse a price list beside candidates that it cannot stand beside, before anything is searched.
+
+    Raises:
+        ConfigError: another goal than a price of tokens, or requests that are not alike.
+    """
+    studies: list[Study] = []
+    for candidate in candidates:
+        try:
+            studies.append(study_of(candidate))
+        except CodesignError:  # said where it is searched
+            continue
+    _paid(ApiPrices(0.0, 0.0, 0.0), studies)
+
+
+def _paid(api: ApiPrices, studies: Sequence[Study]) -> float:
+    """Dollars of an API for a million output tokens of what all serve; its cache finds what the best of theirs does."""
+    goals = {study.objective.goal for study in studies}
+    if goals - {PAID} or any(study.objective.maximise for study in studies):
+        raise ConfigError(f"--api: a price list says what tokens cost, not {sorted(goals)[0]}: take the goal {PAID}")
+    found = [usd_per_million_output(api, study.scenario) for study in studies]
+    lengths = {(_length(study, "input_tokens"), _length(study, "output_tokens")) for study in studies}
+    if len(lengths) > 1:
+        raise ConfigError("--api: candidates serve different requests, whose price differs: compare them one by one")
+    return min(found, default=math.nan)
+
+
+def _length(study: Study, name: str) -> float:
+    return float(getattr(study.scenario.workload, name, math.nan))
+
+
+def _api_row(api: ApiPrices, paid: float) -> dict[str, Any]:
+    return {
+        "candidate": API, "feasible": math.isfinite(paid), "why": "", "objective": paid, PAID: paid, "devices": 0.0,
+        "plan": api.text(), "active_constraints": "", "claim": "", "certified": False, "bound": None, "gap": None,
+        "run": "", "overrides": "", "space": "", "device": "", "differs": "",
+    }  # fmt: skip
 
 
 def _job(studies: Sequence[Study]) -> str:
@@ -227,8 +283,13 @@ def _row(candidate: Candidate) -> dict[str, Any]:
     return {"device": "", "differs": ""} | row
 
 
-def _draws(candidates: Sequence[Candidate], *, maximised: bool) -> dict[int, dict[str, float]]:
-    """Place of a candidate -> ends of its intervals, how often it wins, how often it keeps all limits."""
+def _draws(
+    candidates: Sequence[Candidate], *, maximised: bool, more: float | None = None
+) -> dict[int, dict[str, float]]:
+    """Place of a candidate -> ends of its intervals, how often it wins, how often it keeps all limits.
+
+    `more` is the goal of one that no error of the model touches, behind them.
+    """
     found: dict[int, dict[str, float]] = {}
     goals: dict[int, np.ndarray] = {}
     for at, candidate in enumerate(candidates):
@@ -246,6 +307,9 @@ def _draws(candidates: Sequence[Candidate], *, maximised: bool) -> dict[int, dic
         goals[at] = without_goals(goal, kept, maximised=maximised)
         found[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))} | told_of(drawn, kept).columns()
         found[at]["objective_low"], found[at]["objective_high"] = ends(goals[at])
+    if more is not None and goals:
+        goals[len(candidates)] = np.full_like(next(iter(goals.values())), more)
+        found[len(candidates)] = {}
     for at, share in zip(goals, _wins(np.array(list(goals.values())), maximised=maximised), strict=True):
         found[at]["wins"] = float(share)
     return found

@@ -14,16 +14,18 @@ from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from ..core.units import HOUR_S, KWH, engineering
 from ..model.scenario import Scenario
-from ..model.workloads.daily_load import MOST_PER_S, read_load
+from ..model.workloads.daily_load import MOST_PER_S
 from ..model.workloads.under_load import AbstractGoodputServing
 from ..report.drawing import render
 from ..report.replicas import day_figure
 from ..search.results import numbers_of
 from .day_policies import policies_of_day, show_policies
 from .day_sizes import Size, replica_devices, served, sized, sizes
+from .drawn_traffic import DAY, load_of, modulation_of
 from .plain_values import number
 from .setup import prepare_jax
 from .simulate import design_of
+from .simulate_fleet import page_anew
 from .terminal import console, job_text
 
 __all__ = ["day", "day_of_design", "hours"]
@@ -37,7 +39,14 @@ WAYS = {
 
 
 def day_of_design(
-    what: list[str], load: str, *, design: int, busiest: float, as_json: bool, start: str | None = None
+    what: list[str],
+    load: str,
+    *,
+    design: int,
+    busiest: float,
+    as_json: bool,
+    start: str | None = None,
+    markov: str = "",
 ) -> int:
     """Print replicas, times and watts of each hour, money and energy of the day, and policies where a start is given.
 
@@ -47,7 +56,12 @@ def day_of_design(
     if not 0 <= busiest <= MOST_PER_S:
         raise ConfigError(f"autoscale: --busiest {busiest:g} must be requests/s above 0, at most {MOST_PER_S:g}")
     start_s = None if start is None else number(start, "s", "--start", "2min or 90s")
-    rates = read_load(load)
+    modulation = modulation_of(markov) if markov else None
+    if modulation is not None and start_s is None:
+        raise ConfigError("autoscale: --markov is of requests that are simulated: say --start, as in 2min")
+    rates = load_of(load)
+    if load.startswith(DAY) and not busiest:
+        raise ConfigError(f"autoscale: --load {load} says how the day goes: say its busiest hour, --busiest R")
     rates = rates * busiest / rates.max() if busiest else rates
     prepare_jax()
     run, scenario = design_of(what, design)
@@ -56,7 +70,9 @@ def day_of_design(
     told = day(scenario, table)
     policies = None
     if start_s is not None:
-        policies = policies_of_day(scenario, rates, start_s, _held_usd_per_s(scenario, replica_devices(scenario)))
+        policies = policies_of_day(
+            scenario, rates, start_s, _held_usd_per_s(scenario, replica_devices(scenario)), modulation
+        )
     if as_json:
         more = {} if policies is None else {"policies": policies.to_dict("records")}
         print(dumps({"day": told, "hours": table.to_dict("records")} | more, indent=2))
@@ -71,6 +87,7 @@ def day_of_design(
             folder / "hours.csv": table.to_csv(index=False, float_format="%.6g"),
             folder / "day.png": render(day_figure(table)),
         })  # fmt: skip
+        page_anew(run, FOLDER)
         out.print(f"kept: {folder}")
     return 0
 

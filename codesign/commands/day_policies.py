@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ..core.errors import ConfigError
 from ..core.units import HOUR_S, engineering
+from ..model.metrics.prefix_room import has_prefix_cache
 from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools, host_s
 from ..model.scenario import Scenario
 from ..model.workloads.daily_load import replicas_by_hour
@@ -18,6 +19,7 @@ from ..search.results import numbers_of
 from ..simulation.fleet import (
     Agreed,
     KeepSLO,
+    Modulation,
     Scaling,
     Scheduled,
     TargetUtilisation,
@@ -36,7 +38,13 @@ SHARES = (0.9, 0.7)  # of what replicas are good for
 BOUND = "no policy below"
 
 
-def policies_of_day(scenario: Scenario, rates: np.ndarray, start_s: float, held_usd_per_s: float) -> pd.DataFrame:
+def policies_of_day(
+    scenario: Scenario,
+    rates: np.ndarray,
+    start_s: float,
+    held_usd_per_s: float,
+    modulation: Modulation | None = None,
+) -> pd.DataFrame:
     """One row a policy: replica-hours, share of the requests that keep the SLO, dollars; the bound last.
 
     Args:
@@ -44,6 +52,7 @@ def policies_of_day(scenario: Scenario, rates: np.ndarray, start_s: float, held_
         rates: requests/s of each hour.
         start_s: from when a replica is started to when it takes requests.
         held_usd_per_s: cost of a replica without electricity.
+        modulation: rates that follow each other within the hours, around each hour's.
 
     Raises:
         ConfigError: a design of two pools, or whose replicas have several engines.
@@ -55,12 +64,17 @@ def policies_of_day(scenario: Scenario, rates: np.ndarray, start_s: float, held_
         raise ConfigError(
             "autoscale: --start simulates replicas of one engine: one pool, plan.pp=1, plan.attention_dp=1"
         )
+    if has_prefix_cache(scenario):
+        raise ConfigError(
+            "autoscale: --start draws requests, of which none begins as another: leave out workload.prefix_cache"
+            " (workload.cached_ratio= prices a hit rate that is known)"
+        )
     engine = dataclasses.replace(engine, sequences=batch_of(scenario))
     good_for = float(numbers_of(sized(scenario, one))["requests_per_s"])
     hours = steepest(rates)
     part = min(1.0, MOST_REQUESTS / max(float(rates[hours].sum()) * HOUR_S, 1.0))
     hourly, rng = np.maximum(rates[hours] * part, QUIET), np.random.default_rng(SEED)
-    came = by_profile(rng, hourly, HOUR_S, float(work.arrival_cv))
+    came = by_profile(rng, hourly, HOUR_S, float(work.arrival_cv), modulation=modulation)
     asked = dataclasses.replace(drawn_requests(scenario, len(came), rng), arrivals=came)
     host = host_s(scenario)
     agreed = Agreed(max(float(work.slo.ttft_s) - host, 1e-9), float(work.slo.tpot_s), float(work.slo.attainment))

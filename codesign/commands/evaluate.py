@@ -18,6 +18,7 @@ from ..uncertainty import uncertain, with_room
 from .evaluation_tables import model_text, room_text, sections, show_evaluation
 from .legal_start import legal_start
 from .memory_fit import chance_text
+from .prefix_worth import prefix_text, prefix_worth
 from .setup import prepare_jax
 from .sized import sized
 from .terminal import console, job_text
@@ -66,8 +67,10 @@ def evaluate_design(
     say_trace(provenance)
     for line in format_lines(scenario):
         print(f"codesign: {line}", file=sys.stderr)
+    worth = prefix_worth(scenario, numbers) if "prefix_hit_rate" in numbers else {}
     if as_json:
-        print(dumps(numbers | drawn.columns(), indent=2))
+        told = {f"prefix_worth_usd_per_tb_{tier}": one.usd for tier, one in worth.items()}
+        print(dumps(numbers | told | drawn.columns(), indent=2))
         return
     capacity = {
         "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
@@ -79,6 +82,8 @@ def evaluate_design(
     show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
     if told := model_text(scenario):
         console().print(told, highlight=False)
+    for line in prefix_text(scenario, worth) if worth else ():
+        console().print(line, highlight=False)
     if remarks and (told := room_text(scenario)):  # of a launch command: engines print it when they start
         console().print(told, highlight=False)
     if max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR and (told := chance_text(scenario)):

@@ -250,6 +250,11 @@ COMMANDS = {
                 "'space.plan.device_count=[16,32]'",
                 "at another site, with the number of devices left open",
             ),
+            (
+                "codesign compare accelerator=h200,b200 model=llama31_70b workload=goodput "
+                "--api in=0.27,cached=0.07,out=1.10",
+                "one's own fleet against an API's price list",
+            ),
         ),
     ),
     "optimize": CommandHelp(

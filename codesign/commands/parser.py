@@ -27,6 +27,7 @@ OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama
 TARGETS = "vllm, sglang, trtllm, megatron, torchtitan, k8s, lws, dynamo or llm-d"
 DESIGN = "rank of the design in the run (1)"
 API = "prices of an API for the same load, dollars a million tokens, as in in=0.27,cached=0.07,out=1.10"
+MARKOV = "rates that follow each other, each for an exponential time with this mean, as in 20/s:2min,60/s:10s"
 REGION = "rent in a region of a cloud, as in europe-west4 (owned)"
 EXPLAIN = "say below each table what its columns and rows mean, with units"
 
@@ -98,6 +99,7 @@ def _add_choosing(command: Command) -> None:
     one = command("compare")
     one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"{OVERRIDES}; lists of values are compared")
     one.add_argument("--explain", action="store_true", help=EXPLAIN)
+    one.add_argument("--api", metavar="PRICES", help=API)
     one = command("optimize")
     one.add_argument("-m", "--multirun", action="store_true", help="run every combination of the listed values")
     one.add_argument("--explain", action="store_true", help=EXPLAIN)
@@ -273,16 +275,19 @@ def _add_launching(command: Command) -> None:
     one = command("simulate")
     one.add_argument("what", nargs="+", metavar="RUN", help="a run folder, or overrides of a design")
     one.add_argument("--design", type=int, default=1, metavar="N", help=DESIGN)
-    one.add_argument("--requests", type=int, default=10_000, metavar="N", help="number of requests (10,000)")
+    text = "number of requests (10,000; of --profile all that its hours bring)"
+    one.add_argument("--requests", type=int, metavar="N", help=text)
     text = "a benchmark's run of N requests instead, from an idle engine to the last answer; --rate inf: all at once"
     one.add_argument("--num-prompts", type=int, metavar="N", help=text)
     one.add_argument("--seed", type=int, default=0, help="seed of lengths and arrivals (0)")
     one.add_argument("--rate", type=float, default=0.0, metavar="R", help="an open loop of R requests/s in all")
     text = "coefficient of variation of interarrival times: 0 even, 1 Poisson (default), above 1 bursty"
     one.add_argument("--cv", "--burstiness", type=float, metavar="V", help=text)
-    text = "a fleet of N replicas (engines of the design) under one stream of requests, with a router before them"
-    one.add_argument("--replicas", type=int, metavar="N", help=text)
-    text = "round_robin (default), least_outstanding, power_of_two, prefix_aware or session_sticky"
+    text = "a fleet of N replicas (engines of the design) under one stream of requests, with a router before them; P,D"
+    text += " prefill and decode replicas where prompts have a pool of their own"
+    one.add_argument("--replicas", metavar="N", help=text)
+    text = "round_robin (default), least_outstanding, power_of_two, prefix_aware or session_sticky; of two pools also a"
+    text += " pair, as in one_queue,round_robin"
     one.add_argument("--router", metavar="NAME", help=text)
     text = "room for prefixes in each replica's host memory, as in 200GB; needs a trace with hash_ids"
     one.add_argument("--prefix-cache", metavar="SIZE", help=text)
@@ -294,10 +299,15 @@ def _add_launching(command: Command) -> None:
     one.add_argument("--admit", action="append", default=[], metavar="CLASS=N", help=text)
     text = "requests of a trace: Azure, BurstGPT, Mooncake, or columns arrival_s, input_tokens, output_tokens"
     one.add_argument("--trace", default="", metavar="FILE", help=text)
+    text = "requests/s of each hour: a CSV or YAML file, or day:3, a day whose busiest hour has 3 times the quietest's"
+    one.add_argument("--profile", "--load", default="", metavar="FILE", help=f"{text}; scaled to the mean --rate")
+    one.add_argument("--markov", default="", metavar="CHAIN", help=MARKOV)
     one.add_argument("--json", action="store_true", help="print all numbers as JSON")
     one = command("autoscale")
     one.add_argument("what", nargs="+", metavar="RUN", help="a run of workload=goodput, or overrides of a design")
-    one.add_argument("--load", required=True, metavar="FILE", help="CSV: hour, requests_per_s; or a YAML list")
+    text = "CSV: hour, requests_per_s; or a YAML list; or day:3, the busiest hour with 3 times the quietest's rate"
+    one.add_argument("--load", "--profile", required=True, metavar="FILE", help=text)
+    one.add_argument("--markov", default="", metavar="CHAIN", help=f"{MARKOV}; of --start, around each hour's rate")
     text = "simulate policies too, with replicas that take so long to start, as in 2min, beside the least of any policy"
     one.add_argument("--start", metavar="TIME", help=text)
     one.add_argument("--busiest", type=float, default=0.0, metavar="R", help="scale the load to R requests/s at most")

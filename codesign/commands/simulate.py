@@ -19,6 +19,7 @@ from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..core.json_io import dumps
+from ..model.metrics.prefix_room import has_prefix_cache
 from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import AbstractContinuousServing, ContinuousServing
@@ -26,7 +27,7 @@ from ..model.workloads.lockstep import Lockstep
 from ..model.workloads.open_loop import OpenLoop
 from ..model.workloads.under_load import AbstractOpenServing
 from ..report.drawing import render
-from ..report.run_folder import read_run
+from ..report.run_folder import note_folder, read_run
 from ..report.simulation import pools_figure, timeline_figure
 from ..search.results import numbers_of, placed
 from ..simulation.serving import (
@@ -161,8 +162,8 @@ def _of_run(run: Path, design: int) -> Scenario:
     return placed(study.problem, rows.iloc[0])
 
 
-def checked_design(scenario: Scenario) -> dict[str, float]:
-    """The closed form of a design that can be simulated."""
+def checked_design(scenario: Scenario, *, replicas: bool = False) -> dict[str, float]:
+    """The closed form of a design that can be simulated, by itself or as replicas of a fleet."""
     work = scenario.workload
     if not isinstance(work, AbstractContinuousServing):
         raise ConfigError(
@@ -178,6 +179,11 @@ def checked_design(scenario: Scenario) -> dict[str, float]:
         raise ConfigError(
             f"workload.cached_ratio = {float(work.cached_ratio):g}: a prefix cache before a prefill pool is not"
             " simulated: take 0"
+        )
+    if has_prefix_cache(scenario) and not replicas:
+        raise ConfigError(
+            "workload.prefix_cache: requests that are drawn begin alike or not at all: simulate it with --replicas N"
+            " and --trace FILE with hash_ids"
         )
     check_plan(scenario)
     check_boxes(scenario)
@@ -252,3 +258,4 @@ def _write(run: Path, told: dict[str, Any], found: Served) -> None:
     line, handed = found.timeline, found.handed
     figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
     write_files({folder / "summary.json": dumps(told, indent=2), folder / "timeline.png": render(figure)})
+    note_folder(run, FOLDER)

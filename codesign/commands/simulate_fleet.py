@@ -4,10 +4,11 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -16,30 +17,37 @@ from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.json_io import dumps
 from ..core.units import engineering
+from ..model.metrics.prefix_room import OWN, has_prefix_cache, hits_of
 from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools
-from ..model.scenario import Scenario
+from ..model.scenario import Cluster, Scenario
+from ..model.workloads import Layout
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..model.workloads.prefix_reuse import curve_of_reuse
 from ..model.workloads.under_load import AbstractGoodputServing, AbstractOpenServing
-from ..report.drawing import render
-from ..report.fleet_timeline import fleet_figure
-from ..simulation.fleet import Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
+from ..report.build import build_report
+from ..report.drawing import render, style
+from ..report.fleet_timeline import fleet_table, fleet_told, timeline_of
+from ..report.run_folder import PAGE, note_folder
+from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
+from .drawn_traffic import VaryingTraffic, varying_traffic
 from .plain_values import number
 from .setup import prepare_jax
 from .simulate import FOLDER, MOST, checked_design, design_of, host_seconds
 from .simulate_forms import open_form
 from .simulate_forms import told as form_told
 from .simulate_told import ServedBar, doubt
+from .simulate_two_pools import TwoPoolFleet, replicas_of, routers_of, two_pool_fleet, untrusted_pools
 from .terminal import console
 
 __all__ = [
-    "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "replica_devices_of",
+    "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "page_anew", "replica_devices_of",
     "simulate_replicas", "store_of", "untrusted",
 ]  # fmt: skip
 
-FEWEST, ROUNDS = 100, 2
+FEWEST, ROUNDS, REQUESTS = 100, 2, 10_000
 MOST_REPLICAS = 1024
+BUSY = {"prefill_busy": "prefill replicas at work", "link_busy": "their links to the decode pool at work"}
 SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token"}
 MEASURED = {
     "requests_per_s": ("requests a second", ""), "arrival_cv": ("variation of gaps", ""),
@@ -54,15 +62,38 @@ TRUSTED_CV, TRUSTED_LOAD, TRUSTED_QUEUE, TRUSTED_DRIFT = (0.8, 1.6), 0.3, 0.02, 
 99th percentile of first tokens is within 15 % of simulations; `benchmarks/fleet_forms.py` has errors beyond."""
 
 
+class FleetPicture(NamedTuple):
+    """Table that a fleet's picture is drawn of, and what it says."""
+
+    table: pd.DataFrame
+    told: str
+
+
+def page_anew(run: Path, folder: str) -> None:
+    """Note what stands in a folder of a run, and write the run's page again, where it has one, with it."""
+    note_folder(run, folder)
+    if (run / PAGE).is_file():
+        build_report(run)
+
+
+class AnswerPlace(NamedTuple):
+    """Place of an answer: the run's folder, the terminal, as JSON or not; the trace that requests are of."""
+
+    run: Path | None
+    out: Console
+    as_json: bool
+    trace: str
+
+
 def simulate_replicas(
     what: Sequence[str],
     *,
     design: int,
-    replicas: int | None,
+    replicas: str | None,
     router: str,
     prefix_cache: str | None,
     slo: Sequence[str],
-    requests: int,
+    requests: int | None,
     seed: int,
     rate: float,
     cv: float | None,
@@ -70,21 +101,25 @@ def simulate_replicas(
     as_json: bool,
     priority: str | None = None,
     admit: Sequence[str] = (),
+    profile: str = "",
+    markov: str = "",
 ) -> int:
     """Simulate the fleet and print what came of it beside the closed form.
 
     Raises:
         ConfigError: no such run, router or trace; limits that nobody can keep; a load that the fleet cannot sustain.
     """
-    if replicas is not None and not 1 <= replicas <= MOST_REPLICAS:
-        raise ConfigError(f"simulate: --replicas {replicas} is outside [1, {MOST_REPLICAS}]")
-    if requests < FEWEST:
+    if replicas is not None:
+        replicas_of(replicas, MOST_REPLICAS, two_pools="," in replicas)
+    routers = routers_of(router) if "," in router or router == ONE_QUEUE else (router, router)
+    if requests is not None and requests < FEWEST:
         raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
     for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
         if not 0 <= value <= MOST[name]:
             raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
     if trace and (rate or cv is not None):
         raise ConfigError("simulate: --trace says when requests come: leave out --rate and --cv")
+    varying = varying_traffic(profile, markov, rate, trace=trace)
     agreed, admitted = agreed_of(slo), admitted_of(admit)
     asked = read_trace(trace) if trace else None
     if (priority or admit) and (asked is None or not asked.class_names):
@@ -93,31 +128,56 @@ def simulate_replicas(
         if priority:
             asked = asked.served_first([name.strip() for name in priority.split(",") if name.strip()])
         _known_classes(admitted, asked, "--admit")
-        router_of(router, asked)  # refused before anything is priced
+        for name in {*routers} - {ONE_QUEUE}:
+            router_of(name, asked)  # refused before anything is priced
         _known_classes(agreed, asked)
     prepare_jax()
     run, scenario = design_of(what, design)
-    if has_two_pools(scenario):
-        raise ConfigError("simulate: --replicas is of one pool; leave it out for workload=disaggregated")
+    two_pools = has_two_pools(scenario)
+    if two_pools and (priority or admit):
+        raise ConfigError("simulate: --priority and --admit are of one pool: leave them out, or take workload=serving")
+    counts = replicas_of(replicas, MOST_REPLICAS, two_pools=two_pools)
+    if not two_pools and router != routers[0]:
+        raise ConfigError(f"--router {router}: two routers are of two pools: choose workload=disaggregated, or one")
+    if not two_pools and router == ONE_QUEUE:
+        router_of(router, Requests(np.ones(1, int), np.ones(1, int)))  # says which there are
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")
-        closed = checked_design(scenario)
+        closed = checked_design(scenario, replicas=True)
         host = host_seconds(scenario, closed)
         engine, group = engine_of(scenario)
-        count = replicas or round(group)
         engine = dataclasses.replace(engine, seed=seed, sequences=batch_of(scenario))
+        pair = two_pool_fleet(scenario, closed, counts, seed) if two_pools else None
+        count = counts[0] if counts else round(group)
         if asked is None:
-            asked = _drawn(scenario, requests, rate or closed.get("requests_per_s", 0.0) / group * count, cv, seed)
-            router_of(router, asked)
+            usual = pair.rate if pair else closed.get("requests_per_s", 0.0) / group * count
+            if varying is not None:
+                asked = _varying(scenario, varying, requests, rate, cv, seed)
+            else:
+                asked = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
+            for name in {*routers} - {ONE_QUEUE}:
+                router_of(name, asked)
             _known_classes(agreed, asked)
-        if prefix_cache is not None:
+        shared = False
+        if prefix_cache is not None and pair is not None:
+            pair = pair.with_store(store_of, prefix_cache, scenario, asked)
+        elif prefix_cache is not None:
             engine = store_of(scenario, engine, asked, prefix_cache)
+        elif has_prefix_cache(scenario):
+            engine, shared = stored_by_design(scenario, engine, asked)
         agreed = agreed or _of_workload(scenario)
+        if pair is not None:
+            bar.begin(len(asked))
+            return _two_pools(
+                scenario, pair, asked, routers, agreed, AnswerPlace(run, out, as_json, trace), host, seed, bar
+            )
         share, form, found_in_cache = in_closed_form(engine, asked, router, count)
         closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
         bar.begin(len(asked))
-        found = simulate_fleet(engine, asked, router, replicas=count, seed=seed, report=bar.tell, admitted=admitted)
+        found = simulate_fleet(
+            engine, asked, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
+        )
     found = dataclasses.replace(found, came=found.came - host, served=found.served.later(host))
     told = {
         "traffic": traffic_measures(asked), "closed_form": closed_form,
@@ -128,18 +188,74 @@ def simulate_replicas(
         "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router)
         + ["the closed form serves whoever came first and turns nobody away"] * bool(priority or admit),
     }  # fmt: skip
-    if as_json:
+    on = f"{count} replicas of {told['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
+    line = FleetPicture(fleet_table(found, agreed), fleet_told(found, agreed))
+    return _answered(scenario, told, agreed, on, AnswerPlace(run, out, as_json, trace), line)
+
+
+def _answered(
+    scenario: Scenario,
+    told: dict[str, Any],
+    agreed: dict[str, Agreed],
+    on: str,
+    reply: AnswerPlace,
+    line: "FleetPicture",
+) -> int:
+    """Print what came of a simulation, and keep it in the run's folder where there is one."""
+    if reply.as_json:
         print(dumps(told, indent=2))
     else:
-        _show(console(), scenario, told, agreed)
-    if run:
-        folder = Path(run) / FOLDER
+        _show(console(), scenario, told, agreed, on)
+    if reply.run:
+        folder = reply.run / FOLDER
+        with style():
+            picture = render(timeline_of(line.table, line.told))
         write_files({
-            folder / "fleet.json": dumps(told, indent=2),
-            folder / "fleet.png": render(fleet_figure(found, agreed)),
+            folder / "fleet.json": dumps(told | {"headline": line.told}, indent=2), folder / "fleet.png": picture,
+            folder / "fleet.csv": line.table.to_csv(index=False, float_format="%.6g"),
         })  # fmt: skip
-        out.print(f"kept: {folder}")
+        page_anew(reply.run, FOLDER)
+        reply.out.print(f"kept: {folder}")
     return 0
+
+
+def _two_pools(
+    scenario: Scenario,
+    pair: TwoPoolFleet,
+    asked: Requests,
+    routers: tuple[str, str],
+    agreed: dict[str, Agreed],
+    reply: AnswerPlace,
+    host: float,
+    seed: int,
+    bar: ServedBar,
+) -> int:
+    """Simulate prefill and decode replicas, and print and keep what came of it."""
+    closed, load = pair.closed_form(asked)
+    pools = pair.simulated(asked, routers, seed, bar.tell)
+    found = dataclasses.replace(pools.fleet, came=pools.fleet.came - host, served=pools.fleet.served.later(host))
+    closed = {name: value + host * name.startswith(("ttft_s", "e2e_s")) for name, value in closed.items()}
+    prefill, decode = pair.replicas
+    told = {
+        "traffic": traffic_measures(asked), "closed_form": closed | {"hit_rate": 0.0, "load": load},
+        "simulated": found.served.summary() | {
+            "hit_rate": found.hit_rate, "prefill_busy": pools.prefill_busy, "link_busy": pools.link_busy,
+        },
+        "classes": found.by_class(agreed), "replicas": list(pair.replicas), "router": list(routers),
+        "accelerators_per_replica": list(pair.devices),
+        "store_tokens": pair.pools.prefill.store_blocks * asked.hash_tokens,
+        "doubts": [line for line in [doubts(asked, reply.trace) if reply.trace else ""] if line]
+        + untrusted_pools(load, routers, TRUSTED_LOAD, asked),
+    }  # fmt: skip
+    assert scenario.cluster.prefill is not None
+    names = ", ".join(dict.fromkeys(routers))
+    on = (
+        f"{prefill} prefill replicas of {pair.devices[0]:g} x {scenario.cluster.prefill.cluster.accelerator.name} and"
+        f" {decode} decode replicas of {pair.devices[1]:g} x {scenario.cluster.accelerator.name}, {names}"
+    )
+    return _answered(
+        scenario, told, agreed, on, reply, FleetPicture(fleet_table(found, agreed, pools), fleet_told(found, agreed))
+    )
 
 
 def agreed_of(texts: Sequence[str]) -> dict[str, Agreed]:
@@ -202,10 +318,27 @@ def _of_workload(scenario: Scenario) -> dict[str, Agreed]:
     return {"": Agreed(float(work.slo.ttft_s), float(work.slo.tpot_s), float(work.slo.attainment))}
 
 
+def _varying(
+    scenario: Scenario, traffic: VaryingTraffic, count: int | None, rate: float, cv: float | None, seed: int
+) -> Requests:
+    """Requests of a stream whose rate varies; all of a profile, else 10,000 where no number is said."""
+    rng = np.random.default_rng(seed)
+    most = count if traffic.hours is not None else count or REQUESTS
+    came = traffic.arrivals(rng, most, rate, _cv_of(scenario, cv))
+    if len(came) < FEWEST:
+        raise ConfigError(f"simulate: {len(came)} requests of --profile are fewer than {FEWEST}: take a larger --rate")
+    return dataclasses.replace(drawn_requests(scenario, len(came), rng), arrivals=came)
+
+
+def _cv_of(scenario: Scenario, cv: float | None) -> float:
+    work = scenario.workload
+    if cv is not None:
+        return cv
+    return float(work.arrival_cv) if isinstance(work, AbstractOpenServing) else 1.0
+
+
 def _drawn(scenario: Scenario, count: int, rate: float, cv: float | None, seed: int) -> Requests:
-    work, rng = scenario.workload, np.random.default_rng(seed)
-    if cv is None:
-        cv = float(work.arrival_cv) if isinstance(work, AbstractOpenServing) else 1.0
+    rng, cv = np.random.default_rng(seed), _cv_of(scenario, cv)
     drawn = drawn_requests(scenario, count, rng)
     came = arrivals(rng, rate, cv, count)
     return dataclasses.replace(drawn, arrivals=came * ((count - 1) / (rate * np.ptp(came))))
@@ -216,8 +349,22 @@ def replica_devices_of(scenario: Scenario) -> float:
     return float(scenario.layout.devices) / engine_of(scenario)[1]
 
 
-def store_of(scenario: Scenario, engine: Engine, asked: Requests, size: str) -> Engine:
+def store_of(
+    scenario: Scenario,
+    engine: Engine,
+    asked: Requests,
+    size: str,
+    cluster: Cluster | None = None,
+    layout: Layout | None = None,
+) -> Engine:
     """The engine with a prefix cache of so many bytes for each replica, in its host's memory.
+
+    Args:
+        scenario: the design.
+        engine: of one replica.
+        asked: requests.
+        size: with a unit.
+        cluster, layout: of a pool, those of the design without.
 
     Raises:
         ConfigError: no size, requests whose blocks are not known, or less room than a block.
@@ -227,7 +374,7 @@ def store_of(scenario: Scenario, engine: Engine, asked: Requests, size: str) -> 
             f"--prefix-cache {size}: these requests do not say which blocks they begin with: take a trace with hash_ids"
             " (workload.cached_ratio= prices a hit rate that is known)"
         )
-    work, layout = scenario.workload, scenario.layout
+    work, layout = scenario.workload, layout or scenario.layout
     assert isinstance(work, AbstractContinuousServing)
     plan = layout.plan
     on_device = float(work.kv_bytes_per_token(layout))
@@ -239,8 +386,32 @@ def store_of(scenario: Scenario, engine: Engine, asked: Requests, size: str) -> 
         raise ConfigError(
             f"--prefix-cache {size}: one block of {asked.hash_tokens} tokens has {engineering(need, 'B')}"
         )
-    seconds = on_device * float(scenario.cluster.host.link.beta_s_per_byte)  # devices load side by side
+    seconds = on_device * float((cluster or scenario.cluster).host.link.beta_s_per_byte)  # devices load side by side
     return dataclasses.replace(engine, store_blocks=blocks, store_token_s=seconds)
+
+
+def stored_by_design(scenario: Scenario, engine: Engine, asked: Requests) -> tuple[Engine, bool]:
+    """The engine with the caches of its design as one, and whether all replicas share it.
+
+    Of several tiers that are far, blocks come at their mean speed; a pool or store that finds most stands for all.
+
+    Raises:
+        ConfigError: requests whose blocks are not known.
+    """
+    if not asked.hashed:
+        raise ConfigError(
+            "workload.prefix_cache: these requests do not say which blocks they begin with: take --trace FILE with"
+            " hash_ids"
+        )
+    hits = hits_of(scenario)
+    shared = {tier: room for tier, room in hits.room_tokens.items() if tier not in OWN and hits.tiers[tier] > 0}
+    own = sum(hits.room_tokens[tier] for tier in OWN)
+    tokens = max(shared.values()) if shared else own
+    found = hits.share * float(asked.prompts.mean())
+    blocks = int(tokens / asked.hash_tokens)
+    return dataclasses.replace(
+        engine, store_blocks=blocks, store_token_s=hits.fetch_s / found if found > 0 else 0.0
+    ), bool(shared)  # fmt: skip
 
 
 class Cached:
@@ -342,7 +513,7 @@ def untrusted(share: Requests, form: Any, router: str) -> list[str]:
     return found
 
 
-def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed]) -> None:
+def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed], on: str) -> None:
     closed, first = told["closed_form"], told["simulated"]
     traffic = Table(title="requests, as measured", title_justify="left", header_style="bold")
     traffic.add_column("")
@@ -352,10 +523,7 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
             value = told["traffic"][name]
             traffic.add_row(label, f"{value:.1%}" if unit == "%" else f"{value:,.4g}")
     out.print(traffic)
-    title = (
-        f"{scenario.workload.model.name}: {told['traffic']['requests']:,.0f} requests on {told['replicas']} replicas of"
-        f" {told['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {told['router']}"
-    )
+    title = f"{scenario.workload.model.name}: {told['traffic']['requests']:,.0f} requests on {on}"
     table = Table(title=title, title_justify="left", header_style="bold")
     for name in ("", "closed form", "simulated", "difference", "closed form p99", "simulated p50", "p90", "p99"):
         table.add_column(name, justify="right" if name else "left")
@@ -368,8 +536,13 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
     came = told["traffic"]["requests_per_s"]
     table.add_row("requests a second", f"{came:.4g}", f"{first['rate']:.4g}", f"{came / first['rate'] - 1:+.1%}")
     if told["store_tokens"] or closed["hit_rate"]:
-        gap = f"{100 * (closed['hit_rate'] - first['hit_rate']):+.1f} points"
-        table.add_row("prompt tokens from the cache", f"{closed['hit_rate']:.1%}", f"{first['hit_rate']:.1%}", gap)
+        known = "prefill_busy" not in first  # of two pools no closed form knows caches
+        gap = f"{100 * (closed['hit_rate'] - first['hit_rate']):+.1f} points" if known else ""
+        said = f"{closed['hit_rate']:.1%}" if known else ""
+        table.add_row("prompt tokens from the cache", said, f"{first['hit_rate']:.1%}", gap)
+    for name, label in BUSY.items():
+        if name in first:
+            table.add_row(label, "", f"{first[name]:.1%}")
     out.print(table)
     if agreed:
         kept = Table(title="requests that kept their limits", title_justify="left", header_style="bold")

@@ -27,20 +27,27 @@ HIGHEST_PUE = 4.0
 FACTORS = (0.5, 2.0)  # prices of energy and years of use differ by about so much between sites
 
 
-def priced_anew(candidates: Sequence[Candidate], *, maximised: bool) -> pd.DataFrame:
+def priced_anew(
+    candidates: Sequence[Candidate], *, maximised: bool, more: tuple[str, float] | None = None
+) -> pd.DataFrame:
     """Find the best design, and its goal, with each of the numbers that all share halved and doubled.
 
     Numbers that change no goal are left out, as electricity where everything is rented. The last row is the price, or
     the rent, of the best one's accelerators: `factor` is how many times it may be what it is until the next one
-    (`best`) is as good; infinite where the goal does not grow with it. Empty with less than two designs.
+    (`best`) is as good; infinite where the goal does not grow with it. Empty with less than two designs. `more` is a
+    name and a goal that no such number changes.
     """
     found = [candidate for candidate in candidates if candidate.best is not None]
-    if len(found) < 2:
+    if len(found) + (more is not None) < 2 or not found:
         return pd.DataFrame()
     sign, names = -1.0 if maximised else 1.0, [candidate.label for candidate in found]
     cases: list[dict[str, float]] = [{path: factor} for _, path in SHARED for factor in FACTORS]
     paths = [_paid(candidate.scenario) for candidate in found]
     goals = sign * np.array([_goals(one, [{}, {path: 2.0}, *cases]) for one, path in zip(found, paths, strict=True)])
+    if more is not None:
+        names.append(more[0])
+        paths.append("")
+        goals = np.vstack([goals, np.full(goals.shape[1], sign * more[1])])
     now, dearer, others = goals[:, 0], goals[:, 1], goals[:, 2:]
     rows: list[dict[str, Any]] = []
     for at, (words, path, factor) in enumerate((words, path, f) for words, path in SHARED for f in FACTORS):
@@ -53,7 +60,7 @@ def priced_anew(candidates: Sequence[Candidate], *, maximised: bool) -> pd.DataF
     slope = dearer[first] - now[first]
     until = 1 + (now[second] - now[first]) / slope if slope > 0 else np.inf
     paid = "price" if paths[first] == PRICE else "rent"
-    what = f"the {paid} of {names[first]}'s accelerators"
+    what = f"the {paid} of {names[first]}'s accelerators" if paths[first] else f"the price of the {names[first]}"
     rows.append(
         {"what": what, "path": paths[first], "factor": until, "best": names[second], "goal": sign * now[second]}
     )

@@ -20,6 +20,7 @@ from .construct import Built
 from .groups import available, expand, groups
 from .in_units import in_si
 from .space_checks import check_variables
+from .traced_prefixes import with_prefixes
 from .traced_requests import with_trace
 from .weight_formats import with_weight_formats
 
@@ -62,7 +63,8 @@ def plain(config: DictConfig, overrides: Sequence[str] = ()) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         raise ConfigError("; ".join(str(error).splitlines()[:1])) from error
     assert is_mapping(resolved)
-    return with_trace(in_si({str(key): value for key, value in resolved.items() if key != "hydra"}), overrides)
+    given = with_trace(in_si({str(key): value for key, value in resolved.items() if key != "hydra"}), overrides)
+    return with_prefixes(given)
 
 
 def scenario_of(built: Built) -> Scenario:

@@ -128,6 +128,8 @@ def _said(path: Any, work: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
     asked = read_trace(path, timed=False)
     said = {name: value for name, value in (moments(asked) | kinds(asked)).items() if name in known}
+    if work.get("prefix_cache") is not None:
+        said.pop("cached_ratio", None)  # follows from room
     return said, doubts(asked, path)
 
 

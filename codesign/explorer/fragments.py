@@ -10,6 +10,7 @@ from markupsafe import Markup
 from ..config.as_sold import device_name, differences_of_rows
 from ..core.interval_text import remarks_text
 from ..report import bars, text_tables, wording
+from ..report.build import fleet_sections
 from ..report.labels import number
 from ..report.run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from ..study.objective import feasible
@@ -87,10 +88,28 @@ def budgets(run: RunFolder) -> Markup:
     return bars.bars(lines)
 
 
+def fleet(run: RunFolder | None) -> Markup:
+    """Fleet that was simulated, and replicas by the hour, as the run's page has them; empty where there are none."""
+    parts = fleet_sections(run) if run is not None else []
+    found = Markup("")
+    for part in parts:
+        picture = Markup("")
+        if part.picture is not None:
+            picture = Markup('<img src="{}" alt="{}" style="max-width:100%">').format(
+                part.picture.data_uri, part.picture.alt
+            )
+        said = Markup("<p>{}</p>").format(part.missing or part.text)
+        found += Markup("<h2>{}</h2>{}{}{}").format(part.title, said, picture, _table(part.table) if part.table else "")
+    return found
+
+
 def designs(run: RunFolder) -> Markup:
     """The best plans, a line each."""
     same = [f"{PLAN_PREFIX}{name}" for name in wording.hardware_names(run)]
-    cells = text_tables.best_designs(dataclasses.replace(run, designs=run.designs.drop(columns=same)))
+    return _table(text_tables.best_designs(dataclasses.replace(run, designs=run.designs.drop(columns=same))))
+
+
+def _table(cells: text_tables.PageTable) -> Markup:
     head = Markup("").join(Markup("<th>{}</th>").format(name) for name in cells.head)
     rows = Markup("").join(
         Markup("<tr>{}</tr>").format(

@@ -24,7 +24,20 @@ REST_MS = 250  # after the last move of a slider
 LOOK_MS = 400  # between two looks at the proof
 SHOWN_BARS, SHOWN_SLOPES = 5, 12
 TEXTS = "return texts[Math.max(0, Math.min(texts.length - 1, Math.round(tick)))]"
-PIECES = ("job", "headline", "proof", "budgets", "time", "memory", "money", "slopes", "designs", "share", "state")
+PIECES = (
+    "job",
+    "headline",
+    "proof",
+    "budgets",
+    "time",
+    "memory",
+    "money",
+    "slopes",
+    "designs",
+    "share",
+    "fleet",
+    "state",
+)
 
 
 class Page:
@@ -65,6 +78,7 @@ class Page:
         self._roof: Any = None
         self._place()
         self._show("job", lambda: fragments.job(found, self.answer.run))
+        self._show("fleet", lambda: fragments.fleet(found.run))
         self._timer: Any = None
         self._tell()
         self._rest()

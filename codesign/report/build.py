@@ -21,6 +21,7 @@ from .pages import rendered
 from .run_folder import PAGE, MissingPart, RunFolder, note_page, read_run, readable
 
 NOTHING = Markup("")
+FLEET, HOURS = "simulation/fleet.csv", "day/hours.csv"  # what `simulate` and `autoscale` leave in a folder
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,10 @@ def _asked(run: RunFolder, title: str) -> bool:
         return bool(wording.mixed(run))
     if title == "Front":
         return run.certificate is not None and run.certificate.front is not None
+    if title == "Fleet":
+        return (run.path / FLEET).is_file()
+    if title == "Replicas by the hour":
+        return (run.path / HOURS).is_file()
     if title == "Topology":
         return not run.links.empty
     if title == "Time against cost":
@@ -319,6 +324,26 @@ def _constants(run: RunFolder) -> Section:
     return Section("Constants used", text, table=moving, folded=folded)
 
 
+def _fleet(run: RunFolder) -> Section:
+    from . import fleet_on_page
+
+    text = "Simulated request by request: what comes, what replicas have to answer, and which of them serve whom."
+    picture = Picture("fleet_over_time", "A fleet over the time of its simulation", "fleet_on_page", run)
+    return Section("Fleet", text, picture, fleet_on_page.served_by(run))
+
+
+def _hours(run: RunFolder) -> Section:
+    text = "As many replicas as the load of each hour needs, and what following it saves."
+    picture = Picture("fleet_by_hour", "Load, replicas and power by the hour", "fleet_on_page", run)
+    return Section("Replicas by the hour", text, picture)
+
+
+def fleet_sections(run: RunFolder) -> list[Section]:
+    """Sections of a run that are of a fleet, those that it has."""
+    own = (("Fleet", _fleet), ("Replicas by the hour", _hours))
+    return [_section(run, title, make, pictures=True) for title, make in own if _asked(run, title)]
+
+
 SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Workloads", _workloads),
     ("Shared hardware", _shared),
@@ -331,6 +356,8 @@ SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
     ("Memory", _memory),
     ("", _cache),
     ("Price and power", _money),
+    ("Fleet", _fleet),
+    ("Replicas by the hour", _hours),
     ("What the result hangs on", _elasticities),
     ("Roofline", _roofline),
     ("Operations", _ops),
@@ -339,5 +366,5 @@ SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (
 FIGURES = (
     "sharing", "convergence", "certified_front",
     "time_breakdown", "time_against_cost", "memory_by_tier", "capex_and_power",
-    "elasticities", "roofline",
+    "elasticities", "roofline", "fleet_over_time", "fleet_by_hour",
 )  # fmt: skip

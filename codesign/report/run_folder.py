@@ -215,9 +215,18 @@ def readable(path: Path) -> Iterator[None]:
 
 def note_page(path: Path) -> None:
     """Keep the checksum of a page that was built, beside those of the files that it was built of."""
+    _note(path, [PAGE])
+
+
+def note_folder(path: Path, folder: str) -> None:
+    """Keep the checksums of a folder below a run's, which a later command wrote, beside those of the run itself."""
+    _note(path, [name for name in noted_names(path) if name.startswith(f"{folder}/")])
+
+
+def _note(path: Path, names: list[str]) -> None:
     noted = _optional(path / MANIFEST, read_json)
     if noted:
-        write_text(path / MANIFEST, dumps(noted | written(path, [PAGE]), indent=1))
+        write_text(path / MANIFEST, dumps(noted | written(path, names), indent=1))
 
 
 def own_conf(path: Path) -> tuple[Path, ...]:

@@ -17,6 +17,9 @@ METRICS = (
 )  # fmt: skip
 """Metrics that are kept of each candidate's best design."""
 
+API = "API"
+"""Name of the candidate that is a price list."""
+
 SHORT_REASON = 150  # characters of why there is no design, on a terminal
 
 
@@ -115,6 +118,7 @@ def sentences(found: Comparison) -> list[str]:
         keeps = float(best.get("keeps", 1.0))
         line += f"; {best['candidate']} keeps all limits in {keeps:.0%}" if keeps < 1 else ""
         told.append(line + ".")
+    told += api_sentences(found)
     doubts = [(row["candidate"], load_text(dict(row))) for _, row in ranked.iterrows()]
     told += [f"{name}: {doubt}" for name, doubt in doubts if doubt]
     modified = [row["device"] for _, row in ranked.iterrows() if row.get("differs")]
@@ -123,6 +127,20 @@ def sentences(found: Comparison) -> list[str]:
     if len(ranked) < len(found.table):
         told.append(f"Without a design: {_reasons(found)}")
     return told + space_sentences(found) + price_sentences(found) + turning_points(found)
+
+
+def api_sentences(found: Comparison) -> list[str]:
+    """Sentences on a price list among the candidates: up to which load it is cheaper, what it does not say."""
+    ranked = found.feasible
+    own, listed = ranked[ranked["candidate"] != API], ranked[ranked["candidate"] == API]
+    if own.empty or listed.empty:
+        return []
+    best, api = own.iloc[0], float(listed.iloc[0]["objective"])
+    told = ["An API is paid by the request, a fleet by the hour; how fast the API answers is not known."]
+    if api > best["objective"]:
+        share = float(best["objective"]) / api
+        told[0] = f"Below {share:.0%} of the load that {best['candidate']} serves here the API is cheaper. {told[0]}"
+    return told
 
 
 def space_sentences(found: Comparison) -> list[str]:

@@ -56,35 +56,50 @@ class ZipfLru(AbstractHits):
     def ratio(self, cache_bytes: Array) -> Array:
         """Hits over accesses; one where everything fits."""
         fits = cache_bytes / self.item_bytes
-        share, width = self._popularity()
+        share, width = zipf_popularity(self.exponent, self.items)
         room = at_most(fits, 0.999 * self.items)
-        time = self._characteristic_time(share, width, room)
+        time = characteristic_time(share, width, room)
         hits = jnp.sum(width * share * -jnp.expm1(-share * time[..., None]), axis=-1)
         return jnp.where(fits >= self.items, 1.0, at_most(hits, 1.0))
 
-    def _popularity(self) -> tuple[Array, Array]:
-        """(popularity, number of items) at the grid's ranks; popularities sum to one over all items."""
-        edges = jnp.exp(linspace(0.0, 1.0, POINTS + 1) * jnp.log(self.items[..., None] + 1)) - 0.5
-        rank, width = jnp.sqrt(edges[..., 1:] * edges[..., :-1]), jnp.diff(edges, axis=-1)
-        weight = rank ** -self.exponent[..., None]
-        return weight / jnp.sum(width * weight, axis=-1, keepdims=True), width
 
-    def _characteristic_time(self, share: Array, width: Array, room: Array) -> Array:
-        """Bisection in log T, then one Newton step that carries the derivatives."""
-        fixed_share, fixed_width, wanted = (jax.lax.stop_gradient(leaf) for leaf in (share, width, room))
+def zipf_popularity(exponent: Array, items: Array) -> tuple[Array, Array]:
+    """(popularity, number of items) at the grid's ranks; popularities sum to one over all items."""
+    edges = jnp.exp(linspace(0.0, 1.0, POINTS + 1) * jnp.log(items[..., None] + 1)) - 0.5
+    rank, width = jnp.sqrt(edges[..., 1:] * edges[..., :-1]), jnp.diff(edges, axis=-1)
+    weight = rank ** -exponent[..., None]
+    return weight / jnp.sum(width * weight, axis=-1, keepdims=True), width
 
-        def held(log_time: Array, p: Array, w: Array) -> Array:
-            return jnp.sum(w * -jnp.expm1(-p * jnp.exp(log_time)[..., None]), axis=-1)
 
-        def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-            low, high = bounds
-            middle = 0.5 * (low + high)
-            few = held(middle, fixed_share, fixed_width) < wanted
-            return jnp.where(few, middle, low), jnp.where(few, high, middle)
+def characteristic_time(share: Array, width: Array, room: Array, passing: Array | None = None) -> Array:
+    """Accesses T within which what is wanted again is still there: items wanted within T fill the room.
 
-        start = zeros(broadcast_shapes(wanted.shape, share.shape[:-1]))
-        low, high = fori_loop(0, STEPS, halve, (start - 10.0, start + 70.0))
-        log_time: Array = jax.lax.stop_gradient(0.5 * (low + high))
-        time = jnp.exp(log_time)[..., None]
-        slope = jnp.sum(fixed_width * fixed_share * time * jnp.exp(-fixed_share * time), axis=-1)
-        return jnp.exp(log_time - (held(log_time, share, width) - room) / slope)
+    Bisection in log T, then one Newton step that carries the derivatives (of the fixed point).
+
+    Args:
+        share, width: popularity of items, and how many have it.
+        room: items that fit.
+        passing: items' room that each access brings and nobody wants again; none without.
+    """
+    stop = jax.lax.stop_gradient
+    fixed_share, fixed_width, wanted = (stop(leaf) for leaf in (share, width, room))
+    brought = None if passing is None else stop(passing)
+    shapes = [share.shape[:-1]] if passing is None else [share.shape[:-1], passing.shape]
+
+    def held(log_time: Array, p: Array, w: Array, more: Array | None) -> Array:
+        found = jnp.sum(w * -jnp.expm1(-p * jnp.exp(log_time)[..., None]), axis=-1)
+        return found if more is None else found + more * jnp.exp(log_time)
+
+    def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = 0.5 * (low + high)
+        few = held(middle, fixed_share, fixed_width, brought) < wanted
+        return jnp.where(few, middle, low), jnp.where(few, high, middle)
+
+    start = zeros(broadcast_shapes(wanted.shape, *shapes))
+    low, high = fori_loop(0, STEPS, halve, (start - 10.0, start + 70.0))
+    log_time: Array = stop(0.5 * (low + high))
+    time = jnp.exp(log_time)[..., None]
+    slope = jnp.sum(fixed_width * fixed_share * time * jnp.exp(-fixed_share * time), axis=-1)
+    slope = slope if brought is None else slope + brought * time[..., 0]
+    return jnp.exp(log_time - (held(log_time, share, width, passing) - room) / slope)

@@ -54,6 +54,9 @@ from .pools_under_load import DisaggregatedGoodput as DisaggregatedGoodput
 from .post_training import RlPostTraining as RlPostTraining
 from .post_training import RolloutEngine as RolloutEngine
 from .post_training_plan import PostTrainingPlan as PostTrainingPlan
+from .prefixes import PopularPrefixes as PopularPrefixes
+from .prefixes import PrefixCaching as PrefixCaching
+from .prefixes import TracedPrefixes as TracedPrefixes
 from .recommendation import Recommendation as Recommendation
 from .recommendation_model import EmbeddingTables as EmbeddingTables
 from .recommendation_model import RecommendationModel as RecommendationModel
@@ -115,8 +118,10 @@ __all__ = [
     "MixtureOfExperts",
     "Op",
     "Plan",
+    "PopularPrefixes",
     "PostTrainingPlan",
     "Precision",
+    "PrefixCaching",
     "Priced",
     "Recommendation",
     "RecommendationModel",
@@ -131,6 +136,7 @@ __all__ = [
     "StaticBatch",
     "SupportedLayouts",
     "Timeline",
+    "TracedPrefixes",
     "TrainerBuffers",
     "Training",
     "TrainingRun",

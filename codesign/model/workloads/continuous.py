@@ -1,7 +1,11 @@
 """Serving a transformer as engines do it: continuous batching with prompts in chunks."""
 
+import dataclasses
+
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ...core.computed_once import computed_once
@@ -18,6 +22,7 @@ from .lowering import held_weight_bytes
 from .mixed_step import MixedStep
 from .ops import Op, TransferOp
 from .plan import Layout
+from .prefixes import PrefixCaching, PrefixHits
 from .schedule import Pass, Priced, Timeline, one_pass
 from .served import AbstractServing
 from .sessions import computed_cv, keys_before
@@ -60,6 +65,11 @@ class AbstractContinuousServing(AbstractServing):
     A share `plan.offload_kv_cache` of the cache lies in the second tier: each step brings what it attends over the
     host's link, beside the kernels as far as `plan.offload_overlap` hides it, two layers of it near at a time.
 
+    With `prefix_cache` the share of prompts in a prefix cache is no number but follows from the room that the design
+    leaves its caches (`PrefixCaching`): `metrics.prefix_room` puts what they find in its place (`PrefixHits`) before a
+    design is priced. What is found elsewhere than in the first memory is brought beside the layers of the step in which
+    its prompt begins; where n of them begin in a step that is (1 - min(n, 1)) f1 + min(n, 1) max(f1, max(n, 1) fetch).
+
     `time_s` is that of one decoded answer, in which as many requests are answered as are decoded together.
     Assumes: room for the mean sequence with the block it fills; what is decoded is spread evenly over groups and
     replicas; chunks of one prompt follow each other through the stages; latent attention expands no context again;
@@ -97,9 +107,17 @@ class AbstractContinuousServing(AbstractServing):
     engine_memory: EngineMemory = eqx.field(default_factory=EngineMemory)
     layouts: SupportedLayouts = eqx.field(default_factory=SupportedLayouts)
     images: Float[Array, "*b"] = quantity(high=1e4, default=0.0, doc="of a prompt, beside its text")
+    prefix_cache: PrefixCaching | PrefixHits | None = None
 
     def __check_init__(self) -> None:
-        """A model drafts with modules that it has."""
+        """A model drafts with modules that it has; what caches hold is known or follows from their room."""
+        for name in ("cached_ratio", "idle_sessions") if isinstance(self.prefix_cache, PrefixCaching) else ():
+            value = getattr(self, name)
+            if not isinstance(value, Tracer) and (np.asarray(value) > 0).any():
+                raise ConfigError(
+                    f"workload.{name} = {np.asarray(value).max():g} stands beside workload.prefix_cache, by"
+                    " which hits follow from room: leave one out"
+                )
         if self.own_drafts and not self.model.predicts_ahead:
             raise ConfigError(
                 f"workload.own_drafts = true: {self.model.name} has no modules that predict ahead; allowed: false, with"
@@ -114,15 +132,41 @@ class AbstractContinuousServing(AbstractServing):
         """See `AbstractServing`."""
         return self.decode_step(layout).module_ops(layout) if self.own_drafts else []
 
+    def prefix_hits(self) -> PrefixHits | None:
+        """Hits of prefix caches, once their room is known."""
+        return self.prefix_cache if isinstance(self.prefix_cache, PrefixHits) else None
+
+    def found_ratio(self) -> Array:
+        """Share of prompt tokens that a cache holds."""
+        hits = self.prefix_hits()
+        return self.retained_share * self.cached_ratio if hits is None else hits.share
+
     @computed_once
     def computed_tokens(self) -> Array:
         """Tokens of a prompt that no cache holds."""
-        return self.prompt_tokens() * (1 - self.retained_share * self.cached_ratio)
+        return self.prompt_tokens() * (1 - self.found_ratio())
 
     @computed_once
     def computed_cv(self) -> Array:
         """Variation of these."""
-        return computed_cv(self.input_cv, self.cached_ratio, self.retained_share)
+        hits = self.prefix_hits()
+        return computed_cv(self.input_cv, self.cached_ratio, self.retained_share) if hits is None else hits.cv
+
+    def computed_lengths(self) -> Kinds:
+        """Lengths of what is computed of prompts; none where caches hold the rest: its variation stands for them."""
+        return self.input_lengths if self.prefix_hits() is None else ()
+
+    def with_fetches(self, done: Pass, tokens: Array) -> Pass:
+        """A step of so many prompt tokens, with what its prompts find elsewhere brought beside its layers."""
+        hits = self.prefix_hits()
+        if hits is None:
+            return done
+        begin = tokens / self.computed_tokens()
+        some = at_most(begin, 1.0)
+        busy = (1 - some) * done.busy_s + some * maximum(done.busy_s, at_least(begin, 1.0) * hits.fetch_s)
+        exposed = done.exposed_s | {"offload": done.exposed_s["offload"] + busy - done.busy_s}
+        energy = done.energy_j + begin * hits.fetch_j
+        return dataclasses.replace(done, busy_s=busy, exposed_s=exposed, energy_j=energy)
 
     @computed_once
     def context(self) -> Array:
@@ -133,6 +177,9 @@ class AbstractContinuousServing(AbstractServing):
     @computed_once
     def attended(self) -> Array:
         """Mean keys of a prompt token that is computed: E[I^2]/(2 E[I]), the cached part before them."""
+        hits = self.prefix_hits()
+        if hits is not None:
+            return hits.keys * self.prompt_tokens()
         before = keys_before(self.cached_ratio, self.retained_share)
         return 0.5 * (1 + before) * self.prompt_tokens() * (1 + self.input_cv**2)
 
@@ -148,7 +195,8 @@ class AbstractContinuousServing(AbstractServing):
         steps = (self.output_tokens - 1) / self.accepted_tokens
         tokens = self.computed_tokens()
         decodes = self.clients_of_group(layout) / self.overload(layout)
-        state = steady_state(decodes, steps, tokens, self.computed_cv(), plan.token_budget, kinds=self.input_lengths)
+        varies, kinds = self.computed_cv(), self.computed_lengths()
+        state = steady_state(decodes, steps, tokens, varies, plan.token_budget, kinds=kinds)
         groups = self.step_groups(layout)
         mixed, met = (
             jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
@@ -256,6 +304,7 @@ class AbstractContinuousServing(AbstractServing):
         plan, rhythm = layout.plan, self.rhythm(layout)
         plain = one_pass(priced, "decode", plan, self.kernel_slowdown, self.launch_s)
         mixed = one_pass(priced, "mixed", plan, self.kernel_slowdown, self.launch_s)
+        mixed = self.with_fetches(mixed, rhythm.state.tokens)
         f0, f1 = self.step_s(plain, layout), self.step_s(mixed, layout)
         mixed_share, met = rhythm.mixed * rhythm.state.counted, self._met(layout)
         step = (1 - mixed_share) * f0 + mixed_share * f1
@@ -310,13 +359,14 @@ class AbstractContinuousServing(AbstractServing):
     def _flops(self) -> Array:
         """FLOPs of one request that the model itself needs."""
         prompt = self.computed_tokens() * self.model.forward_flops_per_token(self.attended())
-        prompt = prompt + self.encoder_flops() * (1 - self.retained_share * self.cached_ratio)
+        prompt = prompt + self.encoder_flops() * (1 - self.found_ratio())
         return prompt + (self.output_tokens - 1) * self.model.forward_flops_per_token(self.context())
 
     def _extra(self, layout: Layout, ttft: Array, tpot: Array, time: Array) -> dict[str, Array]:
         sequences = self.sequences(layout)
         requests = sequences / time
-        return {
+        hits = self.prefix_hits()
+        return ({} if hits is None else hits.metrics()) | {
             "ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft + (self.output_tokens - 1) * tpot,
             "decode_tokens_per_s": sequences / tpot, "tokens_per_s_per_user": 1 / tpot,
             "tokens_per_s_per_device": requests * self.output_tokens / layout.devices,

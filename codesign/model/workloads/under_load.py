@@ -169,7 +169,8 @@ class AbstractOpenServing(AbstractContinuousServing):
             more = (1 - share)[:, None] * (one - plain[0]) + share[:, None] * (all_ - plain[-1])
             return jnp.concatenate([plain[:, None], plain[:, None] + more], axis=1)
 
-        return jax.tree.map(table, done(DECODES), done((*MIXED[0], *MIXED[1])))
+        found = jax.tree.map(table, done(DECODES), done((*MIXED[0], *MIXED[1])))
+        return self.with_fetches(found, self.nodes(layout)[1])
 
     def _seconds(self, done: Pass, layout: Layout, decodes: Array) -> Array:
         """Steps from the first stage to the last."""
@@ -186,7 +187,8 @@ class AbstractOpenServing(AbstractContinuousServing):
             rate=rate, input_tokens=self.computed_tokens(), output_tokens=1 + rhythm.steps,
             chunk=layout.plan.token_budget,
             input_cv=self.computed_cv(), output_cv=self.output_cv, arrival_cv=self.arrival_cv, most=rhythm.decodes,
-            elsewhere=jnp.zeros_like(rate), prompts=table_of(self.input_lengths), answers=table_of(self.output_lengths),
+            elsewhere=jnp.zeros_like(rate), prompts=table_of(self.computed_lengths()),
+            answers=table_of(self.output_lengths),
         )  # fmt: skip
 
     @abc.abstractmethod
@@ -236,7 +238,8 @@ class AbstractOpenServing(AbstractContinuousServing):
             f"{name}_s" if share == "mean" else f"{name}_{share}_s": getattr(values, share)
             for name, values in found.items() for share in SHOWN
         }  # fmt: skip
-        answered = requests * self.output_tokens
+        answered, hits = requests * self.output_tokens, self.prefix_hits()
+        extra |= {} if hits is None else hits.metrics()
         return extra | {
             "requests_per_s": requests, "concurrency": requests * seen.e2e_s.mean,
             "decodes": seen.decodes * self.engines(layout), "tokens_per_s_per_user": 1 / seen.tpot_s.mean,

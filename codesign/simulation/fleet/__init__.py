@@ -9,6 +9,7 @@ from .fleet import Failures as Failures
 from .fleet import simulate_fleet as simulate_fleet
 from .fleet_outcome import Agreed as Agreed
 from .fleet_outcome import FleetServed as FleetServed
+from .fleet_traffic import Modulation as Modulation
 from .fleet_traffic import RequestClass as RequestClass
 from .fleet_traffic import by_profile as by_profile
 from .fleet_traffic import conversations as conversations
@@ -16,6 +17,9 @@ from .fleet_traffic import markov_modulated as markov_modulated
 from .least_replicas import LeastReplicas as LeastReplicas
 from .least_replicas import least_replicas as least_replicas
 from .least_replicas import least_work as least_work
+from .prefill_decode import ONE_QUEUE as ONE_QUEUE
+from .prefill_decode import TwoPoolsServed as TwoPoolsServed
+from .prefill_decode import simulate_two_pools as simulate_two_pools
 from .routers import ROUTERS as ROUTERS
 from .routers import AbstractRouter as AbstractRouter
 from .routers import router_of as router_of
@@ -25,6 +29,7 @@ from .traffic_measures import reuse_of as reuse_of
 from .traffic_measures import traffic_measures as traffic_measures
 
 __all__ = [
+    "ONE_QUEUE",
     "ROUTERS",
     "AbstractRouter",
     "Agreed",
@@ -33,11 +38,13 @@ __all__ = [
     "FleetState",
     "KeepSLO",
     "LeastReplicas",
+    "Modulation",
     "RequestClass",
     "Reuse",
     "Scaling",
     "Scheduled",
     "TargetUtilisation",
+    "TwoPoolsServed",
     "by_profile",
     "conversations",
     "dispersion",
@@ -47,5 +54,6 @@ __all__ = [
     "reuse_of",
     "router_of",
     "simulate_fleet",
+    "simulate_two_pools",
     "traffic_measures",
 ]  # fmt: skip

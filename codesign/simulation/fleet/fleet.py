@@ -72,6 +72,7 @@ def simulate_fleet(
     scaling: Scaling | None = None,
     failures: Failures | None = None,
     admitted: Mapping[str, int] | None = None,
+    computed_elsewhere: bool = False,
     seed: int = 0,
     report: Report = _no_report,
 ) -> FleetServed:
@@ -87,6 +88,7 @@ def simulate_fleet(
         failures: how often replicas fail.
         admitted: class -> requests that are not answered, over the replicas that take any, from which on one of the
             class is turned away; those of a class that is not named always go in, those without classes by "".
+        computed_elsewhere: whether prompts have their first token when they come, and their cache with them.
         seed: of what routers, failures and engines draw.
         report: called now and then.
 
@@ -100,7 +102,9 @@ def simulate_fleet(
         raise ConfigError("a fleet needs requests with arrivals: draw them or read a trace")
     for engine in {id(one): one for one in alike}.values():
         check_fits(engine, requests)
-    return _Fleet(alike, requests, router, shared_store, scaling, failures, seed, report, admitted or {}).served()
+    fleet = _Fleet(alike, requests, router, shared_store, scaling, failures, seed, report, admitted or {})
+    fleet.cached = computed_elsewhere
+    return fleet.served()
 
 
 Event = tuple[float, int, int, Any]  # seconds, kind, replica, what of it
@@ -157,7 +161,7 @@ class _Fleet:
     ) -> None:
         self.requests, self.total, self.report = requests, len(requests), report
         self.scaling, self.failures, self.rng = scaling, failures, np.random.default_rng([seed, 1])
-        self.engines, self.seed = engines, seed
+        self.engines, self.seed, self.cached = engines, seed, False
         self.answers = unanswered(self.total)
         self.most = _most_admitted(requests, admitted)
         self.open, self.refused = 0, 0
@@ -276,7 +280,7 @@ class _Fleet:
         if self.failures is not None:
             member.under_way.add(request)
         self.routed += 1
-        own.add(request)
+        own.add(request, cached=self.cached)
         member.version += 1
         heapq.heappush(self.heap, (own.now, LOOK, index, member.version))
 

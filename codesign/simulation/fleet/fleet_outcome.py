@@ -88,7 +88,9 @@ class FleetServed:
             share = float(self.kept(limits)[own].mean())
             rows.append({
                 "class": name, "requests": len(own), "attainment": share, "agreed": limits.share,
-                "meets": share >= limits.share, "refused": float(1 - answered.mean()),
+                "meets": share >= limits.share,
+                "by_replica": np.bincount(self.replica[own][self.replica[own] >= 0]).tolist(),
+                "refused": float(1 - answered.mean()),
                 **{f"ttft_p{q}_s": _percentile(ttft[answered], q) for q in (50, 90, 99)},
                 **{f"tpot_p{q}_s": _percentile(tpot[answered], q) for q in (50, 90, 99)},
             })  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 from ...core.errors import ConfigError
 from ..serving.requests import Requests, arrivals, lengths
 
-__all__ = ["RequestClass", "by_profile", "conversations", "markov_modulated"]
+__all__ = ["Modulation", "RequestClass", "by_profile", "conversations", "markov_modulated"]
 
 BLOCK_TOKENS = 512
 Row = tuple[float, int, int, int, int, int, float]  # arrival, prompt, output, session, class, turn, think
@@ -67,15 +67,53 @@ def markov_modulated(
     Raises:
         ConfigError: rates or times that are none.
     """
-    if len(rates) != len(stays_s) or len(rates) < 2 or min(stays_s) <= 0 or min(rates) < 0 or max(rates) <= 0:
-        raise ConfigError(f"markov_modulated: rates {list(rates)} with mean stays of {list(stays_s)} s are no stream")
+    _refuse_chain(rates, stays_s)
     state, edges, work = 0, [0.0], [0.0]
     while work[-1] < 2 * count + 20:  # of a stream of rate 1, enough for so many
         stay = float(rng.exponential(stays_s[state]))
         edges.append(edges[-1] + stay)
         work.append(work[-1] + stay * rates[state])
-        state = (state + 1 + int(rng.integers(len(rates) - 1))) % len(rates) if len(rates) > 2 else 1 - state
+        state = _next(rng, state, len(rates))
     return np.interp(np.cumsum(rng.exponential(1.0, count)), *_rising(np.array(work), np.array(edges)))
+
+
+def _refuse_chain(rates: Sequence[float], stays_s: Sequence[float]) -> None:
+    if len(rates) != len(stays_s) or len(rates) < 2 or min(stays_s) <= 0 or min(rates) < 0 or max(rates) <= 0:
+        raise ConfigError(f"markov_modulated: rates {list(rates)} with mean stays of {list(stays_s)} s are no stream")
+
+
+def _next(rng: np.random.Generator, state: int, count: int) -> int:
+    """Another state, each as likely."""
+    return (state + 1 + int(rng.integers(count - 1))) % count if count > 2 else 1 - state
+
+
+@dataclass(frozen=True)
+class Modulation:
+    """Rates that follow each other as in `markov_modulated`, and the mean time that each stays."""
+
+    rates: tuple[float, ...]
+    stays_s: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Rates and times of a stream.
+
+        Raises:
+            ConfigError: as of `markov_modulated`.
+        """
+        _refuse_chain(self.rates, self.stays_s)
+
+    def mean(self) -> float:
+        """Mean rate: each state is entered as often as any other."""
+        return float(np.average(self.rates, weights=self.stays_s))
+
+    def factors(self, rng: np.random.Generator, span_s: float) -> tuple[np.ndarray, np.ndarray]:
+        """Edges of stays from 0 to `span_s`, and the rate over its mean in each."""
+        state, edges, found = 0, [0.0], list[float]()
+        while edges[-1] < span_s:
+            edges.append(edges[-1] + float(rng.exponential(self.stays_s[state])))
+            found.append(self.rates[state] / self.mean())
+            state = _next(rng, state, len(self.rates))
+        return np.minimum(np.array(edges), span_s), np.array(found)
 
 
 def by_profile(
@@ -84,8 +122,12 @@ def by_profile(
     interval_s: float,
     cv: float = 1.0,
     span_s: float = 0.0,
+    *,
+    modulation: Modulation | None = None,
 ) -> np.ndarray:
     """Arrivals at a rate that is known by the interval, over all of them (or `span_s`), from the first on again.
+
+    With a `modulation` it is multiplied by that one's rate over its mean.
 
     Raises:
         ConfigError: rates that are none.
@@ -95,7 +137,15 @@ def by_profile(
         raise ConfigError(f"by_profile: rates {known.tolist()} over {interval_s:g} s each are no stream of requests")
     parts = math.ceil((span_s or interval_s * len(known)) / interval_s)
     edges = interval_s * np.arange(parts + 1)
-    work = np.concatenate([[0.0], np.cumsum(interval_s * known[np.arange(parts) % len(known)])])
+    each = known[np.arange(parts) % len(known)]
+    if modulation is not None:
+        stays, factors = modulation.factors(rng, float(edges[-1]))
+        both = np.unique(np.concatenate([edges, stays]))
+        middle = 0.5 * (both[1:] + both[:-1])
+        at = np.minimum(np.searchsorted(stays, middle, side="right") - 1, len(factors) - 1)
+        each = each[np.minimum((middle // interval_s).astype(int), parts - 1)] * factors[at]
+        edges = both
+    work = np.concatenate([[0.0], np.cumsum(np.diff(edges) * each)])
     unit = arrivals(rng, 1.0, cv, int(work[-1] + 10 * max(cv, 1.0) * math.sqrt(work[-1]) + 20))
     return np.interp(unit[unit < work[-1]], *_rising(work, edges))
 
