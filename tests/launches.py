@@ -175,6 +175,14 @@ COMMANDS: list[tuple[str, str]] = [
         " plan.virtual_stages=4 plan.sequence_parallel=1 plan.zero=1 plan.recompute=full",
     ),
     (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32"
+        " --group-query-attention --num-query-groups 8 --swiglu --seq-length 8192 --micro-batch-size 1 --global-batch-size 128"
+        " --recompute-granularity selective --recompute-modules mlp layernorm --fine-grained-activation-offloading"
+        " --offload-modules core_attn attn_proj --activation-offload-fraction 0.5",
+        "model=llama31_8b plan.recompute=none plan.recompute_modules=layernorm+mlp plan.offload_activations=0.5"
+        " plan.offload_modules=core_attn+attn_proj",
+    ),
+    (
         "GPUS=8\nDIST=(--nproc_per_node $GPUS --nnodes 2)\nMODEL_ARGS=(\n  --num-layers 12\n  --hidden-size 768\n  --num-attention-heads 12\n)\n"
         "torchrun ${DIST[@]} pretrain_gpt.py ${MODEL_ARGS[@]} --micro-batch-size 4 --global-batch-size 64 --seq-length 1024 --fp8-format hybrid",
         "workload.model.layers=12 workload.model.hidden=768 workload.model.feed_forward.width=3072 workload.precision.compute=fp8 cluster.device_count=16",

@@ -3,6 +3,8 @@
 import math
 
 from ..core.errors import ConfigError
+from ..model.workloads.activation_modules import modules_of
+from ..model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES
 from .export_command import FILL_IN, Command, script
 from .export_plan import TRAINED, Deployment, value_text
 from .export_training import add_overlaps, launcher, sequence_of, steps_of
@@ -167,19 +169,43 @@ def _memory(found: Deployment, command: Command) -> None:
         command.add("--optimizer-offload-fraction", f"{found.plan['offload_optimizer']:g}")
         command.add("--use-precision-aware-optimizer")
     if found.plan["offload_activations"]:
-        command.add("--fine-grained-activation-offloading", None, "offload_activations")
-        command.add("--activation-offload-fraction", f"{found.plan['offload_activations']:g}")
-        command.add("--offload-modules", OFFLOADED)
+        _offload_activations(found, command)
+
+
+def _offload_activations(found: Deployment, command: Command) -> None:
+    """Modules whose inputs go to the host, as the plan names them, else those of attention.
+
+    Raises:
+        ConfigError: modules that Megatron does not take.
+    """
+    named = modules_of(found.plan["offload_modules"], OFFLOAD_MODULES)
+    if "attn_proj" in named and "core_attn" not in named:
+        raise ConfigError(
+            "export: offload_modules has attn_proj without core_attn, whose result it reads: Megatron-LM offloads both"
+        )
+    if found.of("recompute") == 2:
+        command.note(
+            "offload_activations with recompute = full: Megatron-LM offloads inputs of modules, not those of whole"
+            " layers that run again"
+        )
+    command.add("--fine-grained-activation-offloading", None, "offload_activations")
+    command.add("--activation-offload-fraction", f"{found.plan['offload_activations']:g}")
+    known = tuple(name for name in named if name in OFFLOAD_MODULES[:-1])
+    command.add("--offload-modules", known or OFFLOADED)
+    command.taken.update({"offload_modules"} if known == named else ())
+    if not named:
         command.note("the plan says what share of activations goes to the host, not of which modules: all inputs here")
 
 
 def _recompute(found: Deployment, command: Command) -> None:
-    """Selective is the attention core; full keeps a layer's input."""
+    """Selective is the attention core, with further modules beside it; full keeps a layer's input."""
     level = found.of("recompute")
-    command.taken.update({"recompute", "partition_activations"})
-    if level == 1:
+    named = modules_of(found.plan["recompute_modules"], RECOMPUTE_MODULES)
+    known = tuple(name for name in named if name in MEGATRON_MODULES)
+    command.taken.update({"recompute", "partition_activations", *(("recompute_modules",) if known == named else ())})
+    if level == 1 or (known and level == 0):
         command.add("--recompute-granularity", "selective")
-        command.add("--recompute-modules", "core_attn")
+        command.add("--recompute-modules", (("core_attn",) if level == 1 else ()) + known)
     if level == 2:
         command.add("--recompute-granularity", "full")
         command.add("--recompute-method", "uniform")

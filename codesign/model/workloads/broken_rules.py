@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.smooth import at_least, at_most
+from .activation_modules import broken_modules
 from .lowering import indivisible, unspread
 from .pipeline_schedules import broken_schedule
 from .plan import Layout
@@ -59,6 +60,8 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
             f"plan: cp {ranks['cp']:g} * tp {ranks['tp']:g} does not divide"
             f" workload.sequence = {float(workload.sequence):g}"
         ),
+        "modules": lambda: broken_modules("modules", model.layer_ops(workload.shard(layout)), plan),
+        "offload": lambda: broken_modules("offload", [], plan),
     }
     return texts[rule]() if rule in texts else None
 

@@ -48,6 +48,10 @@ class AbstractFeedForward(eqx.Module):
         """Class of weights (`number_formats.CLASSES`) -> how many, of an average layer."""
         return {"dense": self.parameters(hidden, layers)}
 
+    def dense_share(self, layers: Array) -> Array:
+        """Share of layers whose network has no experts."""
+        return jnp.ones_like(layers)
+
 
 def mlp(
     shard: Shard, hidden: Array, width: Array, gated: Array, inputs: tuple[Array, Array], *, fused: Array, name: str
@@ -134,7 +138,7 @@ class MixtureOfExperts(AbstractFeedForward):
     imbalance: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
     latent: Float[Array, "*b"] | None = integer(low=1.0, default=None, doc="elements; none: the hidden size")
 
-    def _dense_share(self, layers: Array) -> Array:
+    def dense_share(self, layers: Array) -> Array:
         """Share of dense layers in all layers; no more are dense than there are."""
         return at_most(ratio(self.dense_layers, layers), 1.0)
 
@@ -145,7 +149,7 @@ class MixtureOfExperts(AbstractFeedForward):
             routed = experts * self.expert_width * self.latent * (2 + self.gated)
             shared = self.shared_experts * self.expert_width * matrices
             sparse = routed + shared + hidden * (self.experts + 2 * self.latent)
-        dense = self._dense_share(layers)
+        dense = self.dense_share(layers)
         return (1 - dense) * sparse + dense * self.dense_width * matrices
 
     def parameters(self, hidden: Array, layers: Array) -> Array:
@@ -166,7 +170,7 @@ class MixtureOfExperts(AbstractFeedForward):
 
     def weights_by_class(self, hidden: Array, layers: Array) -> dict[str, Array]:
         """Routed and shared experts, dense layers; router and products to a latent vector have no class."""
-        matrices, sparse = 2 + self.gated, 1 - self._dense_share(layers)
+        matrices, sparse = 2 + self.gated, 1 - self.dense_share(layers)
         depth = hidden if self.latent is None else self.latent
         beside = self.experts if self.latent is None else self.experts + 2 * self.latent
         return {
@@ -180,7 +184,7 @@ class MixtureOfExperts(AbstractFeedForward):
         """Tensor-parallel joins, dispatch to the experts and combination of their results."""
         layout = shard.layout
         again = jnp.maximum(layout.full, layout.sequence_parallel_regather)
-        act, sparse = shard.precision.bytes_of("activations"), 1 - self._dense_share(layers)
+        act, sparse = shard.precision.bytes_of("activations"), 1 - self.dense_share(layers)
         copies = shard.tokens * self.top_k * (hidden if self.latent is None else self.latent) * self.imbalance
         dispatch, combine = copies * shard.precision.bytes_of("dispatch"), copies * act
         folded = layout.expert_tp != layout.plan.tp
@@ -203,7 +207,7 @@ class MixtureOfExperts(AbstractFeedForward):
     def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Norm, router, shared experts, routed experts, residual; and the dense layers' share of dense products."""
         layout, act, tokens = shard.layout, shard.precision.bytes_of("activations"), shard.tokens
-        dense = self._dense_share(layers)
+        dense = self.dense_share(layers)
         kept, whole = input_bytes(shard, hidden, layout.full)
         nothing = (jnp.zeros_like(kept), jnp.zeros_like(kept))  # the input is counted with the router
         never = jnp.asarray(0.0)

@@ -138,6 +138,10 @@ class MixedFeedForward(AbstractFeedForward):
         """Parameters of an average layer."""
         return average(self._shares(), self.kinds, lambda kind: kind.parameters(hidden, layers))
 
+    def dense_share(self, layers: Array) -> Array:
+        """Share of layers whose network has no experts, of the layers that have a network."""
+        return average(self._shares(), self.kinds, lambda kind: kind.dense_share(layers))
+
     def active_parameters(self, hidden: Array, layers: Array) -> Array:
         """Active parameters of an average layer."""
         return average(self._shares(), self.kinds, lambda kind: kind.active_parameters(hidden, layers))

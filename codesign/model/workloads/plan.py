@@ -16,9 +16,15 @@ from ...core.fields import integer, quantity, switch
 from ...core.jax_typed import ones_like
 from ...core.smooth import at_least, at_most
 from ..networks.fabrics import ALGORITHMS, Group
-from .plan_fields import AbstractPlan, Change, named
+from .plan_fields import AbstractPlan, Change, combination, named
 
 RECOMPUTE = ("none", "selective", "full")
+MEGATRON_MODULES = ("layernorm", "mla_up_proj", "moe_act", "mlp", "moe", "shared_experts")  # beside core_attn
+RECOMPUTE_MODULES = (*MEGATRON_MODULES, "qkv_proj", "context", "out_proj", "mlp_act")  # those of MaxText's policies
+OFFLOAD_MODULES = (
+    *("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"),  # Megatron's
+    "mlp_act",  # MaxText: mlpwi
+)
 SCHEDULES = ("1f1b", "zb_h1", "zb_v", "dual_pipe")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
 PREFILL = (  # of a pool that may be left out
@@ -26,8 +32,10 @@ PREFILL = (  # of a pool that may be left out
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ep", "etp", "recompute"),
+    "recompute_modules",
     *("sequence_parallel", "zero", "prefetch", "loss_chunks", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
+    "offload_modules",
 )
 
 
@@ -80,6 +88,11 @@ class AbstractModelPlan(AbstractPlan):
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks that attend sequences of their own (serving)"
     )
     recompute: Float[Array, "*b"] = named("recompute", RECOMPUTE, 0.0, "none, selective or full")
+    recompute_modules: Float[Array, "*b"] = combination(
+        "recompute_modules",
+        RECOMPUTE_MODULES,
+        "parts of a layer that run again, beside the attention core of `selective`",
+    )
     sequence_parallel: Float[Array, "*b"] = switch(
         default=0.0, doc="norms and dropout on a tensor rank's share of tokens"
     )
@@ -97,6 +110,9 @@ class AbstractModelPlan(AbstractPlan):
     )
     offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_modules: Float[Array, "*b"] = combination(
+        "offload_modules", OFFLOAD_MODULES, "modules whose inputs `offload_activations` is of; none: all activations"
+    )
     offload_optimizer: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_gradients: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_kv_cache: Float[Array, "*b"] = quantity(

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from ...core.cost import partly_hidden_s
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, maximum, ratio
+from .activation_modules import dropped, module_violations, offloaded_share, redone_comms
 from .base import AbstractWorkload, Moments
 from .broken_rules import broken
 from .layer_operations import BlockOp, Precision, Shard
@@ -101,6 +102,10 @@ class AbstractTraining(AbstractWorkload):
             layout, self.precision, plan.micro_batch, queries, self.sequence, staged=self.copy_before_collective
         )
 
+    def _block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of a layer with what the plan drops and redoes of them."""
+        return dropped(self.model.layer_ops(self.shard(layout)), layout)
+
     def number_format(self) -> str:
         """Format of the matrix products."""
         return self.precision.compute
@@ -108,7 +113,9 @@ class AbstractTraining(AbstractWorkload):
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Forward, backward, recomputation, pipeline messages, gradient and parameter exchange, optimizer."""
         shard, layers = self.shard(layout), self.layers_per_stage(layout)
-        block, comms = self.model.layer_ops(shard), self.model.layer_comms(shard)
+        block = self._block(layout)
+        dense = self.model.feed_forward.dense_share(self.model.layers)
+        comms = redone_comms(self.model.layer_comms(shard), layout, dense)
         head, once = self.model.head_ops(shard, shard.tokens), jnp.asarray(1.0)
         phases = ("forward",) if self.forward_only else ("forward", "backward", "recompute")
         forward = (
@@ -125,7 +132,7 @@ class AbstractTraining(AbstractWorkload):
             *forward,
             *backward_ops(block, layers),
             *backward_ops(head, once, edge=True),
-            *recompute_ops(block, layers, layout),
+            *recompute_ops(block, layers),
             *exchange_ops(layout, self.precision, both, experts=any(op.expert for op in block)),
             *self.optimizer.update_ops(layout, block, held, layers),
             *self._transfers(layout, block, layers),
@@ -195,6 +202,7 @@ class AbstractTraining(AbstractWorkload):
         if self.forward_only:
             return [TransferOp("offload_forward", "forward", weights, once)]
         stored = self._stored_per_layer(layout, block) * layers * plan.offload_activations
+        stored = stored * offloaded_share(block, layout)
         state = held["optimizer"] * plan.offload_optimizer
         out = held["gradients"] * plan.offload_gradients
         forward = TransferOp("offload_forward", "forward", at_least(weights, stored), once)
@@ -307,7 +315,7 @@ class AbstractTraining(AbstractWorkload):
 
     def moments(self, layout: Layout) -> dict[tuple[str, str], Classes]:
         """(stage, moment) -> class of data -> (bytes per device, what of them stays near if offloaded)."""
-        block = self.model.layer_ops(self.shard(layout))
+        block = self._block(layout)
         return moments(
             self.stages(layout), self._parts(layout, block), layout, self.buffers, self.micro_batches(layout)
         )
@@ -328,6 +336,7 @@ class AbstractTraining(AbstractWorkload):
             ordinary=weights_held(block, once, expert=False),
             expert=weights_held(block, once, expert=True),
             stored=self._stored_per_layer(layout, block),
+            offloadable=offloaded_share(block, layout),
             working=self._working_set(layout, block),
             largest=largest,
             table=self._table(layout),
@@ -350,11 +359,12 @@ class AbstractTraining(AbstractWorkload):
         if self.forward_only:
             return {"weights": self._scored_alone(layout)["weights"][0]}
         found = self.moments(layout)
-        return {name: most_of(found, name) for name in ("weights", "gradients", "optimizer", "activations")}
+        most = {name: most_of(found, name) for name in ("weights", "gradients", "optimizer", "activations")}
+        return most | {"activations": most["activations"] * offloaded_share(self._block(layout), layout)}
 
     def _scored_alone(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Weights, and the larger of a layer at work and the logits of a piece, without a backward pass."""
-        block, layers = self.model.layer_ops(self.shard(layout)), self.layers_per_stage(layout)
+        block, layers = self._block(layout), self.layers_per_stage(layout)
         ordinary, expert = self._held(layout, block, layers)
         parts, near = self._parts(layout, block), at_most(2 / at_least(layers, 1.0), 1.0)
         own = ordinary / layout.shards(3) + expert / layout.expert_shards(3)
@@ -420,6 +430,7 @@ class AbstractTraining(AbstractWorkload):
             "schedule": schedule_violation(layout, self.micro_batches(layout)),
             "interleaving": jnp.where((plan.pp <= 1) & (plan.virtual_stages > 1), 1.0, 0.0),
             "sequence": indivisible(self.sequence, plan.cp * plan.tp),
+            **module_violations(self.model.layer_ops(self.shard(layout)), layout),
         }
 
 

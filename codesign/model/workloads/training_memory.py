@@ -76,14 +76,15 @@ class StageMemory:
 class Parts(NamedTuple):
     """Bytes of which the moments of every stage are made.
 
-    Of one layer: `ordinary` and `expert` weights (counts), what it stores of a micro-batch, its working set, its
-    largest tensor (a count). Of the vocabulary: weights of one table (a count), bytes in the loss beside the table.
-    Of a number: formats.
+    Of one layer: `ordinary` and `expert` weights (counts), what it stores of a micro-batch, the share of that which the
+    plan's modules let go to the host, its working set, its largest tensor (a count). Of the vocabulary: weights of one
+    table (a count), bytes in the loss beside the table. Of a number: formats.
     """
 
     ordinary: Array
     expert: Array
     stored: Array
+    offloadable: Array
     working: Array
     largest: Array
     table: Array
@@ -104,7 +105,8 @@ def moments(
         held = _held(stage, parts, layout)
         activations = parts.stored * stage.layers * stage.in_flight
         there = jnp.where(stage.layers > 0, 1.0, 0.0)
-        stored = {"activations": (activations, 2 * parts.stored * there)}
+        stays = (1 - parts.offloadable) * activations + 2 * parts.offloadable * parts.stored * there
+        stored = {"activations": (activations, stays)}
         backward = {"layer": parts.working * there, "gathered": _gathered(parts, layout, buffers) * there}
         found[name, "backward"] = _moment(held | stored, backward, buffers, layout)
         if stage.scores:
