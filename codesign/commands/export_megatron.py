@@ -111,14 +111,17 @@ def _degrees(found: Deployment, command: Command) -> None:
     _ends(found, command)
     if of("cp") > 1:
         command.add("--context-parallel-size", of("cp"), "cp")
-        command.add("--cp-comm-type", "p2p")
+        exchanged = of("ulysses")
+        command.add("--cp-comm-type", "p2p" if exchanged == 1 else "a2a" if exchanged == of("cp") else "a2a+p2p")
+        if 1 < exchanged < of("cp"):
+            command.add("--hierarchical-context-parallel-sizes", (exchanged, of("cp") // exchanged))
     if of("ep") > 1:
         command.add("--expert-model-parallel-size", of("ep"), "ep")
     if found.has_experts:
         command.add("--expert-tensor-parallel-size", of("etp") or of("tp"), "etp")
     if of("sequence_parallel") and of("tp") > 1:
         command.add("--sequence-parallel")
-    command.taken.update({"cp", "ep", "etp", "sequence_parallel"})
+    command.taken.update({"cp", "ulysses", "ep", "etp", "sequence_parallel"})
     command.note(f"data parallel: {found.replicas} replicas, which Megatron derives from the number of devices")
 
 

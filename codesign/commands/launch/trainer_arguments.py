@@ -81,6 +81,7 @@ FLAVOURS = {
 ZERO = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3, "no_shard": 0}
 TWO_CHUNKS = {"ZBVZeroBubble": "zb_v"}
 """Schedules of torch.distributed.pipelining with two chunks a rank -> those of plans."""
+CP_KINDS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 LATER_MODULES = (
     *("a2a_overlap_attn", "a2a_overlap_post_attn", "a2a_overlap_mlp", "fused_group_mlp", "dense_fc1", "pre_mlp"),
     *("routed_experts", "shared_fc1", "mhc", "gdn_norm_out"),
@@ -165,6 +166,8 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
     plan: dict[str, str] = {"tp": str(tp), "pp": str(pp), "cp": str(cp)}
     model, layers, experts = _megatron_model(found, recipe, notes)
     expert_tp = found.number("expert-tensor-parallel-size", default=tp) if experts else tp
+    if cp > 1 and (exchanged := _exchanged(found, cp, notes)) > 1:
+        plan["ulysses"] = str(exchanged)
     plan["ep"] = str(ep if experts else 1)
     if experts and expert_tp != tp:
         plan["etp"] = str(expert_tp)
@@ -250,6 +253,32 @@ def _zero(found: Switches) -> int:
     if found.has("use-megatron-fsdp", "use-torch-fsdp2", "use-custom-fsdp"):
         return ZERO.get(strategy, 3)
     return 1 if found.has("use-distributed-optimizer") else 0
+
+
+def _exchanged(found: Switches, cp: int, notes: list[str]) -> int:
+    """Context ranks that exchange heads.
+
+    Raises:
+        ConfigError: another kind of communication, or sizes that are none.
+    """
+    kinds = found.text("cp-comm-type", default="p2p").split()
+    if len(set(kinds)) > 1:
+        notes.append(f"not modelled: {found.shown('cp-comm-type')} by layer; all layers as the first, {kinds[0]}")
+    if kinds[0] not in CP_KINDS:
+        raise ConfigError(
+            f"--from: {found.shown('cp-comm-type')} {kinds[0]!r} does not exist{suggestion(kinds[0], CP_KINDS)}"
+        )
+    if kinds[0] == "all_gather":
+        notes.append(f"{found.shown('cp-comm-type')} all_gather is priced as a ring, which moves as many bytes")
+    if kinds[0] != "a2a+p2p":
+        return cp if kinds[0] == "a2a" else 1
+    sizes = found.text("hierarchical-context-parallel-sizes").split()
+    if len(sizes) != 2 or not all(map(is_whole, sizes)) or int(sizes[0]) * int(sizes[1]) != cp:
+        raise ConfigError(
+            f"--from: {found.shown('cp-comm-type')} a2a+p2p takes --hierarchical-context-parallel-sizes of two numbers"
+            f" whose product is the {cp} context ranks, not {' '.join(sizes)!r}"
+        )
+    return int(sizes[0])
 
 
 def _recompute(found: Switches, notes: list[str]) -> tuple[str, list[str]]:

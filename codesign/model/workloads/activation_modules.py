@@ -77,6 +77,9 @@ REDONE: Mapping[str, tuple[str, ...]] = {
 """Operation -> modules with which its forward runs again."""
 REDONE_COMMS: Mapping[str, tuple[str, ...]] = {
     "attention_tp": ("out_proj",),
+    "attention_ring": ("context",),
+    "attention_heads_in": ("context",),
+    "attention_heads_out": ("context",),
     "moe_dispatch": ("moe",),
     "moe_dispatch_tp": ("moe",),
     "moe_combine_tp": ("moe",),

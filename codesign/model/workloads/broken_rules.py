@@ -60,10 +60,33 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
             f"plan: cp {ranks['cp']:g} * tp {ranks['tp']:g} does not divide"
             f" workload.sequence = {float(workload.sequence):g}"
         ),
+        "context": lambda: broken_context(workload, layout),
         "modules": lambda: broken_modules("modules", model.layer_ops(workload.shard(layout)), plan),
         "offload": lambda: broken_modules("offload", [], plan),
     }
     return texts[rule]() if rule in texts else None
+
+
+def broken_context(workload: Any, layout: Layout) -> str:
+    """One line on context ranks that cannot exchange heads, or an order without a ring."""
+    plan, attention = layout.plan, workload.model.attention
+    exchanged, cp, tp = float(plan.ulysses), float(plan.cp), float(plan.tp)
+    if not hasattr(workload, "global_batch"):
+        told = f"plan.ulysses = {exchanged:g}" if exchanged > 1 else "plan.cp_order = contiguous"
+        return f"{told} is of training: engines pass keys and values round context ranks in equal parts"
+    if exchanged <= 1:
+        return "plan.cp_order = contiguous needs context ranks, but plan.cp = 1"
+    if cp % exchanged:
+        return (
+            f"plan.ulysses = {exchanged:g} does not divide plan.cp = {cp:g} (Megatron: a2a ranks are among those of cp)"
+        )
+    heads = float(getattr(attention, "kv_heads", attention.heads))
+    if attention.exchanges_heads:
+        return (
+            f"plan.ulysses = {exchanged:g} with plan.tp = {tp:g} does not divide {heads:g} key-value heads (Transformer"
+            " Engine: heads must be divisible by the ranks of cp_comm_type a2a)"
+        )
+    return f"plan.ulysses = {exchanged:g}: {type(attention).__name__} has no heads of keys and values to exchange"
 
 
 def broken_ends(workload: Any, layout: Layout) -> str | None:
@@ -144,6 +167,7 @@ def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
         "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
         "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
         "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep) + at_most(plan.etp, 1.0),
+        "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order,
         "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
         "prompts": at_least(workload.rhythm(layout).state.load / FULLEST - 1, 0.0),
     }

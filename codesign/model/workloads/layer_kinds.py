@@ -71,6 +71,11 @@ class MixedAttention(AbstractAttention):
         return getattr(self._first(), "kv_heads", self.heads)
 
     @property
+    def exchanges_heads(self) -> bool:
+        """True where all kinds do."""
+        return all(kind.exchanges_heads for kind in self.kinds.values())
+
+    @property
     def causal(self) -> Array:
         """True if tokens see earlier ones alone."""
         return getattr(self._first(), "causal", jnp.asarray(1.0))

@@ -23,6 +23,8 @@ from .words import SERVING, Words
 OF_TRAINING = (
     *(
         "virtual_stages",
+        "ulysses",
+        "cp_order",
         "recompute",
         "recompute_modules",
         "zero",

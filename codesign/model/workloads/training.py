@@ -411,6 +411,14 @@ class AbstractTraining(AbstractWorkload):
         both = jnp.where(chunks <= 2, at_most(plan.first_stage_less, plan.last_stage_less), 0.0)
         return jnp.where(less > 0, indivisible(self.model.layers + less, chunks) + beyond + both, 0.0)
 
+    def _unexchanged(self, layout: Layout) -> Array:
+        """Violation of the rules of ranks that exchange heads: they divide context ranks and key-value heads."""
+        plan, attention = layout.plan, self.model.attention
+        heads = getattr(attention, "kv_heads", attention.heads)
+        unable = 0.0 if attention.exchanges_heads else 1.0
+        whole = indivisible(plan.cp, plan.ulysses) + indivisible(heads, plan.tp * plan.ulysses) + unable
+        return jnp.where(plan.ulysses > 1, whole, 0.0) + jnp.where(plan.cp > 1, 0.0, plan.cp_order)
+
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """A transformer's."""
         return broken(self, rule, layout)
@@ -430,6 +438,7 @@ class AbstractTraining(AbstractWorkload):
             "schedule": schedule_violation(layout, self.micro_batches(layout)),
             "interleaving": jnp.where((plan.pp <= 1) & (plan.virtual_stages > 1), 1.0, 0.0),
             "sequence": indivisible(self.sequence, plan.cp * plan.tp),
+            "context": self._unexchanged(layout),
             **module_violations(self.model.layer_ops(self.shard(layout)), layout),
         }
 
