@@ -205,6 +205,10 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
         "global_batch": found.number("global-batch-size", default=0, low=0),
     }
     overrides += [f"workload.{key}={value}" for key, value in batch.items() if value]
+    if experts and found.has("moe-expert-capacity-factor"):
+        overrides.append(f"workload.expert_load.capacity_factor={found.text('moe-expert-capacity-factor')}")
+        if found.has("moe-pad-expert-input-to-capacity"):
+            overrides.append("workload.expert_load.padded=true")
     return _finished(overrides, plan, devices or counted, tp * pp * cp, found, notes)
 
 

@@ -22,6 +22,7 @@ from .diffusion import ImagePlan as ImagePlan
 from .diffusion import ImageSampling as ImageSampling
 from .disaggregated import DisaggregatedServing as DisaggregatedServing
 from .engine_memory import EngineMemory as EngineMemory
+from .expert_load import ExpertLoad as ExpertLoad
 from .feed_forward import AbstractFeedForward as AbstractFeedForward
 from .feed_forward import DenseFeedForward as DenseFeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
@@ -100,6 +101,7 @@ __all__ = [
     "EmbeddingTables",
     "EngineMemory",
     "EntryIndex",
+    "ExpertLoad",
     "ExtraEmbeddings",
     "GoodputServing",
     "GroupedQueryAttention",
