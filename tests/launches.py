@@ -183,6 +183,15 @@ COMMANDS: list[tuple[str, str]] = [
         " plan.offload_modules=core_attn+attn_proj",
     ),
     (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32"
+        " --group-query-attention --num-query-groups 8 --swiglu --num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 2"
+        " --vocab-size 32000 --seq-length 8192 --micro-batch-size 1 --global-batch-size 128 --context-parallel-size 4 --cp-comm-type a2a+p2p"
+        " --hierarchical-context-parallel-sizes 2 2 --moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity"
+        " --optimizer dist_muon --muon-tp-mode duplicated",
+        "model=mixtral_8x7b plan.cp=4 plan.ulysses=2 plan.ep=2 plan.zero=1 workload.expert_load.capacity_factor=1.25"
+        " workload.expert_load.padded=true optimizer=muon workload.optimizer.tp_mode=duplicated workload.optimizer.steps=5",
+    ),
+    (
         "GPUS=8\nDIST=(--nproc_per_node $GPUS --nnodes 2)\nMODEL_ARGS=(\n  --num-layers 12\n  --hidden-size 768\n  --num-attention-heads 12\n)\n"
         "torchrun ${DIST[@]} pretrain_gpt.py ${MODEL_ARGS[@]} --micro-batch-size 4 --global-batch-size 64 --seq-length 1024 --fp8-format hybrid",
         "workload.model.layers=12 workload.model.hidden=768 workload.model.feed_forward.width=3072 workload.precision.compute=fp8 cluster.device_count=16",

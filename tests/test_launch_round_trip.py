@@ -19,7 +19,7 @@ MAIN = {name: f"{name}.sh" for name in SCRIPTS} | {name: f"{name}.yaml" for name
 TRAINED = ("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "sequence_parallel", "recompute")
 TRAINED = (*TRAINED, "schedule", "first_stage_less", "last_stage_less")
 LISTS = ("recompute_modules", "offload_modules")
-TRAINED = (*TRAINED, "offload_activations", *LISTS)
+TRAINED = (*TRAINED, "offload_activations", "ulysses", *LISTS)
 RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
 
 
@@ -60,6 +60,7 @@ def training_plan(rng: random.Random, target: str) -> dict[str, float]:
     if pp > 1 and target == "torchtitan" and rng.random() < 0.3:
         plan |= {"schedule": 2, "virtual_stages": 2, "first_stage_less": 0, "last_stage_less": 0}
     plan |= {"recompute_modules": 0, "offload_activations": 0, "offload_modules": 0}
+    plan["ulysses"] = rng.choice((1, plan["cp"])) if target == "megatron" else 1
     if target == "megatron" and plan["recompute"] < 2:
         plan["recompute_modules"] = rng.choice((0, 1, 8, 9))  # the norms, the dense network
         if rng.random() < 0.3:
@@ -111,7 +112,7 @@ def test_trained_plans_come_back(tmp_path, monkeypatch, target):
         found = read_back(files, target, tmp_path, monkeypatch)
         found = {"plan.first_stage_less": "0", "plan.last_stage_less": "0", "plan.schedule": "1f1b"} | found
         found["plan.schedule"] = str(words_of("schedule").index(found["plan.schedule"]))
-        found = {"plan.offload_activations": "0"} | found
+        found = {"plan.offload_activations": "0", "plan.ulysses": "1"} | found
         found |= {f"plan.{key}": str(float(plan_value(key, found.get(f"plan.{key}", "none")))) for key in LISTS}
         told = {key: RECOMPUTE.get(found[f"plan.{key}"], found[f"plan.{key}"]) for key in TRAINED}
         assert {key: float(told[key]) for key in TRAINED} == {key: plan[key] for key in TRAINED}, (plan, found)

@@ -160,7 +160,10 @@ def _batch(found: Deployment, command: Command) -> None:
 def _memory(found: Deployment, command: Command) -> None:
     _recompute(found, command)
     stage = math.ceil(found.plan["zero"])
-    if stage and found.replicas * found.of("cp") > 1:
+    muon = "Muon" in str((found.workload.get("optimizer") or {}).get("_target_", ""))
+    if muon:
+        _muon(found, command, stage)
+    elif stage and found.replicas * found.of("cp") > 1:
         command.add("--use-distributed-optimizer")
     if stage in ZERO and found.replicas * found.of("cp") > 1:
         command.add("--use-megatron-fsdp")
@@ -178,6 +181,24 @@ def _memory(found: Deployment, command: Command) -> None:
         command.add("--use-precision-aware-optimizer")
     if found.plan["offload_activations"]:
         _offload_activations(found, command)
+
+
+def _muon(found: Deployment, command: Command, stage: int) -> None:
+    """Muon by itself, or with whole matrices divided over data ranks.
+
+    Raises:
+        ConfigError: parameters or gradients that Megatron-FSDP cuts.
+    """
+    if stage > 1:
+        raise ConfigError(
+            f"export: zero = {stage} with Muon: Megatron-LM divides whole matrices over data ranks (dist_muon, zero 1);"
+            " Megatron-FSDP cuts them"
+        )
+    command.add("--optimizer", "dist_muon" if stage else "muon")
+    command.add("--muon-num-ns-steps", round(found.number("optimizer", "steps", default=5.0)))
+    command.add("--muon-tp-mode", str(found.workload["optimizer"].get("tp_mode", "blockwise")))
+    if stage:
+        command.note("dist_muon sums gradients on every data rank; the model gives each rank its share of the sum")
 
 
 def _offload_activations(found: Deployment, command: Command) -> None:

@@ -60,7 +60,7 @@ DID = "did you mean"  # of a suggestion that names one
 OPTIONAL = {
     "memory", "die", "stack", "path_energy", "prefill", "experiment", "hardware", "ownership", "kernel_correction",
     "framework",
-    "reliability", "carbon", "scaling_law", "precision", "engine_memory", "runner", "prices",
+    "reliability", "carbon", "scaling_law", "precision", "optimizer", "engine_memory", "runner", "prices",
 }  # fmt: skip
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 

@@ -81,6 +81,8 @@ FLAVOURS = {
 ZERO = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3, "no_shard": 0}
 TWO_CHUNKS = {"ZBVZeroBubble": "zb_v"}
 """Schedules of torch.distributed.pipelining with two chunks a rank -> those of plans."""
+MUON = {"muon": 0, "dist_muon": 1}
+"""Kinds of Muon -> ZeRO stage."""
 CP_KINDS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 LATER_MODULES = (
     *("a2a_overlap_attn", "a2a_overlap_post_attn", "a2a_overlap_mlp", "fused_group_mlp", "dense_fc1", "pre_mlp"),
@@ -205,6 +207,14 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
         "global_batch": found.number("global-batch-size", default=0, low=0),
     }
     overrides += [f"workload.{key}={value}" for key, value in batch.items() if value]
+    if (optimizer := found.text("optimizer")) in MUON:
+        plan["zero"] = str(MUON[optimizer])
+        overrides.append("optimizer=muon")
+        if found.text("muon-tp-mode"):
+            overrides.append(f"workload.optimizer.tp_mode={found.text('muon-tp-mode')}")
+        overrides.append(f"workload.optimizer.steps={found.number('muon-num-ns-steps', default=5)}")
+    elif optimizer not in ("", "adam"):
+        notes.append(f"not modelled: {found.shown('optimizer')} {optimizer}: priced as adam")
     if experts and found.has("moe-expert-capacity-factor"):
         overrides.append(f"workload.expert_load.capacity_factor={found.text('moe-expert-capacity-factor')}")
         if found.has("moe-pad-expert-input-to-capacity"):

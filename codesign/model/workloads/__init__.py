@@ -40,11 +40,13 @@ from .linear_attention import LinearAttention as LinearAttention
 from .local_attention import LocalAttention as LocalAttention
 from .lockstep import Lockstep as Lockstep
 from .lowering import indivisible as indivisible
+from .muon import Muon as Muon
 from .number_formats import WeightFormats as WeightFormats
 from .ops import CommOp as CommOp
 from .ops import ComputeOp as ComputeOp
 from .ops import Op as Op
 from .ops import TransferOp as TransferOp
+from .optimizer import AbstractOptimizer as AbstractOptimizer
 from .optimizer import Adam as Adam
 from .plan import Layout as Layout
 from .plan import Plan as Plan
@@ -82,6 +84,7 @@ __all__ = [
     "SLO",
     "AbstractAttention",
     "AbstractFeedForward",
+    "AbstractOptimizer",
     "AbstractPlan",
     "AbstractServing",
     "AbstractWorkload",
@@ -115,6 +118,7 @@ __all__ = [
     "MixedAttention",
     "MixedFeedForward",
     "MixtureOfExperts",
+    "Muon",
     "Op",
     "Plan",
     "PostTrainingPlan",

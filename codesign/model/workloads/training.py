@@ -17,7 +17,7 @@ from .broken_rules import broken
 from .layer_operations import BlockOp, Precision, Shard
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
-from .optimizer import Adam, exchange_ops, gathered_bytes
+from .optimizer import AbstractOptimizer, Adam, exchange_ops, gathered_bytes
 from .pipeline_schedules import chunked_length, flying, model_copies, schedule_violation, turned
 from .plan import Layout
 from .schedule import Priced, Timeline, deferred, one_pass, total
@@ -50,7 +50,7 @@ class AbstractTraining(AbstractWorkload):
     )
     global_batch: Float[Array, "*b"] = integer(low=1.0, doc="sequences per step")
     precision: Precision = Precision()
-    optimizer: Adam = eqx.field(default_factory=Adam)
+    optimizer: AbstractOptimizer = eqx.field(default_factory=Adam)
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
@@ -257,7 +257,8 @@ class AbstractTraining(AbstractWorkload):
         last = partly_hidden_s(covers * backward, sync * (1 - late), plan.dp_overlap) + late * sync.time_s
         first = partly_hidden_s(forward, gather, plan.dp_overlap)
         update, state = total(priced, "optimizer", ComputeOp), total(priced, "optimizer", TransferOp)
-        step = partly_hidden_s(update.time_s * self.kernel_slowdown, state, plan.offload_overlap)
+        gathers = total(priced, "optimizer", CommOp)  # of matrices that are updated whole
+        step = partly_hidden_s(update.time_s * self.kernel_slowdown, state, plan.offload_overlap) + gathers.time_s
 
         head = passes["forward"].edge_s + passes["backward"].edge_s
         inputs = passes["recompute"].busy_s + early.busy_s
@@ -275,9 +276,10 @@ class AbstractTraining(AbstractWorkload):
         bubble = jnp.where(zero_bubble, idle, bubbles * (forward + backward))
         breakdown |= {"head": edge, "bubble": bubble, "overhead": self.step_overhead_s + 0 * time}
         breakdown["optimizer"] = update.time_s * self.kernel_slowdown
-        breakdown["offload"] = breakdown["offload"] + step - update.time_s * self.kernel_slowdown
+        breakdown["dp"] = breakdown["dp"] + gathers.time_s
+        breakdown["offload"] = breakdown["offload"] + step - gathers.time_s - update.time_s * self.kernel_slowdown
         energy = m * sum(part.energy_j for part in passes.values())
-        for once in (sync, gather, update, state):
+        for once in (sync, gather, update, state, gathers):
             energy = energy + once.energy_j
         return Timeline(time, breakdown, energy, self.tokens_per_step(), self.model_flops_per_step(), {})
 
@@ -346,6 +348,8 @@ class AbstractTraining(AbstractWorkload):
             gradient_bytes=precision.bytes_of("gradients"),
             buffer_bytes=precision.bytes_of("gradient_buffer"),
             state_bytes=self.optimizer.state_bytes,
+            table_state_bytes=self.optimizer.table_state_bytes,
+            update=self.optimizer.update_bytes(layout, block),
         )
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
@@ -386,7 +390,11 @@ class AbstractTraining(AbstractWorkload):
     def saved_bytes(self, layout: Layout) -> Array | None:
         """Weights and the optimizer's state, once."""
         each = self.precision.bytes_of("weights") + (0.0 if self.forward_only else self.optimizer.state_bytes)
-        return self.model.parameters() * each
+        tables = self.optimizer.table_state_bytes
+        saved = self.model.parameters() * each
+        if tables is None or self.forward_only:
+            return saved
+        return saved + self.model.embedding_parameters() * (tables - self.optimizer.state_bytes)
 
     def _unfolded(self, layout: Layout) -> Array:
         """Violation of the rule that expert ranks divide a stage's ranks; an expert is cut into equal widths."""
