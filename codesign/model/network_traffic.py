@@ -24,7 +24,7 @@ BESIDE = {"gradients": "backward", "parameters": "forward"}
 """Exchanges of once per step -> the pass of a micro-batch they run beside."""
 
 OVERLAP = {
-    "tp": "tp_overlap", "attention_tp": "tp_overlap", "expert_tp": "tp_overlap",
+    "tp": "tp_overlap", "attention_tp": "tp_overlap", "expert_tp": "tp_overlap", "decode_cp": "tp_overlap",
     "cp": "cp_overlap", "cp_heads": "cp_overlap", "ep": "ep_overlap", "data": "dp_overlap",
     "expert_data": "dp_overlap", "pp": "pp_overlap",
 }  # fmt: skip

@@ -33,6 +33,11 @@ class AbstractAttention(eqx.Module):
         """True if context ranks can exchange heads (`Plan.ulysses`)."""
         return False
 
+    @property
+    def decode_widths(self) -> tuple[Array, Array] | None:
+        """Elements of a head's query and result while decoding; None where cached tokens cannot be divided."""
+        return None
+
     @abc.abstractmethod
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Arithmetic of one layer on one device."""
@@ -130,6 +135,11 @@ class GroupedQueryAttention(AbstractAttention):
     def exchanges_heads(self) -> bool:
         """True: queries, keys and values have heads."""
         return True
+
+    @property
+    def decode_widths(self) -> tuple[Array, Array] | None:
+        """A head's own; None where nothing is cached."""
+        return (self.head_dim, self._result_dim) if self.cached else None
 
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
         """Tensor-parallel joins, the ring that passes keys and values round the context ranks, exchanges of heads."""
@@ -376,6 +386,11 @@ class LatentAttention(AbstractAttention):
     def exchanges_heads(self) -> bool:
         """True: keys and values are expanded to heads before the core."""
         return True
+
+    @property
+    def decode_widths(self) -> tuple[Array, Array]:
+        """Of absorbed queries, which attend latent vectors."""
+        return self.kv_rank + self.rope_dim, self.kv_rank
 
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Norm, projections, core, output projection, residual."""

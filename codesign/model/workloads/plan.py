@@ -34,7 +34,7 @@ PREFILL = (  # of a pool that may be left out
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ulysses", "cp_order", "ep", "etp"),
     "recompute",
-    "recompute_modules",
+    *("recompute_modules", "decode_cp"),
     *("sequence_parallel", "zero", "prefetch", "loss_chunks", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
     "offload_modules",
@@ -97,6 +97,12 @@ class AbstractModelPlan(AbstractPlan):
     )
     attention_dp: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks that attend sequences of their own (serving)"
+    )
+    decode_cp: Float[Array, "*b"] = integer(
+        low=1.0,
+        high=MOST,
+        default=1.0,
+        doc="tensor ranks among which a decoding sequence's cached tokens are divided (continuous batching)",
     )
     recompute: Float[Array, "*b"] = named("recompute", RECOMPUTE, 0.0, "none, selective or full")
     recompute_modules: Float[Array, "*b"] = combination(
@@ -175,9 +181,10 @@ class AbstractModelPlan(AbstractPlan):
 
     axes: ClassVar[tuple[str, ...]] = (
         "tp", "attention_tp", "expert_tp", "cp", "cp_heads", "data", "ep", "expert_data", "pp", "rows", "tables",
+        "decode_cp",
     )  # fmt: skip
     placed_as: ClassVar[Mapping[str, str]] = {
-        "data": "dp", "expert_data": "dp", "attention_tp": "tp", "expert_tp": "tp", "cp_heads": "cp",
+        "data": "dp", "expert_data": "dp", "attention_tp": "tp", "expert_tp": "tp", "cp_heads": "cp", "decode_cp": "tp",
     }  # fmt: skip
     said: ClassVar[tuple[str, ...]] = ("tp", "pp", "micro_batch")
 
@@ -196,6 +203,7 @@ class AbstractModelPlan(AbstractPlan):
             "tp": lambda: Group(self.tp, one),
             "attention_tp": lambda: Group(self.tp / self.attention_dp, one),
             "cp": lambda: Group(self.cp / self.ulysses, self.tp * self.ulysses),
+            "decode_cp": lambda: Group(self.decode_cp, one),
             "cp_heads": lambda: Group(self.ulysses, self.tp),
             "expert_tp": lambda: Group(etp, one),
             "ep": lambda: Group(self.ep, etp),
@@ -303,7 +311,7 @@ class Layout(eqx.Module):
         degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "token_budget": chunk}
         one, groups = ones_like(plan.prefill_tp), plan.prefill_attention_dp
         own = dataclasses.replace(
-            plan, **degrees, cp=one, ulysses=one, attention_dp=groups, micro_batch=one, device_count=None
+            plan, **degrees, cp=one, ulysses=one, decode_cp=one, attention_dp=groups, micro_batch=one, device_count=None
         )
         return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
 

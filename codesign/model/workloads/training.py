@@ -425,7 +425,11 @@ class AbstractTraining(AbstractWorkload):
         heads = getattr(attention, "kv_heads", attention.heads)
         unable = 0.0 if attention.exchanges_heads else 1.0
         whole = indivisible(plan.cp, plan.ulysses) + indivisible(heads, plan.tp * plan.ulysses) + unable
-        return jnp.where(plan.ulysses > 1, whole, 0.0) + jnp.where(plan.cp > 1, 0.0, plan.cp_order)
+        return (
+            jnp.where(plan.ulysses > 1, whole, 0.0)
+            + jnp.where(plan.cp > 1, 0.0, plan.cp_order)
+            + (at_least(plan.decode_cp - 1, 0.0))
+        )
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """A transformer's."""
