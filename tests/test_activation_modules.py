@@ -1,5 +1,6 @@
 """Activations by module: bytes against the residuals that JAX saves under the same policy, passes counted by hand."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -222,6 +223,15 @@ def test_rules(plan: dict, told: str):
     rules = [rule for rule, broken in JOB.violations(layout).items() if float(broken) > 0]
     assert len(rules) == 1
     assert told in JOB.broken_rule(rules[0], layout)
+
+
+def test_a_model_whose_layers_all_have_experts_has_no_dense_network():
+    network = dataclasses.replace(EXPERTS.feed_forward, dense_layers=jnp.asarray(0.0))
+    job = dataclasses.replace(SPARSE, model=dataclasses.replace(EXPERTS, feed_forward=network))
+    layout = Layout(Plan(recompute_modules="mlp"), 8.0)
+    assert float(SPARSE.violations(layout)["modules"]) == 0
+    assert float(job.violations(layout)["modules"]) == 1
+    assert "this model has no mlp" in job.broken_rule("modules", layout)
 
 
 @pytest.mark.slow

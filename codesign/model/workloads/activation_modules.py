@@ -189,10 +189,15 @@ def offloaded_share(block: list[BlockOp], layout: Layout) -> Array:
     return jnp.where(chosen > 0, part, 1.0)
 
 
-def lacking(block: list[BlockOp]) -> tuple[str, ...]:
-    """Modules to recompute that a model does not have."""
-    there = {plain(op.name) for op in block}
-    return tuple(name for name, parts in PARTS_OF.items() if not there & set(parts))
+def _layers_with(block: list[BlockOp]) -> dict[str, Array]:
+    """Module to recompute -> how often an average layer has one of its operations."""
+    found: dict[str, Array] = {}
+    for name, parts in PARTS_OF.items():
+        found[name] = jnp.asarray(0.0)
+        for op in block:
+            if plain(op.name) in parts:
+                found[name] = found[name] + op.per_layer
+    return found
 
 
 def module_violations(block: list[BlockOp], layout: Layout) -> dict[str, Array]:
@@ -200,8 +205,8 @@ def module_violations(block: list[BlockOp], layout: Layout) -> dict[str, Array]:
     plan = layout.plan
     switches = module_switches(plan.recompute_modules, RECOMPUTE_MODULES)
     absent = jnp.where(plan.recompute_modules > 0, layout.full, 0.0)
-    for name in lacking(block):
-        absent = absent + switches[name]
+    for name, layers in _layers_with(block).items():
+        absent = absent + jnp.where(layers > 0, 0.0, switches[name])
     idle = jnp.where((plan.offload_modules > 0) & (plan.offload_activations <= 0), 1.0, 0.0)
     return {"modules": absent, "offload": idle}
 
@@ -216,7 +221,8 @@ def broken_modules(rule: str, block: list[BlockOp], plan: Any) -> str:
         )
     chosen = modules_of(plan.recompute_modules, RECOMPUTE_MODULES)
     told = f"plan.recompute_modules = {'+'.join(chosen)}"
-    absent = [name for name in chosen if name in lacking(block)]
+    layers = _layers_with(block)
+    absent = [name for name in chosen if name in layers and not float(layers[name])]
     if not absent:
         return f"{told} is part of plan.recompute = full (Megatron: --recompute-modules is of granularity selective)"
     return f"{told}: this model has no {', '.join(absent)}" + (
