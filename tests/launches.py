@@ -192,6 +192,18 @@ COMMANDS: list[tuple[str, str]] = [
         " workload.expert_load.padded=true optimizer=muon workload.optimizer.tp_mode=duplicated workload.optimizer.steps=5",
     ),
     (
+        "python3 -m MaxText.train MaxText/configs/base.yml run_name=x model_name=llama3.1-405b per_device_batch_size=2"
+        " max_target_length=8192 ici_fsdp_parallelism=512 remat_policy=custom decoder_layer_input=offload attention=flash steps=30",
+        "model=llama31_405b framework=maxtext workload.sequence=8192 workload.global_batch=1024 cluster.device_count=512"
+        " plan.zero=3 plan.micro_batch=2 plan.recompute=full plan.offload_activations=1 plan.offload_modules=attn_norm",
+    ),
+    (
+        "python3 MaxText/train.py MaxText/configs/base.yml model_name=mixtral-8x7b per_device_batch_size=12 max_target_length=4096"
+        " ici_fsdp_parallelism=256 remat_policy=save_dot_except_mlp capacity_factor=1.25",
+        "model=mixtral_8x7b workload.global_batch=3072 plan.recompute=none plan.recompute_modules=layernorm+context+mlp"
+        " workload.expert_load.capacity_factor=1.25 workload.expert_load.padded=true",
+    ),
+    (
         "GPUS=8\nDIST=(--nproc_per_node $GPUS --nnodes 2)\nMODEL_ARGS=(\n  --num-layers 12\n  --hidden-size 768\n  --num-attention-heads 12\n)\n"
         "torchrun ${DIST[@]} pretrain_gpt.py ${MODEL_ARGS[@]} --micro-batch-size 4 --global-batch-size 64 --seq-length 1024 --fp8-format hybrid",
         "workload.model.layers=12 workload.model.hidden=768 workload.model.feed_forward.width=3072 workload.precision.compute=fp8 cluster.device_count=16",

@@ -60,6 +60,10 @@ class AbstractTraining(AbstractWorkload):
     state_every_pass: bool = static(default=False)
     forward_only: bool = static(default=False)
     buffers: TrainerBuffers = eqx.field(default_factory=TrainerBuffers)
+    document_tokens: Float[Array, "*b"] = quantity(
+        default=0.0, doc="mean length of documents packed into a sequence, which attend themselves alone; 0: one each"
+    )
+    document_cv: Float[Array, "*b"] = quantity(high=10.0, default=0.0, doc="standard deviation over mean of theirs")
 
     def micro_batches(self, layout: Layout) -> Array:
         """Micro-batches each pipeline runs in one step."""
@@ -84,7 +88,15 @@ class AbstractTraining(AbstractWorkload):
 
     def _attended(self) -> Array:
         causal = getattr(self.model.attention, "causal", jnp.asarray(1.0))
-        return self.sequence * (1 - 0.5 * causal)
+        return self._document() * (1 - 0.5 * causal)
+
+    def _document(self) -> Array:
+        """Length of documents all of one length, whose tokens attend as many as those of the packed ones.
+
+        Half of E[l^2] / E[l] = m (1 + cv^2) where causal; no document is longer than a sequence.
+        """
+        packed = self.document_tokens * (1 + self.document_cv**2)
+        return jnp.where(packed > 0, at_most(packed, self.sequence), self.sequence)
 
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of the fullest stage; embedding and head count as layers where the plan says so."""
@@ -96,10 +108,10 @@ class AbstractTraining(AbstractWorkload):
 
     def shard(self, layout: Layout) -> Shard:
         """One micro-batch on one device."""
-        plan = layout.plan
-        queries = self.sequence / plan.cp
+        plan, document = layout.plan, self._document()
+        documents = plan.micro_batch * (self.sequence / document)
         return Shard(
-            layout, self.precision, plan.micro_batch, queries, self.sequence, staged=self.copy_before_collective
+            layout, self.precision, documents, document / plan.cp, document, staged=self.copy_before_collective
         )
 
     def _block(self, layout: Layout) -> list[BlockOp]:
