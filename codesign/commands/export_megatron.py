@@ -160,8 +160,7 @@ def _batch(found: Deployment, command: Command) -> None:
 def _memory(found: Deployment, command: Command) -> None:
     _recompute(found, command)
     stage = math.ceil(found.plan["zero"])
-    muon = "Muon" in str((found.workload.get("optimizer") or {}).get("_target_", ""))
-    if muon:
+    if found.optimizer == "Muon":
         _muon(found, command, stage)
     elif stage and found.replicas * found.of("cp") > 1:
         command.add("--use-distributed-optimizer")

@@ -79,8 +79,8 @@ def _placed(network: Any, load: dict[str, Any]) -> tuple[Any, int]:
         if load["path"] is not None:
             own["loads"] = _measured(load["path"], experts)
         return {**network, "load": own}, experts
-    kinds, most = dict[str, Any](), 0
-    for name, kind in (network.get("kinds") or {}).items():
+    kinds, most, said = dict[str, Any](), 0, network.get("kinds")
+    for name, kind in said.items() if is_mapping(said) else ():
         kinds[name], experts = _placed(kind, load)
         most = max(most, experts)
     return ({**network, "kinds": kinds} if kinds else network), most

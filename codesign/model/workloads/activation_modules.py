@@ -33,7 +33,12 @@ from .lowering import layer_bytes
 from .plan import OFFLOAD_MODULES, RECOMPUTE_MODULES, Layout
 
 __all__ = [
-    *("broken_modules", "dropped", "module_switches", "module_violations", "modules_of", "offloaded_share"),
+    "broken_modules",
+    "dropped",
+    "module_switches",
+    "module_violations",
+    "modules_of",
+    "offloaded_share",
     "redone_comms",
 ]
 

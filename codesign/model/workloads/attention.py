@@ -389,7 +389,7 @@ class LatentAttention(AbstractAttention):
 
     @property
     def decode_widths(self) -> tuple[Array, Array]:
-        """Of absorbed queries, which attend latent vectors."""
+        """Elements of absorbed queries, which attend latent vectors, and of their results."""
         return self.kv_rank + self.rope_dim, self.kv_rank
 
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
