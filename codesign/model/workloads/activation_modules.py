@@ -206,24 +206,20 @@ def _layers_with(block: list[BlockOp]) -> dict[str, Array]:
 
 
 def module_violations(block: list[BlockOp], layout: Layout) -> dict[str, Array]:
-    """By how much lists of modules break a rule: modules beside `full` or of another model; nothing to offload."""
+    """By how much a list of modules to recompute breaks a rule: modules beside `full`, or of another model.
+
+    No rule ties `offload_modules` to a share above 0: a group of plans is bounded over all shares at once.
+    """
     plan = layout.plan
     switches = module_switches(plan.recompute_modules, RECOMPUTE_MODULES)
     absent = jnp.where(plan.recompute_modules > 0, layout.full, 0.0)
     for name, layers in _layers_with(block).items():
         absent = absent + jnp.where(layers > 0, 0.0, switches[name])
-    idle = jnp.where((plan.offload_modules > 0) & (plan.offload_activations <= 0), 1.0, 0.0)
-    return {"modules": absent, "offload": idle}
+    return {"modules": absent}
 
 
-def broken_modules(rule: str, block: list[BlockOp], plan: Any) -> str:
+def broken_modules(block: list[BlockOp], plan: Any) -> str:
     """One line on a list of modules that breaks a rule."""
-    if rule == "offload":
-        named = "+".join(modules_of(plan.offload_modules, OFFLOAD_MODULES))
-        return (
-            f"plan.offload_modules = {named} says of what plan.offload_activations is a share, which is 0 (Megatron:"
-            " --offload-modules with --fine-grained-activation-offloading)"
-        )
     chosen = modules_of(plan.recompute_modules, RECOMPUTE_MODULES)
     told = f"plan.recompute_modules = {'+'.join(chosen)}"
     layers = _layers_with(block)

@@ -61,8 +61,7 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
             f" workload.sequence = {float(workload.sequence):g}"
         ),
         "context": lambda: broken_context(workload, layout),
-        "modules": lambda: broken_modules("modules", model.layer_ops(workload.shard(layout)), plan),
-        "offload": lambda: broken_modules("offload", [], plan),
+        "modules": lambda: broken_modules(model.layer_ops(workload.shard(layout)), plan),
     }
     return texts[rule]() if rule in texts else None
 
