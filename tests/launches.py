@@ -165,6 +165,10 @@ COMMANDS: list[tuple[str, str]] = [
         "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --disaggregation-mode decode --tp 72 --dp 72 --enable-dp-attention --enable-deepep-moe",
         "plan.ep=72 space.plan.device_count=[72]",
     ),
+    (
+        "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 16 -dcp 2 --max-num-seqs 64",
+        "model=llama31_70b plan.tp=16 plan.decode_cp=2 plan.micro_batch=64",
+    ),
     # trainers
     (
         "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32"

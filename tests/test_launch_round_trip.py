@@ -39,6 +39,8 @@ def serving_plan(rng: random.Random, engine: str, *, sparse: bool) -> dict[str, 
     sequences = groups * rng.choice((1, 3, 16, 64, 100))
     plan: dict[str, float] = {"tp": tp, "ep": ep, "attention_dp": groups, "micro_batch": sequences}
     plan |= {"pp": rng.choice((1, 1, 2, 4)), "token_budget": rng.choice((128, 777, 2048, 8192)) + sequences}
+    if engine in ("vllm", "sglang") and tp // groups > 1 and rng.random() < 0.3:
+        plan["decode_cp"] = 2
     if rng.random() < 0.3:
         plan |= {"prefill_devices": 64, "prefill_tp": rng.choice((1, 2, 4)), "prefill_pp": rng.choice((1, 2))}
         plan |= {"prefill_token_budget": rng.choice((1024, 4096))}
