@@ -165,6 +165,10 @@ COMMANDS: list[tuple[str, str]] = [
         "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --disaggregation-mode decode --tp 72 --dp 72 --enable-dp-attention --enable-deepep-moe",
         "plan.ep=72 space.plan.device_count=[72]",
     ),
+    (
+        "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 16 -dcp 2 --max-num-seqs 64",
+        "model=llama31_70b plan.tp=16 plan.decode_cp=2 plan.micro_batch=64",
+    ),
     # trainers
     (
         "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32"
@@ -173,6 +177,35 @@ COMMANDS: list[tuple[str, str]] = [
         " --use-distributed-optimizer --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --bf16 --data-path x",
         "model=llama31_8b workload=training workload.sequence=8192 workload.global_batch=128 cluster.device_count=32 plan.tp=4 plan.pp=2"
         " plan.virtual_stages=4 plan.sequence_parallel=1 plan.zero=1 plan.recompute=full",
+    ),
+    (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32"
+        " --group-query-attention --num-query-groups 8 --swiglu --seq-length 8192 --micro-batch-size 1 --global-batch-size 128"
+        " --recompute-granularity selective --recompute-modules mlp layernorm --fine-grained-activation-offloading"
+        " --offload-modules core_attn attn_proj --activation-offload-fraction 0.5",
+        "model=llama31_8b plan.recompute=none plan.recompute_modules=layernorm+mlp plan.offload_activations=0.5"
+        " plan.offload_modules=core_attn+attn_proj",
+    ),
+    (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32"
+        " --group-query-attention --num-query-groups 8 --swiglu --num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 2"
+        " --vocab-size 32000 --seq-length 8192 --micro-batch-size 1 --global-batch-size 128 --context-parallel-size 4 --cp-comm-type a2a+p2p"
+        " --hierarchical-context-parallel-sizes 2 2 --moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity"
+        " --optimizer dist_muon --muon-tp-mode duplicated",
+        "model=mixtral_8x7b plan.cp=4 plan.ulysses=2 plan.ep=2 plan.zero=1 workload.expert_load.capacity_factor=1.25"
+        " workload.expert_load.padded=true optimizer=muon workload.optimizer.tp_mode=duplicated workload.optimizer.steps=5",
+    ),
+    (
+        "python3 -m MaxText.train MaxText/configs/base.yml run_name=x model_name=llama3.1-405b per_device_batch_size=2"
+        " max_target_length=8192 ici_fsdp_parallelism=512 remat_policy=custom decoder_layer_input=offload attention=flash steps=30",
+        "model=llama31_405b framework=maxtext workload.sequence=8192 workload.global_batch=1024 cluster.device_count=512"
+        " plan.zero=3 plan.micro_batch=2 plan.recompute=full plan.offload_activations=1 plan.offload_modules=attn_norm",
+    ),
+    (
+        "python3 MaxText/train.py MaxText/configs/base.yml model_name=mixtral-8x7b per_device_batch_size=12 max_target_length=4096"
+        " ici_fsdp_parallelism=256 remat_policy=save_dot_except_mlp capacity_factor=1.25",
+        "model=mixtral_8x7b workload.global_batch=3072 plan.recompute=none plan.recompute_modules=layernorm+context+mlp"
+        " workload.expert_load.capacity_factor=1.25 workload.expert_load.padded=true",
     ),
     (
         "GPUS=8\nDIST=(--nproc_per_node $GPUS --nnodes 2)\nMODEL_ARGS=(\n  --num-layers 12\n  --hidden-size 768\n  --num-attention-heads 12\n)\n"

@@ -179,7 +179,7 @@ def test_only_the_family_is_suggested():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [0, 23, 40, 59, 66, 67, -1])
+@pytest.mark.parametrize("at", [0, 23, 40, 59, 60, 61, 62, 63, 71, 72, -1])
 def test_what_is_read_is_priced(at, capsys):
     """Commands of one engine, of two pools, of trainers: every override is one that a configuration takes."""
     text, _ = [*COMMANDS, *MANIFESTS][at]

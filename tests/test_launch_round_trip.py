@@ -9,7 +9,7 @@ from test_export import DENSE, FP8, SERVING, SPARSE, TRAINING, run_of
 from codesign.commands.export import exported
 from codesign.commands.launch import read_launch
 from codesign.core.errors import ConfigError
-from codesign.model.workloads.plan_fields import words_of
+from codesign.model.workloads.plan_fields import plan_value, words_of
 
 PLANS = 200
 READ = ("tp", "pp", "ep", "cp", "attention_dp", "micro_batch", "token_budget")
@@ -18,6 +18,8 @@ MANIFESTS = ("k8s", "lws", "dynamo", "llm-d")
 MAIN = {name: f"{name}.sh" for name in SCRIPTS} | {name: f"{name}.yaml" for name in MANIFESTS}
 TRAINED = ("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "sequence_parallel", "recompute")
 TRAINED = (*TRAINED, "schedule", "first_stage_less", "last_stage_less")
+LISTS = ("recompute_modules", "offload_modules")
+TRAINED = (*TRAINED, "offload_activations", "ulysses", *LISTS)
 RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
 
 
@@ -37,6 +39,8 @@ def serving_plan(rng: random.Random, engine: str, *, sparse: bool) -> dict[str, 
     sequences = groups * rng.choice((1, 3, 16, 64, 100))
     plan: dict[str, float] = {"tp": tp, "ep": ep, "attention_dp": groups, "micro_batch": sequences}
     plan |= {"pp": rng.choice((1, 1, 2, 4)), "token_budget": rng.choice((128, 777, 2048, 8192)) + sequences}
+    if engine in ("vllm", "sglang") and tp // groups > 1 and rng.random() < 0.3:
+        plan["decode_cp"] = 2
     if rng.random() < 0.3:
         plan |= {"prefill_devices": 64, "prefill_tp": rng.choice((1, 2, 4)), "prefill_pp": rng.choice((1, 2))}
         plan |= {"prefill_token_budget": rng.choice((1024, 4096))}
@@ -57,6 +61,12 @@ def training_plan(rng: random.Random, target: str) -> dict[str, float]:
     plan |= {"first_stage_less": first, "last_stage_less": last, "schedule": 0}
     if pp > 1 and target == "torchtitan" and rng.random() < 0.3:
         plan |= {"schedule": 2, "virtual_stages": 2, "first_stage_less": 0, "last_stage_less": 0}
+    plan |= {"recompute_modules": 0, "offload_activations": 0, "offload_modules": 0}
+    plan["ulysses"] = rng.choice((1, plan["cp"])) if target == "megatron" else 1
+    if target == "megatron" and plan["recompute"] < 2:
+        plan["recompute_modules"] = rng.choice((0, 1, 8, 9))  # the norms, the dense network
+        if rng.random() < 0.3:
+            plan |= {"offload_activations": rng.choice((0.25, 1)), "offload_modules": rng.choice((1, 12, 127))}
     return plan | {"sequence_parallel": rng.choice((0, 1)) if tp > 1 else 0}
 
 
@@ -104,6 +114,8 @@ def test_trained_plans_come_back(tmp_path, monkeypatch, target):
         found = read_back(files, target, tmp_path, monkeypatch)
         found = {"plan.first_stage_less": "0", "plan.last_stage_less": "0", "plan.schedule": "1f1b"} | found
         found["plan.schedule"] = str(words_of("schedule").index(found["plan.schedule"]))
+        found = {"plan.offload_activations": "0", "plan.ulysses": "1"} | found
+        found |= {f"plan.{key}": str(float(plan_value(key, found.get(f"plan.{key}", "none")))) for key in LISTS}
         told = {key: RECOMPUTE.get(found[f"plan.{key}"], found[f"plan.{key}"]) for key in TRAINED}
         assert {key: float(told[key]) for key in TRAINED} == {key: plan[key] for key in TRAINED}, (plan, found)
         assert (found["cluster.device_count"], found["workload.global_batch"]) == ("64", "1024")

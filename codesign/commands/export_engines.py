@@ -28,6 +28,7 @@ class EngineGroup:
     groups: int
     sequences: int
     chunk: int
+    divided: int = 1
 
     @property
     def devices(self) -> int:
@@ -67,6 +68,7 @@ def engines(found: Deployment) -> list[EngineGroup]:
     decode = EngineGroup(
         role="decode" if pool else "", count=max(found.replicas // of("ep"), 1), tp=of("tp"), pp=of("pp"), cp=of("cp"),
         sharing=of("ep"), groups=of("attention_dp"), sequences=of("micro_batch"), chunk=of("token_budget"),
+        divided=of("decode_cp"),
     )  # fmt: skip
     if not pool:
         return [decode]

@@ -3,6 +3,8 @@
 import math
 
 from ..core.errors import ConfigError
+from ..model.workloads.activation_modules import modules_of
+from ..model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES
 from .export_command import FILL_IN, Command, script
 from .export_plan import TRAINED, Deployment, value_text
 from .export_training import add_overlaps, launcher, sequence_of, steps_of
@@ -87,6 +89,11 @@ def _feed_forward(found: Deployment, command: Command) -> None:
     command.add("--num-experts", of("experts"))
     command.add("--moe-router-topk", of("top_k"))
     command.add("--moe-ffn-hidden-size", of("expert_width"))
+    capacity = found.number("model", "feed_forward", "load", "capacity_factor")
+    if capacity:
+        command.add("--moe-expert-capacity-factor", f"{capacity:g}")
+        if found.number("model", "feed_forward", "load", "padded"):
+            command.add("--moe-pad-expert-input-to-capacity")
     if of("shared_experts"):
         command.add("--moe-shared-expert-intermediate-size", of("shared_experts") * of("expert_width"))
     if of("dense_layers"):
@@ -109,14 +116,17 @@ def _degrees(found: Deployment, command: Command) -> None:
     _ends(found, command)
     if of("cp") > 1:
         command.add("--context-parallel-size", of("cp"), "cp")
-        command.add("--cp-comm-type", "p2p")
+        exchanged = of("ulysses")
+        command.add("--cp-comm-type", "p2p" if exchanged == 1 else "a2a" if exchanged == of("cp") else "a2a+p2p")
+        if 1 < exchanged < of("cp"):
+            command.add("--hierarchical-context-parallel-sizes", (exchanged, of("cp") // exchanged))
     if of("ep") > 1:
         command.add("--expert-model-parallel-size", of("ep"), "ep")
     if found.has_experts:
         command.add("--expert-tensor-parallel-size", of("etp") or of("tp"), "etp")
     if of("sequence_parallel") and of("tp") > 1:
         command.add("--sequence-parallel")
-    command.taken.update({"cp", "ep", "etp", "sequence_parallel"})
+    command.taken.update({"cp", "ulysses", "ep", "etp", "sequence_parallel"})
     command.note(f"data parallel: {found.replicas} replicas, which Megatron derives from the number of devices")
 
 
@@ -150,7 +160,9 @@ def _batch(found: Deployment, command: Command) -> None:
 def _memory(found: Deployment, command: Command) -> None:
     _recompute(found, command)
     stage = math.ceil(found.plan["zero"])
-    if stage and found.replicas * found.of("cp") > 1:
+    if found.optimizer == "Muon":
+        _muon(found, command, stage)
+    elif stage and found.replicas * found.of("cp") > 1:
         command.add("--use-distributed-optimizer")
     if stage in ZERO and found.replicas * found.of("cp") > 1:
         command.add("--use-megatron-fsdp")
@@ -167,19 +179,61 @@ def _memory(found: Deployment, command: Command) -> None:
         command.add("--optimizer-offload-fraction", f"{found.plan['offload_optimizer']:g}")
         command.add("--use-precision-aware-optimizer")
     if found.plan["offload_activations"]:
-        command.add("--fine-grained-activation-offloading", None, "offload_activations")
-        command.add("--activation-offload-fraction", f"{found.plan['offload_activations']:g}")
-        command.add("--offload-modules", OFFLOADED)
+        _offload_activations(found, command)
+
+
+def _muon(found: Deployment, command: Command, stage: int) -> None:
+    """Muon by itself, or with whole matrices divided over data ranks.
+
+    Raises:
+        ConfigError: parameters or gradients that Megatron-FSDP cuts.
+    """
+    if stage > 1:
+        raise ConfigError(
+            f"export: zero = {stage} with Muon: Megatron-LM divides whole matrices over data ranks (dist_muon, zero 1);"
+            " Megatron-FSDP cuts them"
+        )
+    command.add("--optimizer", "dist_muon" if stage else "muon")
+    command.add("--muon-num-ns-steps", round(found.number("optimizer", "steps", default=5.0)))
+    command.add("--muon-tp-mode", str(found.workload["optimizer"].get("tp_mode", "blockwise")))
+    if stage:
+        command.note("dist_muon sums gradients on every data rank; the model gives each rank its share of the sum")
+
+
+def _offload_activations(found: Deployment, command: Command) -> None:
+    """Modules whose inputs go to the host, as the plan names them, else those of attention.
+
+    Raises:
+        ConfigError: modules that Megatron does not take.
+    """
+    named = modules_of(found.plan["offload_modules"], OFFLOAD_MODULES)
+    if "attn_proj" in named and "core_attn" not in named:
+        raise ConfigError(
+            "export: offload_modules has attn_proj without core_attn, whose result it reads: Megatron-LM offloads both"
+        )
+    if found.of("recompute") == 2:
+        command.note(
+            "offload_activations with recompute = full: Megatron-LM offloads inputs of modules, not those of whole"
+            " layers that run again"
+        )
+    command.add("--fine-grained-activation-offloading", None, "offload_activations")
+    command.add("--activation-offload-fraction", f"{found.plan['offload_activations']:g}")
+    known = tuple(name for name in named if name in OFFLOAD_MODULES[:-1])
+    command.add("--offload-modules", known or OFFLOADED)
+    command.taken.update({"offload_modules"} if known == named else ())
+    if not named:
         command.note("the plan says what share of activations goes to the host, not of which modules: all inputs here")
 
 
 def _recompute(found: Deployment, command: Command) -> None:
-    """Selective is the attention core; full keeps a layer's input."""
+    """Selective is the attention core, with further modules beside it; full keeps a layer's input."""
     level = found.of("recompute")
-    command.taken.update({"recompute", "partition_activations"})
-    if level == 1:
+    named = modules_of(found.plan["recompute_modules"], RECOMPUTE_MODULES)
+    known = tuple(name for name in named if name in MEGATRON_MODULES)
+    command.taken.update({"recompute", "partition_activations", *(("recompute_modules",) if known == named else ())})
+    if level == 1 or (known and level == 0):
         command.add("--recompute-granularity", "selective")
-        command.add("--recompute-modules", "core_attn")
+        command.add("--recompute-modules", (("core_attn",) if level == 1 else ()) + known)
     if level == 2:
         command.add("--recompute-granularity", "full")
         command.add("--recompute-method", "uniform")

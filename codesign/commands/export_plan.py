@@ -11,6 +11,7 @@ from ..core.errors import ConfigError
 from ..core.resources import conf_dir
 from ..core.units import engineering
 from ..core.untrusted_io import read_text
+from ..core.yaml_io import is_mapping
 from ..model.workloads import Plan, ShapedPlan
 from ..model.workloads.plan_fields import plan_field, words_of
 from ..report.run_folder import PLAN_PREFIX, RunFolder
@@ -87,6 +88,12 @@ class Deployment:
         """Number format of a class of tensors."""
         said = self.workload.get("precision")
         return str(said.get(tensor, "bf16")) if isinstance(said, Mapping) else "bf16"
+
+    @property
+    def optimizer(self) -> str:
+        """Class of the optimizer; empty where the run does not say."""
+        said = self.workload.get("optimizer")
+        return str(said.get("_target_", "")).rpartition(".")[2] if is_mapping(said) else ""
 
     def number(self, *keys: str, default: float = 0.0) -> float:
         """A number of the workload, by keys; the default where nothing is said."""

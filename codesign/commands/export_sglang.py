@@ -63,6 +63,8 @@ def _degrees(found: Deployment, group: EngineGroup, command: Command) -> None:
     command.add("--pp-size", group.pp)
     if group.ranks > 1:
         command.add("--attn-dp-size", group.ranks)
+    if group.divided > 1:
+        command.add("--decode-context-parallel-size", group.divided, "decode_cp")
     if group.sharing > 1:
         command.add("--ep-size", ranks)
         command.note(

@@ -136,6 +136,8 @@ def _memory(found: Deployment, command: Command) -> None:
 
 
 def _formats(found: Deployment, command: Command) -> None:
+    if found.optimizer == "Muon":
+        command.note("no switch: Muon; torchtitan has Adam and AdamW")
     command.add("--training.mixed_precision_param", "bfloat16")
     command.add("--training.mixed_precision_reduce", "float32")
     if found.format("compute") != "bf16":

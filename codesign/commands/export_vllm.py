@@ -67,6 +67,8 @@ def _command(found: Deployment, group: EngineGroup) -> Command:
 def _degrees(found: Deployment, group: EngineGroup, command: Command) -> None:
     command.add("--tensor-parallel-size", group.attention_tp)
     command.add("--pipeline-parallel-size", group.pp)
+    if group.divided > 1:
+        command.add("--decode-context-parallel-size", group.divided, "decode_cp")
     if group.cp > 1:
         command.add("--prefill-context-parallel-size", group.cp)
         command.note(f"cp = {group.cp}: vLLM shares out prompts like that; caches of decodes it cuts in its own way")

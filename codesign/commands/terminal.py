@@ -23,10 +23,12 @@ from ..study.design_space import Continuous, DesignSpace, shown
 
 SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
     "device_count": ("devices ", None),
-    "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ep": ("ep", 1.0), "etp": ("etp", 0.0),
+    "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ulysses": ("ulysses", 1.0),
+    "ep": ("ep", 1.0), "etp": ("etp", 0.0),
     "virtual_stages": ("v", 1.0), "first_stage_less": ("first stage -", 0.0), "last_stage_less": ("last stage -", 0.0),
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
-    "attention_dp": ("adp", 1.0), "micro_batch": ("mb", None), "token_budget": ("budget", None),
+    "attention_dp": ("adp", 1.0), "decode_cp": ("decode cp", 1.0), "micro_batch": ("mb", None),
+    "token_budget": ("budget", None),
     "zero": ("zero", 0.0), "sequence_parallel": ("sp", 0.0), "prefetch": ("prefetch", 1.0),
     "loss_chunks": ("loss chunks", 1.0),
     "prefill_devices": ("prefill pool ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
@@ -72,8 +74,9 @@ def plan_text(row: Any, family: Words = OTHERS) -> str:
             words.append(f"dp{row['var.dp']:g}")
     if "var.recompute" in row:
         words.append("recompute " + shown("recompute", row["var.recompute"]))
-    if row.get("var.schedule"):
-        words.append("schedule " + shown("schedule", row["var.schedule"]))
+    for name in ("recompute_modules", "schedule", "cp_order"):
+        if row.get(f"var.{name}"):
+            words.append(f"{name.replace('_', ' ')} {shown(name, row[f'var.{name}'])}")
     for name in ("tp_algorithm", "data_algorithm"):
         if f"var.{name}" in row:
             words.append(f"{name.removesuffix('_algorithm')} by {shown(name, row[f'var.{name}'])}")
@@ -81,6 +84,8 @@ def plan_text(row: Any, family: Words = OTHERS) -> str:
         if row.get(f"var.{name}", 0.0) > 0:
             share = row[f"var.{name}"]
             words.append(f"{name.replace('_', ' ')}" + (f" {share:.0%}" if share < 1 else ""))
+    if row.get("var.offload_modules"):
+        words.append(f"of {shown('offload_modules', row['var.offload_modules'])}")
     return ", ".join([" ".join(words), *own])
 
 

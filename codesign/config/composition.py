@@ -41,6 +41,7 @@ from .parsed_once import parsed_once
 from .prices import GROUP, with_prices
 from .starting import started
 
+EXPERT_LOAD = "workload.expert_load"
 OPEN = {
     "cluster.facility.ownership.usd_per_device_h",
     "cluster.facility.ownership.region_ratio",
@@ -59,7 +60,7 @@ DID = "did you mean"  # of a suggestion that names one
 OPTIONAL = {
     "memory", "die", "stack", "path_energy", "prefill", "experiment", "hardware", "ownership", "kernel_correction",
     "framework",
-    "reliability", "carbon", "scaling_law", "precision", "engine_memory", "runner", "prices",
+    "reliability", "carbon", "scaling_law", "precision", "optimizer", "engine_memory", "runner", "prices",
 }  # fmt: skip
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
@@ -239,7 +240,7 @@ def _admit_value(item: Override, base: Any) -> str:
     item = _current(item, base)
     node, keys = base, item.key_or_group.split(".")
     _check_shape(item, base)
-    if item.key_or_group in OPEN:
+    if item.key_or_group in OPEN or ".".join(keys[:2]) == EXPERT_LOAD:
         return f"++{item.input_line}"
     for depth, key in enumerate(keys):
         if is_list(node) and key.isdigit() and int(key) < len(node):

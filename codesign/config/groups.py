@@ -204,6 +204,7 @@ PACKAGES = {
     "model": "workload.model",
     "scaling_law": "workload.scaling_law",
     "precision": "workload.precision",
+    "optimizer": "workload.optimizer",
     "engine_memory": "workload.engine_memory",
 }
 """Key under which the content of a group lands, if not under the group's own name."""

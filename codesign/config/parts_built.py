@@ -17,6 +17,7 @@ from ..search import Problem
 from .checks import check_asked, check_encoder, check_formats, check_reach
 from .consistency import check_experts, check_images, check_levels
 from .construct import Built
+from .expert_loads import with_expert_load
 from .groups import available, expand, groups
 from .in_units import in_si
 from .space_checks import check_variables
@@ -64,7 +65,7 @@ def plain(config: DictConfig, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError("; ".join(str(error).splitlines()[:1])) from error
     assert is_mapping(resolved)
     given = with_trace(in_si({str(key): value for key, value in resolved.items() if key != "hydra"}), overrides)
-    return with_prefixes(given)
+    return with_expert_load(with_prefixes(given))
 
 
 def scenario_of(built: Built) -> Scenario:

@@ -24,8 +24,8 @@ BESIDE = {"gradients": "backward", "parameters": "forward"}
 """Exchanges of once per step -> the pass of a micro-batch they run beside."""
 
 OVERLAP = {
-    "tp": "tp_overlap", "attention_tp": "tp_overlap", "expert_tp": "tp_overlap",
-    "cp": "cp_overlap", "ep": "ep_overlap", "data": "dp_overlap",
+    "tp": "tp_overlap", "attention_tp": "tp_overlap", "expert_tp": "tp_overlap", "decode_cp": "tp_overlap",
+    "cp": "cp_overlap", "cp_heads": "cp_overlap", "ep": "ep_overlap", "data": "dp_overlap",
     "expert_data": "dp_overlap", "pp": "pp_overlap",
 }  # fmt: skip
 """Mesh axis -> the plan's share of its communication that may run beside what comes earlier in this order."""

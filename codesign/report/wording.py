@@ -53,6 +53,12 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
     for cut in ("row", "column"):
         if value(f"{cut}_shards") > 1:
             parts.append(f"tables in {value(f'{cut}_shards'):g} by {cut}s")
+    if value("ulysses") > 1:
+        parts.append(f"heads exchanged by {value('ulysses'):g}")
+    if value("cp_order") > 0:
+        parts.append("contiguous contexts")
+    if value("decode_cp") > 1:
+        parts.append(f"cached tokens over {value('decode_cp'):g} ranks")
     if value("etp") > 0:
         parts.append(f"experts over TP{THIN}{value('etp'):g}")
     if value("schedule") > 0:
@@ -66,6 +72,8 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
         parts.append("no prefetch")
     if value("recompute") >= 0:
         parts.append(f"{RECOMPUTE[round(value('recompute'))]} recompute")
+    if value("recompute_modules") > 0:
+        parts.append(f"{shown('recompute_modules', value('recompute_modules'))} recomputed")
     if value("sequence_parallel") > 0:
         parts.append("SP")
     if value("zero") > 0:
@@ -75,6 +83,8 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
         share = value(f"offload_{part}")
         if share > 0:
             parts.append(f"{label} {number(share, '%', 2)} offloaded")
+    if value("offload_modules") > 0:
+        parts.append(f"of {shown('offload_modules', value('offload_modules'))}")
     parts += own_choices(design, words)
     for axis, group in (("tp", "TP"), ("data", "data")):
         if value(f"{axis}_algorithm") >= 0:

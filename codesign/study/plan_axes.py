@@ -94,6 +94,8 @@ AXES: Mapping[str, Rule] = {
     "tp": lambda inputs: _tensor(inputs, inputs.devices),
     "pp": lambda inputs: _divisors(inputs.devices, inputs.layers),
     "cp": lambda inputs: _divisors(inputs.devices),
+    "ulysses": lambda inputs: _divisors(inputs.devices) if inputs.trains else [1],
+    "decode_cp": lambda inputs: [1] if inputs.trains else _divisors(inputs.devices),
     "ep": lambda inputs: _experts(inputs, inputs.devices),
     "attention_dp": lambda inputs: _divisors(inputs.devices) if inputs.groups else [1],
     "micro_batch": lambda inputs: _steps(1, inputs.batch or MAX_SEQUENCES),

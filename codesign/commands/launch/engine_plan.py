@@ -77,6 +77,7 @@ def _vllm(found: Switches, model: LaunchedModel) -> EnginePlan:
     groups = ranks if model.experts and not shared else 1
     notes: list[str] = []
     plan = {"tp": tp * groups, "pp": pp, "cp": cp, "ep": ranks if shared else 1, "attention_dp": groups}
+    plan |= _divided(found)
     if shared and tp > 1:
         notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
     plan |= _sequences(found, "max-num-seqs", groups, notes)
@@ -101,6 +102,12 @@ def _vllm(found: Switches, model: LaunchedModel) -> EnginePlan:
     return EnginePlan(tp * pp * cp * ranks, plan, work, notes, longest)
 
 
+def _divided(found: Switches) -> dict[str, int]:
+    """Tensor ranks that divide cached tokens, where there are several."""
+    ranks = found.number("decode-context-parallel-size")
+    return {"decode_cp": ranks} if ranks > 1 else {}
+
+
 def _sglang(found: Switches, model: LaunchedModel) -> EnginePlan:
     """Fields of the plan; see `export_sglang` for what they are there."""
     ranks, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
@@ -116,7 +123,7 @@ def _sglang(found: Switches, model: LaunchedModel) -> EnginePlan:
     )  # those set as many expert as tensor ranks
     whole = asked and model.experts
     sharing = groups if whole else 1
-    plan = {"tp": ranks // sharing, "pp": pp, "ep": sharing, "attention_dp": groups // sharing}
+    plan = {"tp": ranks // sharing, "pp": pp, "ep": sharing, "attention_dp": groups // sharing} | _divided(found)
     notes: list[str] = []
     if whole and ranks > groups:
         notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")

@@ -12,6 +12,7 @@ from ...core.untrusted_io import read_text, tree_of_yaml
 from ...core.yaml_io import is_mapping
 from .engine_plan import EnginePlan, plan_of, role_of
 from .manifests import is_manifest, manifest_programs
+from .maxtext_arguments import maxtext_overrides, starts_maxtext
 from .models import LaunchedModel, format_overrides, model_of
 from .room_for_cache import CacheRoom, memory_overrides
 from .shell import EngineProgram, programs
@@ -22,7 +23,7 @@ __all__ = ["Launch", "read_launch", "with_launch"]
 
 READ = (
     "vllm serve MODEL, sglang serve --model-path MODEL, trtllm-serve MODEL, torchrun ... pretrain_gpt.py,"
-    " torchrun -m torchtitan.train, docker run of such, or a file with one"
+    " torchrun -m torchtitan.train, python -m MaxText.train, docker run of such, or a file with one"
 )
 MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm",
@@ -98,6 +99,10 @@ def read_launch(source: str, *, model: str = "") -> Launch:
     trained = next((one for one in found if starts_training(one)), None)
     if trained is not None:
         overrides, notes = training_overrides(trained, _file_text)
+        return Launch(tuple(overrides), tuple(notes))
+    maxtext = next((one for one in found if starts_maxtext(one)), None)
+    if maxtext is not None:
+        overrides, notes = maxtext_overrides(maxtext)
         return Launch(tuple(overrides), tuple(notes))
     start = " ".join(found[0].words[:3]) if found else source[:40]
     raise ConfigError(f"--from: {start!r} is no command that is read: {READ}")

@@ -13,6 +13,7 @@ from ...core.errors import ConfigError, suggestion
 from ...core.json_io import dumps
 from ...core.resources import conf_dir
 from ...core.yaml_io import is_list, is_mapping
+from ...model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES
 from ..export_torchtitan import RECIPES
 from .pipeline_layout import Ends, megatron_ends, titan_ends
 from .shell import EngineProgram
@@ -80,6 +81,14 @@ FLAVOURS = {
 ZERO = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3, "no_shard": 0}
 TWO_CHUNKS = {"ZBVZeroBubble": "zb_v"}
 """Schedules of torch.distributed.pipelining with two chunks a rank -> those of plans."""
+MUON = {"muon": 0, "dist_muon": 1}
+"""Kinds of Muon -> ZeRO stage."""
+CP_KINDS = ("p2p", "all_gather", "a2a", "a2a+p2p")
+LATER_MODULES = (
+    *("a2a_overlap_attn", "a2a_overlap_post_attn", "a2a_overlap_mlp", "fused_group_mlp", "dense_fc1", "pre_mlp"),
+    *("routed_experts", "shared_fc1", "mhc", "gdn_norm_out"),
+)
+"""Modules of later releases of Megatron, with parts that this package does not tell apart."""
 KNOWN_SCHEDULES = ("", "1F1B", "Interleaved1F1B", *TWO_CHUNKS)
 MAX_NUMBER = 10**9
 
@@ -159,6 +168,8 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
     plan: dict[str, str] = {"tp": str(tp), "pp": str(pp), "cp": str(cp)}
     model, layers, experts = _megatron_model(found, recipe, notes)
     expert_tp = found.number("expert-tensor-parallel-size", default=tp) if experts else tp
+    if cp > 1 and (exchanged := _exchanged(found, cp, notes)) > 1:
+        plan["ulysses"] = str(exchanged)
     plan["ep"] = str(ep if experts else 1)
     if experts and expert_tp != tp:
         plan["etp"] = str(expert_tp)
@@ -175,7 +186,13 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
     plan |= {"virtual_stages": str(stages if pp > 1 else 1), "micro_batch": str(found.number("micro-batch-size"))}
     plan["sequence_parallel"] = "1" if found.has("sequence-parallel") and tp > 1 else "0"
     plan["zero"] = str(_zero(found))
-    plan["recompute"] = _recompute(found)
+    plan["recompute"], modules = _recompute(found, notes)
+    if modules:
+        plan["recompute_modules"] = "+".join(modules)
+    if found.has("fine-grained-activation-offloading"):
+        plan["offload_activations"] = f"{found.share('activation-offload-fraction') or 1.0:g}"
+        if named := _modules(found, "offload-modules", OFFLOAD_MODULES, notes):
+            plan["offload_modules"] = "+".join(named)
     if plan["recompute"] == "full" and tp > 1 and plan["sequence_parallel"] == "0":
         plan["partition_activations"] = "1" if found.has("distribute-saved-activations") else "0"
     if not found.has("overlap-grad-reduce"):
@@ -190,6 +207,18 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
         "global_batch": found.number("global-batch-size", default=0, low=0),
     }
     overrides += [f"workload.{key}={value}" for key, value in batch.items() if value]
+    if (optimizer := found.text("optimizer")) in MUON:
+        plan["zero"] = str(MUON[optimizer])
+        overrides.append("optimizer=muon")
+        if found.text("muon-tp-mode"):
+            overrides.append(f"workload.optimizer.tp_mode={found.text('muon-tp-mode')}")
+        overrides.append(f"workload.optimizer.steps={found.number('muon-num-ns-steps', default=5)}")
+    elif optimizer not in ("", "adam"):
+        notes.append(f"not modelled: {found.shown('optimizer')} {optimizer}: priced as adam")
+    if experts and found.has("moe-expert-capacity-factor"):
+        overrides.append(f"workload.expert_load.capacity_factor={found.text('moe-expert-capacity-factor')}")
+        if found.has("moe-pad-expert-input-to-capacity"):
+            overrides.append("workload.expert_load.padded=true")
     return _finished(overrides, plan, devices or counted, tp * pp * cp, found, notes)
 
 
@@ -240,9 +269,61 @@ def _zero(found: Switches) -> int:
     return 1 if found.has("use-distributed-optimizer") else 0
 
 
-def _recompute(found: Switches) -> str:
+def _exchanged(found: Switches, cp: int, notes: list[str]) -> int:
+    """Context ranks that exchange heads.
+
+    Raises:
+        ConfigError: another kind of communication, or sizes that are none.
+    """
+    kinds = found.text("cp-comm-type", default="p2p").split()
+    if len(set(kinds)) > 1:
+        notes.append(f"not modelled: {found.shown('cp-comm-type')} by layer; all layers as the first, {kinds[0]}")
+    if kinds[0] not in CP_KINDS:
+        raise ConfigError(
+            f"--from: {found.shown('cp-comm-type')} {kinds[0]!r} does not exist{suggestion(kinds[0], CP_KINDS)}"
+        )
+    if kinds[0] == "all_gather":
+        notes.append(f"{found.shown('cp-comm-type')} all_gather is priced as a ring, which moves as many bytes")
+    if kinds[0] != "a2a+p2p":
+        return cp if kinds[0] == "a2a" else 1
+    sizes = found.text("hierarchical-context-parallel-sizes").split()
+    if len(sizes) != 2 or not all(map(is_whole, sizes)) or int(sizes[0]) * int(sizes[1]) != cp:
+        raise ConfigError(
+            f"--from: {found.shown('cp-comm-type')} a2a+p2p takes --hierarchical-context-parallel-sizes of two numbers"
+            f" whose product is the {cp} context ranks, not {' '.join(sizes)!r}"
+        )
+    return int(sizes[0])
+
+
+def _recompute(found: Switches, notes: list[str]) -> tuple[str, list[str]]:
+    """Level and modules beside the attention core, which is Megatron's choice where none is named.
+
+    Raises:
+        ConfigError: a module that Megatron does not have.
+    """
     level = found.text("recompute-granularity")
-    return level if level in ("full", "selective") else "selective" if found.has("recompute-activations") else "none"
+    level = level if level in ("full", "selective") else "selective" if found.has("recompute-activations") else "none"
+    if level != "selective" or not found.text("recompute-modules"):
+        return level, []
+    named = _modules(found, "recompute-modules", ("core_attn", *MEGATRON_MODULES), notes)
+    return ("selective" if "core_attn" in named else "none"), [name for name in named if name != "core_attn"]
+
+
+def _modules(found: Switches, option: str, known: tuple[str, ...], notes: list[str]) -> list[str]:
+    """Names of modules in the order in which plans join them.
+
+    Raises:
+        ConfigError: a name that Megatron does not have.
+    """
+    words = found.text(option).replace(",", " ").split()
+    for word in words:
+        if word in LATER_MODULES:
+            notes.append(f"not modelled: {found.shown(option)} {word}")
+        elif word not in known:
+            raise ConfigError(
+                f"--from: {found.shown(option)} {word!r} is no module of Megatron{suggestion(word, known)}"
+            )
+    return [name for name in known if name in words]
 
 
 def _formats(found: Switches, formats: str) -> list[str]:

@@ -22,6 +22,7 @@ from .diffusion import ImagePlan as ImagePlan
 from .diffusion import ImageSampling as ImageSampling
 from .disaggregated import DisaggregatedServing as DisaggregatedServing
 from .engine_memory import EngineMemory as EngineMemory
+from .expert_load import ExpertLoad as ExpertLoad
 from .feed_forward import AbstractFeedForward as AbstractFeedForward
 from .feed_forward import DenseFeedForward as DenseFeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
@@ -39,11 +40,13 @@ from .linear_attention import LinearAttention as LinearAttention
 from .local_attention import LocalAttention as LocalAttention
 from .lockstep import Lockstep as Lockstep
 from .lowering import indivisible as indivisible
+from .muon import Muon as Muon
 from .number_formats import WeightFormats as WeightFormats
 from .ops import CommOp as CommOp
 from .ops import ComputeOp as ComputeOp
 from .ops import Op as Op
 from .ops import TransferOp as TransferOp
+from .optimizer import AbstractOptimizer as AbstractOptimizer
 from .optimizer import Adam as Adam
 from .plan import Layout as Layout
 from .plan import Plan as Plan
@@ -84,6 +87,7 @@ __all__ = [
     "SLO",
     "AbstractAttention",
     "AbstractFeedForward",
+    "AbstractOptimizer",
     "AbstractPlan",
     "AbstractServing",
     "AbstractWorkload",
@@ -103,6 +107,7 @@ __all__ = [
     "EmbeddingTables",
     "EngineMemory",
     "EntryIndex",
+    "ExpertLoad",
     "ExtraEmbeddings",
     "GoodputServing",
     "GroupedQueryAttention",
@@ -116,6 +121,7 @@ __all__ = [
     "MixedAttention",
     "MixedFeedForward",
     "MixtureOfExperts",
+    "Muon",
     "Op",
     "Plan",
     "PopularPrefixes",

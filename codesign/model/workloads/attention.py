@@ -28,6 +28,16 @@ class AbstractAttention(eqx.Module):
 
     heads: eqx.AbstractVar[Float[Array, "*b"]]
 
+    @property
+    def exchanges_heads(self) -> bool:
+        """True if context ranks can exchange heads (`Plan.ulysses`)."""
+        return False
+
+    @property
+    def decode_widths(self) -> tuple[Array, Array] | None:
+        """Elements of a head's query and result while decoding; None where cached tokens cannot be divided."""
+        return None
+
     @abc.abstractmethod
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Arithmetic of one layer on one device."""
@@ -121,17 +131,27 @@ class GroupedQueryAttention(AbstractAttention):
     def _kv_heads(self, tp: Array) -> Array:
         return at_least(self.kv_heads / tp, 1.0)
 
+    @property
+    def exchanges_heads(self) -> bool:
+        """True: queries, keys and values have heads."""
+        return True
+
+    @property
+    def decode_widths(self) -> tuple[Array, Array] | None:
+        """A head's own; None where nothing is cached."""
+        return (self.head_dim, self._result_dim) if self.cached else None
+
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
-        """Tensor-parallel joins, and the ring that passes keys and values round the context ranks."""
-        layout = shard.layout
+        """Tensor-parallel joins, the ring that passes keys and values round the context ranks, exchanges of heads."""
+        layout, tp, exchanged = shard.layout, shard.layout.plan.tp, shard.layout.plan.ulysses
         again = jnp.maximum(layout.selective, layout.sequence_parallel_regather)
-        chunk = shard.sequences * shard.queries * self._cached(layout.plan.tp)
-        around = layout.plan.cp - 1
-        ring = BlockComm(
-            "attention_ring", "send", "cp", chunk * shard.precision.bytes_of("activations"),
-            around, 2 * around, layout.selective * around,
-        )  # fmt: skip
-        return [*tensor_parallel_comms("attention", shard, hidden, again=again), ring]
+        chunk = exchanged * self._cached(tp * exchanged)
+        read = self.heads / tp * self.head_dim + self._cached(tp)
+        written = self.heads / tp * self._result_dim
+        return [
+            *tensor_parallel_comms("attention", shard, hidden, again=again),
+            *context_comms(shard, chunk, read, written),
+        ]
 
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Norm, projections, core, output projection, residual."""
@@ -171,17 +191,17 @@ class GroupedQueryAttention(AbstractAttention):
     def _fused_core(self, shard: Shard) -> list[BlockOp]:
         """One kernel: q, k, v in, result out; the backward pass redoes the scores (2.5 times the products)."""
         tp, act = shard.layout.plan.tp, shard.precision.bytes_of("activations")
-        heads, kv_heads = self.heads / tp, self._kv_heads(tp)
-        attended = shard.keys - 0.5 * self.causal * shard.queries * shard.layout.plan.cp
+        heads, kv_heads, exchanged = self.heads / tp, self._kv_heads(tp), shard.layout.plan.ulysses
+        attended = shard.keys - self.causal * half_span(shard)
         flops = 2 * shard.tokens * heads * self._both_dims * attended
         cache = shard.precision.bytes_of("kv_cache") if shard.decode else act
-        kv_bytes = shard.sequences * kv_heads * self._both_dims * shard.keys * cache
+        kv_bytes = shard.sequences * kv_heads / exchanged * self._both_dims * shard.keys * cache
         q_bytes = shard.tokens * heads * self.head_dim * act
 
         def work(passes: float, q_reads: float, kv_reads: float) -> Work:
             return Work(
-                passes * flops, q_reads * q_bytes + kv_reads * kv_bytes, shard.queries, shard.keys, self.head_dim,
-                shard.sequences * heads, shard.sequences * kv_heads,
+                passes * flops, q_reads * q_bytes + kv_reads * kv_bytes, shard.queries * exchanged, shard.keys,
+                self.head_dim, shard.sequences * heads / exchanged, shard.sequences * kv_heads / exchanged,
             )  # fmt: skip
 
         # q and the new k, v are kept for the backward pass; the result belongs to the output projection
@@ -191,7 +211,7 @@ class GroupedQueryAttention(AbstractAttention):
             BlockOp(
                 "attention_core", "attention_decode" if shard.decode else "attention_prefill",
                 shard.precision.attention, work(1, 2, 1), work(2.5, 4, 2), None,
-                stored_bytes=kept, working_bytes=kept, gradient_bytes=kept, core=True,
+                stored_bytes=kept, working_bytes=kept + sent_bytes(shard, kept), gradient_bytes=kept, core=True,
             )
         ]  # fmt: skip
 
@@ -236,6 +256,43 @@ class GroupedQueryAttention(AbstractAttention):
             *([drop] if dropout else []),
             product("attention_values", values + matrix * (1 - redone), values + matrix, to_scores=False),
         ]
+
+
+def half_span(shard: Shard) -> Array:
+    """Half of the tokens over which a causal rank's work is spread evenly.
+
+    A sequence in zigzag order gives each of cp ranks a piece from the front and one from the back: on average a token
+    attends keys - cp queries / 2. In contiguous order the last rank of a ring, for which the others wait, attends
+    keys - u queries / 2, where u ranks that exchange heads have its tokens together.
+    """
+    plan = shard.layout.plan
+    return 0.5 * shard.queries * jnp.where(plan.cp_order > 0, plan.ulysses, plan.cp)
+
+
+def sent_bytes(shard: Shard, nbytes: Array) -> Array:
+    """Bytes of a copy that an exchange of heads sends while it brings another."""
+    return jnp.where(shard.layout.plan.ulysses > 1, nbytes, 0.0)
+
+
+def context_comms(shard: Shard, chunk: Array, read: Array, written: Array) -> list[BlockComm]:
+    """Ring over cp / u context ranks, and all-to-all exchanges of heads among u of them, of one attention core.
+
+    `chunk`, `read`, `written`: elements of a token's keys and values that the ring passes on, of its queries, keys and
+    values before the core, of its result. Exchanges bring a rank the tokens of u ranks for 1 / u of the heads, and take
+    the result back; the backward pass has the same the other way.
+
+    Source: ring [liu2023ring], exchange of heads [jacobs2023], both [fang2024].
+    """
+    layout = shard.layout
+    each = shard.tokens * shard.precision.bytes_of("activations")
+    around = layout.plan.cp / layout.plan.ulysses - 1
+    on = jnp.where(layout.plan.ulysses > 1, 1.0, 0.0)
+    again = layout.selective * on
+    return [
+        BlockComm("attention_ring", "send", "cp", each * chunk, around, 2 * around, layout.selective * around),
+        BlockComm("attention_heads_in", "all_to_all", "cp_heads", each * read, on, on, again),
+        BlockComm("attention_heads_out", "all_to_all", "cp_heads", each * written, on, on, again),
+    ]
 
 
 def summed(found: list[tuple[dict[str, Array], Array]]) -> dict[str, Array]:
@@ -314,13 +371,26 @@ class LatentAttention(AbstractAttention):
         return 2 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim) * keys
 
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
-        """Tensor-parallel joins and the context ring over the latent vectors."""
-        layout = shard.layout
+        """Tensor-parallel joins and the context ring: over latent vectors, or over heads that were exchanged."""
+        layout, heads = shard.layout, self.heads / shard.layout.plan.tp
         again = jnp.maximum(layout.selective, layout.sequence_parallel_regather)
-        chunk = shard.tokens * self._cached(layout.plan.tp) * shard.precision.bytes_of("activations")
-        around = layout.plan.cp - 1
-        ring = BlockComm("attention_ring", "send", "cp", chunk, around, 2 * around, layout.selective * around)
-        return [*tensor_parallel_comms("attention", shard, hidden, again=again), ring]
+        scores = self.nope_dim + self.rope_dim
+        expanded = heads * (scores + self.value_dim)
+        chunk = jnp.where(layout.plan.ulysses > 1, expanded, self._cached(layout.plan.tp))
+        return [
+            *tensor_parallel_comms("attention", shard, hidden, again=again),
+            *context_comms(shard, chunk, heads * scores + expanded, heads * self.value_dim),
+        ]
+
+    @property
+    def exchanges_heads(self) -> bool:
+        """True: keys and values are expanded to heads before the core."""
+        return True
+
+    @property
+    def decode_widths(self) -> tuple[Array, Array]:
+        """Elements of absorbed queries, which attend latent vectors, and of their results."""
+        return self.kv_rank + self.rope_dim, self.kv_rank
 
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Norm, projections, core, output projection, residual."""
@@ -352,7 +422,7 @@ class LatentAttention(AbstractAttention):
     def _core(self, shard: Shard, heads: Array) -> BlockOp:
         act = shard.precision.bytes_of("activations")
         latent = self.kv_rank + self.rope_dim
-        attended = shard.keys - 0.5 * self.causal * shard.queries * shard.layout.plan.cp
+        attended, exchanged = shard.keys - self.causal * half_span(shard), shard.layout.plan.ulysses
         scores, values = self.nope_dim + self.rope_dim, self.value_dim
         if shard.decode:  # absorbed: every head reads the one latent vector
             flops = 2 * shard.tokens * heads * (latent + self.kv_rank) * attended
@@ -360,18 +430,18 @@ class LatentAttention(AbstractAttention):
             q_bytes = shard.tokens * heads * (latent + self.kv_rank) * act
         else:
             flops = 2 * shard.tokens * heads * (scores + values) * attended
-            kv_bytes = shard.sequences * shard.keys * heads * (scores + values) * act
+            kv_bytes = shard.sequences * shard.keys * heads / exchanged * (scores + values) * act
             q_bytes = shard.tokens * heads * (scores + values) * act
 
         def work(passes: float, reads: float) -> Work:
             return Work(
-                passes * flops, reads * (q_bytes + kv_bytes), shard.queries, shard.keys, scores,
-                shard.sequences * heads, shard.sequences,
+                passes * flops, reads * (q_bytes + kv_bytes), shard.queries * exchanged, shard.keys, scores,
+                shard.sequences * heads / exchanged, shard.sequences,
             )  # fmt: skip
 
         stored = shard.tokens * heads * (2 * scores + values) * act
         kind = "mla_decode" if shard.decode else "mla_prefill"
         return BlockOp(
             "attention_core", kind, shard.precision.attention, work(1, 1), work(2.5, 2), None,
-            stored_bytes=stored, working_bytes=stored, gradient_bytes=stored, core=True,
+            stored_bytes=stored, working_bytes=stored + sent_bytes(shard, stored), gradient_bytes=stored, core=True,
         )  # fmt: skip

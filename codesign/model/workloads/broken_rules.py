@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.smooth import at_least, at_most
+from .activation_modules import broken_modules
 from .lowering import indivisible, unspread
 from .pipeline_schedules import broken_schedule
 from .plan import Layout
@@ -59,8 +60,34 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
             f"plan: cp {ranks['cp']:g} * tp {ranks['tp']:g} does not divide"
             f" workload.sequence = {float(workload.sequence):g}"
         ),
+        "context": lambda: broken_context(workload, layout),
+        "modules": lambda: broken_modules(model.layer_ops(workload.shard(layout)), plan),
     }
     return texts[rule]() if rule in texts else None
+
+
+def broken_context(workload: Any, layout: Layout) -> str:
+    """One line on context ranks that cannot exchange heads, or an order without a ring."""
+    plan, attention = layout.plan, workload.model.attention
+    exchanged, cp, tp = float(plan.ulysses), float(plan.cp), float(plan.tp)
+    if float(plan.decode_cp) > 1 and exchanged <= 1 and not float(plan.cp_order):
+        return f"plan.decode_cp = {float(plan.decode_cp):g} is of serving with continuous batching"
+    if not hasattr(workload, "global_batch"):
+        told = f"plan.ulysses = {exchanged:g}" if exchanged > 1 else "plan.cp_order = contiguous"
+        return f"{told} is of training: engines pass keys and values round context ranks in equal parts"
+    if exchanged <= 1:
+        return "plan.cp_order = contiguous needs context ranks, but plan.cp = 1"
+    if cp % exchanged:
+        return (
+            f"plan.ulysses = {exchanged:g} does not divide plan.cp = {cp:g} (Megatron: a2a ranks are among those of cp)"
+        )
+    heads = float(getattr(attention, "kv_heads", attention.heads))
+    if attention.exchanges_heads:
+        return (
+            f"plan.ulysses = {exchanged:g} with plan.tp = {tp:g} does not divide {heads:g} key-value heads (Transformer"
+            " Engine: heads must be divisible by the ranks of cp_comm_type a2a)"
+        )
+    return f"plan.ulysses = {exchanged:g}: {type(attention).__name__} has no heads of keys and values to exchange"
 
 
 def broken_ends(workload: Any, layout: Layout) -> str | None:
@@ -117,6 +144,8 @@ def broken_batching(workload: Any, rule: str, layout: Layout) -> str | None:
             f"plan.micro_batch = {batch:g} leaves some of pp {stages:g} * attention_dp {groups:g} parts without a"
             f" sequence: at least {stages * groups:g}"
         )
+    if rule == "cache":
+        return broken_cache(workload.model, plan)
     if rule != "prompts":
         return broken(workload, rule, layout)
     state = workload.rhythm(layout).state
@@ -127,6 +156,30 @@ def broken_batching(workload: Any, rule: str, layout: Layout) -> str | None:
     return (
         f"prefill is overloaded: {comes:,.0f} prompt tokens arrive in a step that takes plan.token_budget = {chunk:g}"
         f" ({by}); take plan.token_budget of {comes * 1.02 + 1:.0f} or more{most}, or longer answers"
+    )
+
+
+def undivided_cache(model: Any, plan: Any) -> Array:
+    """Violation of the rules of ranks that divide cached tokens: they divide the ranks of each key-value head."""
+    ranks = plan.tp / plan.attention_dp
+    heads = 1.0 if hasattr(model.attention, "kv_rank") else getattr(model.attention, "kv_heads", 1.0)
+    unable = 1.0 if model.attention.decode_widths is None else 0.0
+    broken = indivisible(ranks, plan.decode_cp) + at_least(plan.decode_cp * heads / ranks - 1, 0.0) + unable
+    return jnp.where(plan.decode_cp > 1, broken, 0.0)
+
+
+def broken_cache(model: Any, plan: Any) -> str:
+    """One line on ranks that cannot divide cached tokens."""
+    divided, ranks = float(plan.decode_cp), float(plan.tp / plan.attention_dp)
+    told = f"plan.decode_cp = {divided:g}"
+    if model.attention.decode_widths is None:
+        return f"{told}: {type(model.attention).__name__} keeps no cache that is divided by tokens"
+    if ranks % divided:
+        return f"{told} does not divide the {ranks:g} tensor ranks of an attention group (vLLM: tensor_parallel_size)"
+    heads = float(getattr(model.attention, "kv_heads", 1.0))
+    return (
+        f"{told}: {ranks:g} tensor ranks hold {heads:g} key-value heads {ranks / heads:g} times (vLLM:"
+        " decode_context_parallel_size takes copies of a head, tensor_parallel_size / heads at most)"
     )
 
 
@@ -141,6 +194,8 @@ def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
         "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
         "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
         "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep) + at_most(plan.etp, 1.0),
+        "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order,
+        "cache": undivided_cache(model, plan),
         "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
         "prompts": at_least(workload.rhythm(layout).state.load / FULLEST - 1, 0.0),
     }

@@ -392,7 +392,7 @@ class AbstractContinuousServing(AbstractServing):
     def kv_bytes(self, layout: Layout, tokens: Array) -> Array:
         """Key-value cache of a sequence of `tokens` on one device."""
         tp = layout.plan.tp / layout.plan.attention_dp
-        held = self.model.attention.cache_bytes(tokens, tp, self.precision)
+        held = self.model.attention.cache_bytes(tokens / layout.plan.decode_cp, tp, self.precision)
         layers = self.layers_per_stage(layout) + (self.model.predicts_ahead if self.own_drafts else 0)
         return held * layers / layout.plan.cp
 

@@ -11,6 +11,7 @@ from ...core.fields import integer, quantity, switch
 from ...core.smooth import at_least, at_most, ceil, ratio
 from ..hardware import Routing, Work
 from .attention import input_bytes, join_bytes
+from .expert_load import ExpertLoad
 from .layer_operations import (
     BlockComm,
     BlockOp,
@@ -23,6 +24,7 @@ from .layer_operations import (
     scaled,
     tensor_parallel_comms,
 )
+from .plan import Layout
 
 
 class AbstractFeedForward(eqx.Module):
@@ -47,6 +49,10 @@ class AbstractFeedForward(eqx.Module):
     def weights_by_class(self, hidden: Array, layers: Array) -> dict[str, Array]:
         """Class of weights (`number_formats.CLASSES`) -> how many, of an average layer."""
         return {"dense": self.parameters(hidden, layers)}
+
+    def dense_share(self, layers: Array) -> Array:
+        """Share of layers whose network has no experts."""
+        return jnp.ones_like(layers)
 
 
 def mlp(
@@ -116,7 +122,8 @@ class MixtureOfExperts(AbstractFeedForward):
     The first `dense_layers` layers are dense with `dense_width`. Experts are divided over the expert-parallel ranks
     and each expert over the tensor ranks: a rank dispatches its share of the token copies, and those that reach a
     tensor group are gathered there (with ep 1 nothing is dispatched, and the tokens are gathered as in a dense layer).
-    `imbalance` is the most loaded rank's tokens over the mean. Ranks that do not divide the experts each hold as many
+    `imbalance` is the most loaded rank's tokens over the mean, which `load` says by number of ranks. Ranks that do not
+    divide the experts each hold as many
     whole ones as it takes: the redundant experts of a server, which training does not have. `latent`: routed experts
     work on so many elements of a token, to which one product leads and from which another leads back.
 
@@ -132,11 +139,16 @@ class MixtureOfExperts(AbstractFeedForward):
     dense_layers: Float[Array, "*b"] = integer(default=0.0)
     dense_width: Float[Array, "*b"] = integer(default=0.0)
     imbalance: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
+    load: ExpertLoad | None = None
     latent: Float[Array, "*b"] | None = integer(low=1.0, default=None, doc="elements; none: the hidden size")
 
-    def _dense_share(self, layers: Array) -> Array:
+    def dense_share(self, layers: Array) -> Array:
         """Share of dense layers in all layers; no more are dense than there are."""
         return at_most(ratio(self.dense_layers, layers), 1.0)
+
+    def _busiest(self, layout: Layout) -> Array:
+        """Token copies of the busiest expert rank over the mean."""
+        return self.imbalance if self.load is None else self.imbalance * self.load.ratio(layout.plan.ep)
 
     def _parameters(self, hidden: Array, layers: Array, experts: Array) -> Array:
         matrices = hidden * (2 + self.gated)
@@ -145,7 +157,7 @@ class MixtureOfExperts(AbstractFeedForward):
             routed = experts * self.expert_width * self.latent * (2 + self.gated)
             shared = self.shared_experts * self.expert_width * matrices
             sparse = routed + shared + hidden * (self.experts + 2 * self.latent)
-        dense = self._dense_share(layers)
+        dense = self.dense_share(layers)
         return (1 - dense) * sparse + dense * self.dense_width * matrices
 
     def parameters(self, hidden: Array, layers: Array) -> Array:
@@ -166,7 +178,7 @@ class MixtureOfExperts(AbstractFeedForward):
 
     def weights_by_class(self, hidden: Array, layers: Array) -> dict[str, Array]:
         """Routed and shared experts, dense layers; router and products to a latent vector have no class."""
-        matrices, sparse = 2 + self.gated, 1 - self._dense_share(layers)
+        matrices, sparse = 2 + self.gated, 1 - self.dense_share(layers)
         depth = hidden if self.latent is None else self.latent
         beside = self.experts if self.latent is None else self.experts + 2 * self.latent
         return {
@@ -180,8 +192,9 @@ class MixtureOfExperts(AbstractFeedForward):
         """Tensor-parallel joins, dispatch to the experts and combination of their results."""
         layout = shard.layout
         again = jnp.maximum(layout.full, layout.sequence_parallel_regather)
-        act, sparse = shard.precision.bytes_of("activations"), 1 - self._dense_share(layers)
-        copies = shard.tokens * self.top_k * (hidden if self.latent is None else self.latent) * self.imbalance
+        act, sparse = shard.precision.bytes_of("activations"), 1 - self.dense_share(layers)
+        copies = shard.tokens * self.top_k * (hidden if self.latent is None else self.latent)
+        copies = copies * self._busiest(layout)
         dispatch, combine = copies * shard.precision.bytes_of("dispatch"), copies * act
         folded = layout.expert_tp != layout.plan.tp
         # layers whose experts work on token copies alone
@@ -203,7 +216,7 @@ class MixtureOfExperts(AbstractFeedForward):
     def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Norm, router, shared experts, routed experts, residual; and the dense layers' share of dense products."""
         layout, act, tokens = shard.layout, shard.precision.bytes_of("activations"), shard.tokens
-        dense = self._dense_share(layers)
+        dense = self.dense_share(layers)
         kept, whole = input_bytes(shard, hidden, layout.full)
         nothing = (jnp.zeros_like(kept), jnp.zeros_like(kept))  # the input is counted with the router
         never = jnp.asarray(0.0)
@@ -253,7 +266,8 @@ class MixtureOfExperts(AbstractFeedForward):
         depth = hidden if self.latent is None else self.latent
         local = ceil(self.experts / layout.plan.ep)  # whole ones: where ranks do not divide them, some are held twice
         group = layout.expert_tp / layout.plan.tp
-        rows = shard.tokens * self.top_k * self.imbalance * group  # token copies that reach this rank
+        busiest = self._busiest(layout)
+        rows = shard.tokens * self.top_k * busiest * group  # token copies that reach this rank
         width = self.expert_width / layout.expert_tp
         held = local * layout.plan.ep
         touched = at_least(local * (1 - (1 - 1 / held) ** (rows * layout.plan.ep)), 1.0)
@@ -262,7 +276,7 @@ class MixtureOfExperts(AbstractFeedForward):
             flops = 2 * rows * depth * cols
             nbytes = rows * (depth + cols) * act + touched * depth * cols * shard.precision.weight_bytes(name)
             everyone = shard.tokens * layout.plan.ep * group
-            routing = Routing(everyone, self.top_k, self.experts, layout.expert_tp, self.imbalance, back)
+            routing = Routing(everyone, self.top_k, self.experts, layout.expert_tp, busiest, back)
             work = Work(flops, nbytes, rows / local, cols, depth, local, touched, routing)
             return BlockOp(
                 name, "moe_gemm", shard.precision.product(name), work, work, work,
@@ -272,7 +286,7 @@ class MixtureOfExperts(AbstractFeedForward):
 
         inner = rows * width
         kept = inner * (1 + self.gated) * act
-        copies = [self.top_k * self.imbalance * nbytes for nbytes in self._arrived_bytes(shard, depth)]
+        copies = [self.top_k * busiest * nbytes for nbytes in self._arrived_bytes(shard, depth)]
         return [
             grouped("moe_up", depth, width * (1 + self.gated), 0.0, *copies),
             elementwise(

@@ -71,6 +71,11 @@ class MixedAttention(AbstractAttention):
         return getattr(self._first(), "kv_heads", self.heads)
 
     @property
+    def exchanges_heads(self) -> bool:
+        """True where all kinds do."""
+        return all(kind.exchanges_heads for kind in self.kinds.values())
+
+    @property
     def causal(self) -> Array:
         """True if tokens see earlier ones alone."""
         return getattr(self._first(), "causal", jnp.asarray(1.0))
@@ -137,6 +142,10 @@ class MixedFeedForward(AbstractFeedForward):
     def parameters(self, hidden: Array, layers: Array) -> Array:
         """Parameters of an average layer."""
         return average(self._shares(), self.kinds, lambda kind: kind.parameters(hidden, layers))
+
+    def dense_share(self, layers: Array) -> Array:
+        """Share of layers whose network has no experts, of the layers that have a network."""
+        return average(self._shares(), self.kinds, lambda kind: kind.dense_share(layers))
 
     def active_parameters(self, hidden: Array, layers: Array) -> Array:
         """Active parameters of an average layer."""

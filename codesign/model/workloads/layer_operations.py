@@ -89,7 +89,8 @@ class BlockOp(eqx.Module):
     `per_layer` is how often an average layer runs it; `core` marks the attention core, redone under selective
     recomputation; `expert` marks weights that are divided over expert-parallel ranks. Bytes are per micro-batch:
     `stored_bytes` live from the forward to the backward pass, `working_bytes` while the layer is at work and nothing of
-    it has been dropped (at least the former), `gradient_bytes` is the gradient that its backward hands on.
+    it has been dropped (at least the former), `gradient_bytes` is the gradient that its backward hands on. `recomputed`
+    is 1 where its forward runs again in the backward pass (`activation_modules`).
     """
 
     name: str = static()
@@ -105,6 +106,7 @@ class BlockOp(eqx.Module):
     per_layer: Float[Array, "*b"] = quantity(default=1.0)
     core: bool = static(default=False)
     expert: bool = static(default=False)
+    recomputed: Float[Array, "*b"] = quantity(default=0.0)
 
 
 class BlockComm(eqx.Module):

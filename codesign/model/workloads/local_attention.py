@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_most
-from .attention import AbstractAttention, GroupedQueryAttention
+from .attention import AbstractAttention, GroupedQueryAttention, half_span
 from .layer_operations import BlockComm, BlockOp, Precision, Shard, scaled
 
 
@@ -46,6 +46,11 @@ class LocalAttention(AbstractAttention):
         """True where tokens see earlier ones alone."""
         return getattr(self.attention, "causal", jnp.asarray(1.0))
 
+    @property
+    def exchanges_heads(self) -> bool:
+        """True where its attention does."""
+        return self.attention.exchanges_heads
+
     def seen(self, mean: Array) -> Array:
         """Mean keys of tokens that stand at `mean` on average."""
         return mean_seen(mean, self.window, chunked=self.chunked)
@@ -57,7 +62,7 @@ class LocalAttention(AbstractAttention):
             whole = shard.keys * ranks
             most = jnp.where(whole > self.window, 0.5 * self.window, whole) if self.chunked else self.window
             return dataclasses.replace(shard, keys=at_most(whole, most) / ranks)
-        spread = 0.5 * self.causal * shard.queries * ranks  # from a token's mean position to the last one's
+        spread = self.causal * half_span(shard)  # from a token's mean position to the last one's
         return dataclasses.replace(shard, keys=self.seen(shard.keys - spread) + spread)
 
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:

@@ -8,7 +8,7 @@ from .engine_memory import padding_bytes
 from .layer_operations import BlockComm, BlockOp, Precision
 from .number_formats import WEIGHT_FORMATS, class_of
 from .ops import CommOp, ComputeOp, Op
-from .plan import Layout, Plan
+from .plan import Plan
 from .transformer import Transformer
 
 
@@ -31,12 +31,11 @@ def backward_ops(block: list[BlockOp], times: Array, *, edge: bool = False) -> l
     ]
 
 
-def recompute_ops(block: list[BlockOp], times: Array, layout: Layout) -> list[Op]:
-    """The forward kernels that run again: the attention core under selective, all of them under full."""
+def recompute_ops(block: list[BlockOp], times: Array) -> list[Op]:
+    """The forward kernels that run again."""
     return [
         ComputeOp(
-            op.name, op.kernel, op.number_format, "recompute", op.forward,
-            times * op.per_layer * (layout.selective if op.core else layout.full),
+            op.name, op.kernel, op.number_format, "recompute", op.forward, times * op.per_layer * op.recomputed
         )
         for op in block
         if op.forward is not None

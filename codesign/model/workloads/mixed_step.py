@@ -17,6 +17,13 @@ from .transformer import Transformer
 from .vision_work import encoder_ops
 
 
+def divided_cache(shard: Shard) -> Shard:
+    """Decodes of tensor ranks that divide the cached tokens: all of their heads, each over its part of the tokens."""
+    plan = shard.layout.plan
+    together = Layout(dataclasses.replace(plan, tp=plan.tp / plan.decode_cp), shard.layout.devices)
+    return dataclasses.replace(shard, layout=together, keys=shard.keys / plan.decode_cp)
+
+
 class MixedStep(eqx.Module):
     """Contents of one pass of a stage, as one attention group of a replica sees it.
 
@@ -74,8 +81,7 @@ class MixedStep(eqx.Module):
         """Attention of the decodes, and of the chunk, where the step carries them."""
         whole, found = self.attention_shard(layout), []
         if decodes:
-            each = {"sequences": self.decodes, "queries": self.queries}
-            found = self._core(dataclasses.replace(whole, **each))
+            found = self._core(divided_cache(dataclasses.replace(whole, sequences=self.decodes, queries=self.queries)))
         if mixed:
             queries = self.prompt_tokens / self.prompts
             chunk = {"sequences": self.prompts, "queries": queries, "keys": at_least(self.keys, 1.0), "decode": False}
@@ -92,7 +98,33 @@ class MixedStep(eqx.Module):
         model = self.model
         own = model.attention.comms(self.attention_shard(layout), model.hidden)
         own = [dataclasses.replace(comm, axis="attention_tp") if comm.axis == "tp" else comm for comm in own]
+        own += self.cache_comms(layout)
         return own + model.feed_forward.comms(self.joint_shard(layout), model.hidden, model.layers)
+
+    def cache_comms(self, layout: Layout) -> list[BlockComm]:
+        """Messages of tensor ranks that divide the cached tokens of each sequence (decode context parallelism).
+
+        Queries of all their heads are gathered before the core of the decodes; its partial results, each with the
+        logarithm of its weights in fp32, are summed and scattered after it. A chunk of a prompt gathers the keys and
+        values before it. Source: `--decode-context-parallel-size` of [vllm_source].
+        """
+        widths = self.model.attention.decode_widths
+        if widths is None:
+            return []
+        ranks, one, none = self.attention_layout(layout), jnp.asarray(1.0), jnp.asarray(0.0)
+        act, divided = self.precision.bytes_of("activations"), layout.plan.decode_cp
+        heads = self.decodes * self.queries * self.model.attention.heads / ranks.plan.tp * divided
+        before = self.prompts * at_least(self.keys - self.prompt_tokens / self.prompts, 0.0)
+        cached = self.model.attention.cache_bytes(before, ranks.plan.tp, self.precision)
+        return [
+            BlockComm(name, operation, "decode_cp", nbytes, one, none, none)
+            for name, operation, nbytes in (
+                ("decode_queries", "all_gather", heads * widths[0] * act),
+                ("decode_weights", "all_gather", heads * divided * 4.0),
+                ("decode_results", "reduce_scatter", heads * widths[1] * act),
+                ("chunk_cache", "all_gather", jnp.where(divided > 1, cached, 0.0)),
+            )
+        ]
 
     def lower(
         self, layout: Layout, layers: Array, scored: Array, *, phase: str, mixed: bool, decodes: bool = True

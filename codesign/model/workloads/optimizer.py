@@ -1,5 +1,7 @@
 """Optimizer part of a training step: gradient exchange among the data-parallel ranks, weight update."""
 
+import abc
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,7 +15,27 @@ from .ops import CommOp, ComputeOp, Op
 from .plan import Layout
 
 
-class Adam(eqx.Module):
+class AbstractOptimizer(eqx.Module):
+    """Rule by which weights are updated: bytes of state a parameter, operations of an update."""
+
+    state_bytes: eqx.AbstractVar[Float[Array, "*b"]]
+
+    @property
+    def table_state_bytes(self) -> Array | None:
+        """Bytes of state a parameter of embedding and head; None where they are as all others."""
+        return None
+
+    @abc.abstractmethod
+    def update_ops(self, layout: Layout, block: list[BlockOp], held: tuple[Array, Array], layers: Array) -> list[Op]:
+        """The update of the share of the weights that this device owns; `held`: (ordinary, of experts) on its stage."""
+
+    def update_bytes(self, layout: Layout, block: list[BlockOp]) -> Array | None:
+        """Bytes beside the state while weights are updated; None where there are none."""
+        del layout, block
+        return None
+
+
+class Adam(AbstractOptimizer):
     """Adam with a master copy: state, traffic and arithmetic per parameter.
 
     12 bytes of state are an fp32 master copy and two fp32 moments; a step reads gradient and state and writes state

@@ -17,18 +17,28 @@ from ...core.fields import integer, quantity, switch
 from ...core.jax_typed import ones_like
 from ...core.smooth import at_least, at_most
 from ..networks.fabrics import ALGORITHMS, Group
-from .plan_fields import AbstractPlan, Change, named
+from .plan_fields import AbstractPlan, Change, combination, named
 
 RECOMPUTE = ("none", "selective", "full")
+MEGATRON_MODULES = ("layernorm", "mla_up_proj", "moe_act", "mlp", "moe", "shared_experts")  # beside core_attn
+RECOMPUTE_MODULES = (*MEGATRON_MODULES, "qkv_proj", "context", "out_proj", "mlp_act")  # those of MaxText's policies
+OFFLOAD_MODULES = (
+    *("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"),  # Megatron's
+    "mlp_act",  # MaxText: mlpwi
+)
+CP_ORDERS = ("zigzag", "contiguous")
 SCHEDULES = ("1f1b", "zb_h1", "zb_v", "dual_pipe")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
 PREFILL = (  # of a pool that may be left out
     "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
-    *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ep", "etp", "recompute"),
+    *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ulysses", "cp_order", "ep", "etp"),
+    "recompute",
+    *("recompute_modules", "decode_cp"),
     *("sequence_parallel", "zero", "prefetch", "loss_chunks", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
+    "offload_modules",
 )
 
 
@@ -50,7 +60,16 @@ class AbstractModelPlan(AbstractPlan):
 
     tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel")
     pp: Float[Array, "*b"] = integer(low=1.0, high=1e5, default=1.0, doc="pipeline stages")
-    cp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="context parallel (ring attention)")
+    cp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="context parallel ranks")
+    ulysses: Float[Array, "*b"] = integer(
+        low=1.0,
+        high=MOST,
+        default=1.0,
+        doc="context ranks that exchange heads (Ulysses); cp / ulysses pass keys and values in a ring (training)",
+    )
+    cp_order: Float[Array, "*b"] = named(
+        "cp_order", CP_ORDERS, 0.0, "of a sequence over a ring: zigzag gives ranks equal work, contiguous the last most"
+    )
     ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel")
     etp: Float[Array, "*b"] = integer(
         high=MOST, default=0.0, doc="tensor parallel inside experts (training); 0: as many ranks as tp"
@@ -80,7 +99,18 @@ class AbstractModelPlan(AbstractPlan):
     attention_dp: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks that attend sequences of their own (serving)"
     )
+    decode_cp: Float[Array, "*b"] = integer(
+        low=1.0,
+        high=MOST,
+        default=1.0,
+        doc="tensor ranks among which a decoding sequence's cached tokens are divided (continuous batching)",
+    )
     recompute: Float[Array, "*b"] = named("recompute", RECOMPUTE, 0.0, "none, selective or full")
+    recompute_modules: Float[Array, "*b"] = combination(
+        "recompute_modules",
+        RECOMPUTE_MODULES,
+        "parts of a layer that run again, beside the attention core of `selective`",
+    )
     sequence_parallel: Float[Array, "*b"] = switch(
         default=0.0, doc="norms and dropout on a tensor rank's share of tokens"
     )
@@ -98,6 +128,9 @@ class AbstractModelPlan(AbstractPlan):
     )
     offload_weights: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_activations: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
+    offload_modules: Float[Array, "*b"] = combination(
+        "offload_modules", OFFLOAD_MODULES, "modules whose inputs `offload_activations` is of; none: all activations"
+    )
     offload_optimizer: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_gradients: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_kv_cache: Float[Array, "*b"] = quantity(
@@ -148,10 +181,11 @@ class AbstractModelPlan(AbstractPlan):
     device_count: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="in place of the cluster's")
 
     axes: ClassVar[tuple[str, ...]] = (
-        "tp", "attention_tp", "expert_tp", "cp", "data", "ep", "expert_data", "pp", "rows", "tables",
+        "tp", "attention_tp", "expert_tp", "cp", "cp_heads", "data", "ep", "expert_data", "pp", "rows", "tables",
+        "decode_cp",
     )  # fmt: skip
     placed_as: ClassVar[Mapping[str, str]] = {
-        "data": "dp", "expert_data": "dp", "attention_tp": "tp", "expert_tp": "tp",
+        "data": "dp", "expert_data": "dp", "attention_tp": "tp", "expert_tp": "tp", "cp_heads": "cp", "decode_cp": "tp",
     }  # fmt: skip
     said: ClassVar[tuple[str, ...]] = ("tp", "pp", "micro_batch")
 
@@ -161,13 +195,18 @@ class AbstractModelPlan(AbstractPlan):
 
     @computed_once
     def members(self, axis: str, layout: "Layout") -> Group:
-        """Ranks are ordered tp, cp, dp, pp from the inside out; those of experts etp, ep, replicas, pp."""
+        """Ranks are ordered tp, cp, dp, pp from the inside out, of cp first those that exchange heads.
+
+        Those of experts are ordered etp, ep, replicas, pp.
+        """
         etp = layout.expert_tp
         one = ones_like(self.tp)
         groups = {
             "tp": lambda: Group(self.tp, one),
             "attention_tp": lambda: Group(self.tp / self.attention_dp, one),
-            "cp": lambda: Group(self.cp, self.tp),
+            "cp": lambda: Group(self.cp / self.ulysses, self.tp * self.ulysses),
+            "decode_cp": lambda: Group(self.decode_cp, one),
+            "cp_heads": lambda: Group(self.ulysses, self.tp),
             "expert_tp": lambda: Group(etp, one),
             "ep": lambda: Group(self.ep, etp),
             "expert_data": lambda: Group(layout.expert_replicas, etp * self.ep),
@@ -280,7 +319,9 @@ class Layout(eqx.Module):
         chunk = jnp.where(plan.prefill_token_budget > 0, plan.prefill_token_budget, plan.token_budget)
         degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "token_budget": chunk}
         one, groups = ones_like(plan.prefill_tp), plan.prefill_attention_dp
-        own = dataclasses.replace(plan, **degrees, cp=one, attention_dp=groups, micro_batch=one, device_count=None)
+        own = dataclasses.replace(
+            plan, **degrees, cp=one, ulysses=one, decode_cp=one, attention_dp=groups, micro_batch=one, device_count=None
+        )
         return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
 
     @computed_once

@@ -90,6 +90,37 @@ def named(field: str, words: Sequence[str], default: float, doc: str) -> Any:
     return eqx.field(converter=functools.partial(_number, field, words), default=default, metadata=metadata)
 
 
+def combination(field: str, parts: Sequence[str], doc: str) -> Any:
+    """A list of names as one number of a plan: its digits to base 2, the first name last; 0 names none.
+
+    Its words are the names joined by `+`, in any order: `layernorm+moe_act`.
+    """
+    words = tuple(
+        "+".join(name for place, name in enumerate(parts) if number >> place & 1) or "none"
+        for number in range(2 ** len(parts))
+    )
+    metadata = {"low": 0.0, "high": float(len(words) - 1), "doc": doc, "words": words, "integer": True}
+    metadata["parts"] = tuple(parts)
+    return eqx.field(converter=functools.partial(_joined, field, tuple(parts)), default=0.0, metadata=metadata)
+
+
+def _joined(field: str, parts: Sequence[str], value: Any) -> Any:
+    """The number that stands for names joined by `+`; numbers pass.
+
+    Raises:
+        ConfigError: a name that is none, or one that stands there twice.
+    """
+    if not isinstance(value, str):
+        return as_leaf(value)
+    names = [] if value == "none" else [name.strip() for name in value.split("+")]
+    for name in names:
+        if name not in parts:
+            raise ConfigError(f"{field} = {value!r}: {name!r} does not exist{suggestion(name, parts)}")
+        if names.count(name) > 1:
+            raise ConfigError(f"{field} = {value!r}: {name!r} stands there twice")
+    return as_leaf(float(sum(2 ** parts.index(name) for name in names)))
+
+
 def _number(field: str, words: Sequence[str], value: Any) -> Any:
     """The number that stands for a named value (0, 1, 2 for none, selective, full); numbers pass.
 
@@ -146,5 +177,8 @@ def plan_value(field: str, value: Any) -> Any:
     Raises:
         ConfigError: a word that is no name there.
     """
+    parts = (plan_field(field) or {}).get("parts")
+    if parts:
+        return _joined(field, parts, value)
     words = words_of(field)
     return _number(field, words, value) if words else as_leaf(value)

@@ -17,7 +17,7 @@ from .engine_memory import EngineMemory
 from .layer_operations import Precision
 from .mixed_step import MixedStep
 from .ops import CommOp, Op, TransferOp
-from .optimizer import Adam
+from .optimizer import AbstractOptimizer, Adam
 from .plan import Layout
 from .plan_fields import AbstractPlan
 from .post_training_plan import (
@@ -150,7 +150,7 @@ class RlPostTraining(AbstractWorkload):
     sync_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="of new weights beside what is moved")
     rollout: RolloutEngine = eqx.field(default_factory=RolloutEngine)
     precision: Precision = Precision()
-    optimizer: Adam = eqx.field(default_factory=Adam)
+    optimizer: AbstractOptimizer = eqx.field(default_factory=Adam)
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="of an update")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0, doc="of the trainer")
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the trainer host's time to issue one kernel")

@@ -17,7 +17,7 @@ MODES = ("colocated", "synchronous", "one_step_off", "asynchronous")
 COLOCATED, SYNCHRONOUS, ONE_STEP_OFF, ASYNCHRONOUS = (float(place) for place in range(len(MODES)))
 ROLLOUT = "rollout_"
 """Begins the axes of the rollout fleet's groups."""
-OWN_AXES = ("tp", "attention_tp", "expert_tp", "ep", "pp")  # of an engine
+OWN_AXES = ("tp", "attention_tp", "expert_tp", "decode_cp", "ep", "pp")  # of an engine
 SYNC, RESHARD = "weight_sync", "weight_reshard"
 
 
@@ -54,6 +54,7 @@ class PostTrainingPlan(AbstractModelPlan):
     )  # fmt: skip
     placed_as: ClassVar[Mapping[str, str]] = {
         **AbstractModelPlan.placed_as, ROLLOUT + "attention_tp": ROLLOUT + "tp", ROLLOUT + "expert_tp": ROLLOUT + "tp",
+        ROLLOUT + "decode_cp": ROLLOUT + "tp",
     }  # fmt: skip
     said: ClassVar[tuple[str, ...]] = (
         "mode", "rollout_devices", "rollout_tp", "rollout_slots", *AbstractModelPlan.said,

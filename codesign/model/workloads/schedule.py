@@ -109,8 +109,8 @@ def one_pass(priced: Priced, phase: str, plan: AbstractModelPlan, slowdown: Arra
     ahead = jnp.where((plan.zero > 2) & (plan.prefetch < 1), 0.0, 1.0)
     compute, edge = total(priced, phase, ComputeOp, edge=False), total(priced, phase, ComputeOp, edge=True)
     chain = {
-        "tp": (total(priced, phase, CommOp, ("tp", "attention_tp", "expert_tp")), plan.tp_overlap),
-        "cp": (total(priced, phase, CommOp, ("cp",)), plan.cp_overlap),
+        "tp": (total(priced, phase, CommOp, ("tp", "attention_tp", "expert_tp", "decode_cp")), plan.tp_overlap),
+        "cp": (total(priced, phase, CommOp, ("cp", "cp_heads")), plan.cp_overlap),
         "ep": (total(priced, phase, CommOp, ("ep",)), plan.ep_overlap),
         "dp": (total(priced, phase, CommOp, ("data", "expert_data")), plan.dp_overlap * ahead),
         "offload": (total(priced, phase, TransferOp), plan.offload_overlap),

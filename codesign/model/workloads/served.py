@@ -24,14 +24,17 @@ from .words import SERVING, Words
 OF_TRAINING = (
     *(
         "virtual_stages",
+        "ulysses",
+        "cp_order",
         "recompute",
+        "recompute_modules",
         "zero",
         "reduce_grads_every_microbatch",
         "dp_overlap",
         "partition_activations",
         "sequence_parallel_regather",
     ),
-    *("offload_activations", "offload_optimizer", "offload_gradients"),
+    *("offload_activations", "offload_modules", "offload_optimizer", "offload_gradients"),
 )
 """Fields of a plan that say how gradients, optimizer and the backward pass are kept: what serves has none of it."""
 

@@ -91,6 +91,8 @@ class ShapedPlan(AbstractModelPlan):
 
     def _feed_forward(self, own: AbstractFeedForward, wider: Array) -> AbstractFeedForward:
         if isinstance(own, MixtureOfExperts):
+            if own.load is not None and self.experts is not None:
+                raise ConfigError(f"plan.experts: workload.expert_load is of {own.load.experts} experts, not of others")
             expert, dense = own.expert_width, own.dense_width
             followed = {
                 "expert_width": self._followed(expert, self.expert_width, wider),

@@ -12,12 +12,13 @@ from ...core.computed_once import computed_once
 from ...core.cost import partly_hidden_s
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, maximum, ratio
+from .activation_modules import dropped, module_violations, offloaded_share, redone_comms
 from .base import AbstractWorkload, Moments
 from .broken_rules import broken
 from .layer_operations import BlockOp, Precision, Shard
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
-from .optimizer import Adam, exchange_ops, gathered_bytes
+from .optimizer import AbstractOptimizer, Adam, exchange_ops, gathered_bytes
 from .pipeline_schedules import chunked_length, flying, model_copies, schedule_violation, turned
 from .plan import Layout
 from .schedule import Priced, Timeline, deferred, one_pass, total
@@ -50,7 +51,7 @@ class AbstractTraining(AbstractWorkload):
     )
     global_batch: Float[Array, "*b"] = integer(low=1.0, doc="sequences per step")
     precision: Precision = Precision()
-    optimizer: Adam = eqx.field(default_factory=Adam)
+    optimizer: AbstractOptimizer = eqx.field(default_factory=Adam)
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
@@ -60,6 +61,10 @@ class AbstractTraining(AbstractWorkload):
     state_every_pass: bool = static(default=False)
     forward_only: bool = static(default=False)
     buffers: TrainerBuffers = eqx.field(default_factory=TrainerBuffers)
+    document_tokens: Float[Array, "*b"] = quantity(
+        default=0.0, doc="mean length of documents packed into a sequence, which attend themselves alone; 0: one each"
+    )
+    document_cv: Float[Array, "*b"] = quantity(high=10.0, default=0.0, doc="standard deviation over mean of theirs")
 
     @computed_once
     def micro_batches(self, layout: Layout) -> Array:
@@ -85,7 +90,15 @@ class AbstractTraining(AbstractWorkload):
 
     def _attended(self) -> Array:
         causal = getattr(self.model.attention, "causal", jnp.asarray(1.0))
-        return self.sequence * (1 - 0.5 * causal)
+        return self._document() * (1 - 0.5 * causal)
+
+    def _document(self) -> Array:
+        """Length of documents all of one length, whose tokens attend as many as those of the packed ones.
+
+        Half of E[l^2] / E[l] = m (1 + cv^2) where causal; no document is longer than a sequence.
+        """
+        packed = self.document_tokens * (1 + self.document_cv**2)
+        return jnp.where(packed > 0, at_most(packed, self.sequence), self.sequence)
 
     @computed_once
     def layers_per_stage(self, layout: Layout) -> Array:
@@ -99,11 +112,15 @@ class AbstractTraining(AbstractWorkload):
     @computed_once
     def shard(self, layout: Layout) -> Shard:
         """One micro-batch on one device."""
-        plan = layout.plan
-        queries = self.sequence / plan.cp
+        plan, document = layout.plan, self._document()
+        documents = plan.micro_batch * (self.sequence / document)
         return Shard(
-            layout, self.precision, plan.micro_batch, queries, self.sequence, staged=self.copy_before_collective
+            layout, self.precision, documents, document / plan.cp, document, staged=self.copy_before_collective
         )
+
+    def _block(self, layout: Layout) -> list[BlockOp]:
+        """Operations of a layer with what the plan drops and redoes of them."""
+        return dropped(self.model.layer_ops(self.shard(layout)), layout)
 
     def number_format(self) -> str:
         """Format of the matrix products."""
@@ -112,7 +129,9 @@ class AbstractTraining(AbstractWorkload):
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Forward, backward, recomputation, pipeline messages, gradient and parameter exchange, optimizer."""
         shard, layers = self.shard(layout), self.layers_per_stage(layout)
-        block, comms = self.model.layer_ops(shard), self.model.layer_comms(shard)
+        block = self._block(layout)
+        dense = self.model.feed_forward.dense_share(self.model.layers)
+        comms = redone_comms(self.model.layer_comms(shard), layout, dense)
         head, once = self.model.head_ops(shard, shard.tokens), jnp.asarray(1.0)
         phases = ("forward",) if self.forward_only else ("forward", "backward", "recompute")
         forward = (
@@ -129,7 +148,7 @@ class AbstractTraining(AbstractWorkload):
             *forward,
             *backward_ops(block, layers),
             *backward_ops(head, once, edge=True),
-            *recompute_ops(block, layers, layout),
+            *recompute_ops(block, layers),
             *exchange_ops(layout, self.precision, both, experts=any(op.expert for op in block)),
             *self.optimizer.update_ops(layout, block, held, layers),
             *self._transfers(layout, block, layers),
@@ -202,6 +221,7 @@ class AbstractTraining(AbstractWorkload):
         if self.forward_only:
             return [TransferOp("offload_forward", "forward", weights, once)]
         stored = self._stored_per_layer(layout, block) * layers * plan.offload_activations
+        stored = stored * offloaded_share(block, layout)
         state = held["optimizer"] * plan.offload_optimizer
         out = held["gradients"] * plan.offload_gradients
         forward = TransferOp("offload_forward", "forward", at_least(weights, stored), once)
@@ -257,7 +277,8 @@ class AbstractTraining(AbstractWorkload):
         last = partly_hidden_s(covers * backward, sync * (1 - late), plan.dp_overlap) + late * sync.time_s
         first = partly_hidden_s(forward, gather, plan.dp_overlap)
         update, state = total(priced, "optimizer", ComputeOp), total(priced, "optimizer", TransferOp)
-        step = partly_hidden_s(update.time_s * self.kernel_slowdown, state, plan.offload_overlap)
+        gathers = total(priced, "optimizer", CommOp)  # of matrices that are updated whole
+        step = partly_hidden_s(update.time_s * self.kernel_slowdown, state, plan.offload_overlap) + gathers.time_s
 
         head = passes["forward"].edge_s + passes["backward"].edge_s
         inputs = passes["recompute"].busy_s + early.busy_s
@@ -275,9 +296,10 @@ class AbstractTraining(AbstractWorkload):
         bubble = jnp.where(zero_bubble, idle, bubbles * (forward + backward))
         breakdown |= {"head": edge, "bubble": bubble, "overhead": self.step_overhead_s + 0 * time}
         breakdown["optimizer"] = update.time_s * self.kernel_slowdown
-        breakdown["offload"] = breakdown["offload"] + step - update.time_s * self.kernel_slowdown
+        breakdown["dp"] = breakdown["dp"] + gathers.time_s
+        breakdown["offload"] = breakdown["offload"] + step - gathers.time_s - update.time_s * self.kernel_slowdown
         energy = m * sum(part.energy_j for part in passes.values())
-        for once in (sync, gather, update, state):
+        for once in (sync, gather, update, state, gathers):
             energy = energy + once.energy_j
         return Timeline(time, breakdown, energy, self.tokens_per_step(), self.model_flops_per_step(), {})
 
@@ -316,7 +338,7 @@ class AbstractTraining(AbstractWorkload):
     @computed_once
     def moments(self, layout: Layout) -> dict[tuple[str, str], Classes]:
         """(stage, moment) -> class of data -> (bytes per device, what of them stays near if offloaded)."""
-        block = self.model.layer_ops(self.shard(layout))
+        block = self._block(layout)
         return moments(
             self.stages(layout), self._parts(layout, block), layout, self.buffers, self.micro_batches(layout)
         )
@@ -337,6 +359,7 @@ class AbstractTraining(AbstractWorkload):
             ordinary=weights_held(block, once, expert=False),
             expert=weights_held(block, once, expert=True),
             stored=self._stored_per_layer(layout, block),
+            offloadable=offloaded_share(block, layout),
             working=self._working_set(layout, block),
             largest=largest,
             table=self._table(layout),
@@ -346,6 +369,8 @@ class AbstractTraining(AbstractWorkload):
             gradient_bytes=precision.bytes_of("gradients"),
             buffer_bytes=precision.bytes_of("gradient_buffer"),
             state_bytes=self.optimizer.state_bytes,
+            table_state_bytes=self.optimizer.table_state_bytes,
+            update=self.optimizer.update_bytes(layout, block),
         )
 
     @computed_once
@@ -361,11 +386,12 @@ class AbstractTraining(AbstractWorkload):
         if self.forward_only:
             return {"weights": self._scored_alone(layout)["weights"][0]}
         found = self.moments(layout)
-        return {name: most_of(found, name) for name in ("weights", "gradients", "optimizer", "activations")}
+        most = {name: most_of(found, name) for name in ("weights", "gradients", "optimizer", "activations")}
+        return most | {"activations": most["activations"] * offloaded_share(self._block(layout), layout)}
 
     def _scored_alone(self, layout: Layout) -> dict[str, tuple[Array, Array]]:
         """Weights, and the larger of a layer at work and the logits of a piece, without a backward pass."""
-        block, layers = self.model.layer_ops(self.shard(layout)), self.layers_per_stage(layout)
+        block, layers = self._block(layout), self.layers_per_stage(layout)
         ordinary, expert = self._held(layout, block, layers)
         parts, near = self._parts(layout, block), at_most(2 / at_least(layers, 1.0), 1.0)
         own = ordinary / layout.shards(3) + expert / layout.expert_shards(3)
@@ -387,7 +413,11 @@ class AbstractTraining(AbstractWorkload):
     def saved_bytes(self, layout: Layout) -> Array | None:
         """Weights and the optimizer's state, once."""
         each = self.precision.bytes_of("weights") + (0.0 if self.forward_only else self.optimizer.state_bytes)
-        return self.model.parameters() * each
+        tables = self.optimizer.table_state_bytes
+        saved = self.model.parameters() * each
+        if tables is None or self.forward_only:
+            return saved
+        return saved + self.model.embedding_parameters() * (tables - self.optimizer.state_bytes)
 
     def _unfolded(self, layout: Layout) -> Array:
         """Violation of the rule that expert ranks divide a stage's ranks; an expert is cut into equal widths."""
@@ -412,6 +442,18 @@ class AbstractTraining(AbstractWorkload):
         both = jnp.where(chunks <= 2, at_most(plan.first_stage_less, plan.last_stage_less), 0.0)
         return jnp.where(less > 0, indivisible(self.model.layers + less, chunks) + beyond + both, 0.0)
 
+    def _unexchanged(self, layout: Layout) -> Array:
+        """Violation of the rules of ranks that exchange heads: they divide context ranks and key-value heads."""
+        plan, attention = layout.plan, self.model.attention
+        heads = getattr(attention, "kv_heads", attention.heads)
+        unable = 0.0 if attention.exchanges_heads else 1.0
+        whole = indivisible(plan.cp, plan.ulysses) + indivisible(heads, plan.tp * plan.ulysses) + unable
+        return (
+            jnp.where(plan.ulysses > 1, whole, 0.0)
+            + jnp.where(plan.cp > 1, 0.0, plan.cp_order)
+            + (at_least(plan.decode_cp - 1, 0.0))
+        )
+
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """A transformer's."""
         return broken(self, rule, layout)
@@ -431,6 +473,8 @@ class AbstractTraining(AbstractWorkload):
             "schedule": schedule_violation(layout, self.micro_batches(layout)),
             "interleaving": jnp.where((plan.pp <= 1) & (plan.virtual_stages > 1), 1.0, 0.0),
             "sequence": indivisible(self.sequence, plan.cp * plan.tp),
+            "context": self._unexchanged(layout),
+            **module_violations(self.model.layer_ops(self.shard(layout)), layout),
         }
 
 

@@ -29,7 +29,7 @@ Bytes = tuple[Array, Array]
 """(bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
 Classes = dict[str, Bytes]
 """Class of data -> its bytes."""
-WORKING = ("layer", "gathered", "logits", "allocator")
+WORKING = ("layer", "gathered", "logits", "matrices", "allocator")
 """Classes of a moment that metrics show as one, `working`."""
 
 
@@ -76,14 +76,16 @@ class StageMemory:
 class Parts(NamedTuple):
     """Bytes of which the moments of every stage are made.
 
-    Of one layer: `ordinary` and `expert` weights (counts), what it stores of a micro-batch, its working set, its
-    largest tensor (a count). Of the vocabulary: weights of one table (a count), bytes in the loss beside the table.
-    Of a number: formats.
+    Of one layer: `ordinary` and `expert` weights (counts), what it stores of a micro-batch, the share of that which the
+    plan's modules let go to the host, its working set, its largest tensor (a count). Of the vocabulary: weights of one
+    table (a count), bytes in the loss beside the table. Of a number: formats, and bytes of optimizer state, those of
+    tables apart where they differ. `update`: bytes beside the state while weights are updated, where there are some.
     """
 
     ordinary: Array
     expert: Array
     stored: Array
+    offloadable: Array
     working: Array
     largest: Array
     table: Array
@@ -93,6 +95,8 @@ class Parts(NamedTuple):
     gradient_bytes: float
     buffer_bytes: float
     state_bytes: Array
+    table_state_bytes: Array | None = None
+    update: Array | None = None
 
 
 def moments(
@@ -104,7 +108,8 @@ def moments(
         held = _held(stage, parts, layout)
         activations = parts.stored * stage.layers * stage.in_flight
         there = jnp.where(stage.layers > 0, 1.0, 0.0)
-        stored = {"activations": (activations, 2 * parts.stored * there)}
+        stays = (1 - parts.offloadable) * activations + 2 * parts.offloadable * parts.stored * there
+        stored = {"activations": (activations, stays)}
         backward = {"layer": parts.working * there, "gathered": _gathered(parts, layout, buffers) * there}
         found[name, "backward"] = _moment(held | stored, backward, buffers, layout)
         if stage.scores:
@@ -113,7 +118,8 @@ def moments(
             scoring = held | stored | {"gradients": (gradients[0] * kept, gradients[1] * kept)}
             scored = {"logits": parts.loss, "gathered": _unsharded(parts.table, parts, layout)}
             found[name, "loss"] = _moment(scoring, scored, buffers, layout)
-        found[name, "update"] = _moment(held, {}, buffers, layout)
+        beside = {} if parts.update is None else {"matrices": parts.update * there}
+        found[name, "update"] = _moment(held, beside, buffers, layout)
     return found
 
 
@@ -136,6 +142,10 @@ def _held(stage: StageMemory, parts: Parts, layout: Layout) -> Classes:
 
     near = at_most(2 / at_least(stage.layers, 1.0), 1.0)
     weights, state = sharded(3) * parts.weight_bytes, sharded(1) * parts.state_bytes
+    if parts.table_state_bytes is not None:
+        together = jnp.where(layout.plan.zero >= 1, stage.copies, 1.0)
+        tables = parts.table * stage.tables / layout.shards(1) / together
+        state = state + tables * (parts.table_state_bytes - parts.state_bytes)
     owned, layer = sharded(2) * parts.gradient_bytes, 1 / at_least(stage.layers, 1.0)
     gradients = (owned, owned * near)
     if parts.buffer_bytes:

@@ -1,0 +1,147 @@
+"""Plans of MaxText: `python -m MaxText.train CONFIG key=value ...`, its meshes and rematerialisation."""
+
+import math
+import re
+from collections.abc import Mapping
+
+from ...config import available
+from ...config.model_names import model_option
+from ...core.errors import ConfigError, suggestion
+from ...model.workloads.remat_policies import TENSORS, custom_policy, plan_of_policy
+from .shell import EngineProgram
+
+__all__ = ["maxtext_overrides", "starts_maxtext"]
+
+PROGRAM = re.compile(r"(?i)(^|[./])maxtext[./](trainers[./]pre_train[./])?train(\.py)?$")
+ASSIGNED = re.compile(r"([A-Za-z_][\w.]*)=(.*)")
+AXES = ("data", "fsdp", "fsdp_transpose", "sequence", "context", "tensor", "tensor_sequence", "expert", "pipeline")
+AXES = (*AXES, "tensor_transpose", "autoregressive", "context_autoregressive")
+SHARDED = ("fsdp", "fsdp_transpose", "sequence")  # whose members hold parts of parameters and own samples or tokens
+TENSOR = ("tensor", "tensor_transpose", "tensor_sequence")
+QUIET = re.compile(
+    r"run_name|base_output_directory|dataset_\w+|steps|enable_\w*checkpoint\w*|tokenizer_\w+|profiler|\w*profil\w*|"
+    r"skip_\w+|hf_\w+|log_\w*|gcs_\w+|upload_\w+|xprof_\w+|async_checkpointing|reuse_example_batch|use_vertex_\w+|"
+    r"vertex_\w+|metrics_file|checkpoint_\w+|learning_rate\w*|warmup_\w+|attention|sa_\w+|hardware|compile_\w+"
+)
+"""Keys without a part in time or memory here, or of kernels that are priced as measured."""
+MODELS = {"deepseek3-671b": "deepseek_v3", "llama3-8b": "llama31_8b", "llama3-70b": "llama31_70b"}
+"""Models of MaxText -> options whose names differ."""
+LARGEST = 10**9
+
+
+def starts_maxtext(one: EngineProgram) -> bool:
+    """True if a command starts MaxText's training."""
+    return _place(one) is not None
+
+
+def _place(one: EngineProgram) -> int | None:
+    return next((at for at, word in enumerate(one.words) if PROGRAM.search(word)), None)
+
+
+def maxtext_overrides(one: EngineProgram) -> tuple[list[str], list[str]]:
+    """Overrides of a training run, and lines of what was assumed.
+
+    Raises:
+        ConfigError: a number that is none, a model or policy that does not exist, meshes that leave sizes open.
+    """
+    said: dict[str, str] = {}
+    for word in one.words[(_place(one) or 0) + 1 :]:
+        if found := ASSIGNED.fullmatch(word):
+            said[found[1]] = found[2].strip("'\"")
+    notes: list[str] = []
+    meshes = {axis: _mesh(said, "ici", axis) * _mesh(said, "dcn", axis) for axis in AXES}
+    model = _model(said)
+    tp, cp = math.prod(meshes[axis] for axis in TENSOR), meshes["context"]
+    pp, ep, sharded = meshes["pipeline"], meshes["expert"], math.prod(meshes[axis] for axis in SHARDED)
+    devices = math.prod(meshes.values())
+    each = float(said.get("per_device_batch_size", "12"))  # MaxText's own where nothing is said
+    accumulated = _whole(said, "gradient_accumulation_steps", 1)
+    batch, micro = each * devices, each * tp * cp
+    if micro != int(micro) or not 1 <= micro < LARGEST:
+        raise ConfigError(f"--from: per_device_batch_size={each:g} is no whole batch of {tp * cp:,} devices together")
+    plan = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "virtual_stages": 1, "micro_batch": int(micro)}
+    if pp > 1:
+        pieces = _whole(said, "num_pipeline_microbatches", pp)
+        plan["micro_batch"] = max(int(micro * pp) // pieces, 1)
+        plan["virtual_stages"] = _whole(said, "num_pipeline_repeats", 1)
+    plan |= {"zero": 3 if sharded * ep > 1 else 0, "sequence_parallel": int(tp > 1)}
+    fields = {**{key: str(value) for key, value in plan.items()}, **_remat(said)}
+    if ep > 1 and tp > 1:
+        fields["etp"] = str(tp)
+    if said.get("context_parallel_load_balance", "true").lower() == "false" and cp > 1:
+        fields["cp_order"] = "contiguous"
+    overrides = [f"model={model}", "workload=training", "framework=maxtext"]
+    overrides += [f"workload.sequence={_whole(said, 'max_target_length', 2048)}"]
+    overrides += [f"workload.global_batch={int(batch * accumulated)}", f"cluster.device_count={devices}"]
+    if "capacity_factor" in said and float(_number(said, "capacity_factor")) > 0:
+        overrides += [f"workload.expert_load.capacity_factor={said['capacity_factor']}"]
+        overrides += ["workload.expert_load.padded=true"]  # of products over a whole capacity
+    left = [key for key in said if not (key in READ or key.startswith(("ici_", "dcn_")) or QUIET.fullmatch(key))]
+    if left:
+        more = f" and {len(left) - 6} more" if len(left) > 6 else ""
+        notes.append(f"not modelled: {', '.join(f'{key}={said[key][:40]}' for key in left[:6])}{more}")
+    return [*overrides, *(f"plan.{key}={value}" for key, value in fields.items())], notes
+
+
+READ = {
+    "model_name", "per_device_batch_size", "max_target_length", "gradient_accumulation_steps", "remat_policy",
+    "num_pipeline_microbatches", "num_pipeline_repeats", "context_parallel_load_balance", "capacity_factor", *TENSORS,
+}  # fmt: skip
+
+
+def _mesh(said: Mapping[str, str], network: str, axis: str) -> int:
+    """Devices along an axis of one network.
+
+    Raises:
+        ConfigError: -1, which takes what a machine leaves: no command says how many devices there are.
+    """
+    key = f"{network}_{axis}_parallelism"
+    if said.get(key) == "-1" or (key == "ici_fsdp_parallelism" and key not in said):
+        raise ConfigError(f"--from: {key}={said.get(key, '-1 (its default)')} takes what is left of the devices, which"
+                          f" the command does not count; put {key}=NUMBER")  # fmt: skip
+    return _whole(said, key, 1)
+
+
+def _number(said: Mapping[str, str], key: str) -> float:
+    try:
+        value = float(said[key])
+    except ValueError:
+        value = math.nan
+    if not -LARGEST < value < LARGEST:
+        raise ConfigError(f"--from: {key}={said[key]!r} is no number")
+    return value
+
+
+def _whole(said: Mapping[str, str], key: str, default: int) -> int:
+    text = said.get(key, str(default))
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
+        raise ConfigError(f"--from: {key}={text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def _model(said: Mapping[str, str]) -> str:
+    """Option of the model.
+
+    Raises:
+        ConfigError: none is named, or one that the catalogue lacks.
+    """
+    name = said.get("model_name", "")
+    if option := MODELS.get(name) or model_option(name):
+        return option
+    known = suggestion(name, available("model"))
+    raise ConfigError(f"--from: model_name={name!r} is no model of MaxText that is one of the catalogue{known}")
+
+
+def _remat(said: Mapping[str, str]) -> dict[str, str]:
+    """Level and modules of a policy.
+
+    Raises:
+        ConfigError: no such policy, tensor or place.
+    """
+    policy = said.get("remat_policy", "full")
+    try:
+        if policy == "custom":
+            return custom_policy({key: value for key, value in said.items() if key in TENSORS})
+        return plan_of_policy(policy)
+    except ConfigError as error:
+        raise ConfigError(f"--from: {error}") from None

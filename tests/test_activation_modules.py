@@ -1,0 +1,245 @@
+"""Activations by module: bytes against the residuals that JAX saves under the same policy, passes counted by hand."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.ad_checkpoint import saved_residuals
+from jax.ad_checkpoint import checkpoint_name
+
+from codesign.core.errors import ConfigError
+from codesign.core.units import GB
+from codesign.model.workloads import (
+    DenseFeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    Layout,
+    MixtureOfExperts,
+    Plan,
+    Training,
+    Transformer,
+)
+from codesign.model.workloads.activation_modules import modules_of, offloaded_share
+from codesign.model.workloads.lowering import layer_bytes
+from codesign.model.workloads.ops import CommOp, ComputeOp
+from codesign.model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES
+from codesign.model.workloads.remat_policies import REMAT_POLICIES, custom_policy, plan_of_policy
+
+SEQUENCE, HIDDEN, HEADS, KV_HEADS, WIDTH = 64, 32, 4, 2, 48
+DENSE = Transformer(
+    "small", float(HIDDEN), 4.0, GroupedQueryAttention(4.0, 2.0, 8.0), DenseFeedForward(float(WIDTH), 1.0), 128.0
+)
+EXPERTS = Transformer(
+    "experts", 256.0, 4.0, LatentAttention(8.0, 64.0, 32.0, 16.0, 8.0, 16.0),
+    MixtureOfExperts(16.0, 4.0, 128.0, 1.0, 1.0, 1.0, 512.0), 1000.0,
+)  # fmt: skip
+JOB, SPARSE = Training(DENSE, float(SEQUENCE), 8.0), Training(EXPERTS, 512.0, 16.0)
+
+
+def stored(job: Training, **plan) -> float:
+    layout = Layout(Plan(**plan), 8.0)
+    return float(job._stored_per_layer(layout, job._block(layout)))
+
+
+@jax.custom_vjp
+def core(qkv):
+    """A fused core keeps its inputs; its result is its reader's."""
+    return qkv[:, :HIDDEN]
+
+
+core.defvjp(
+    lambda qkv: (core(qkv), qkv), lambda qkv, grad: (jnp.pad(grad, ((0, 0), (0, qkv.shape[1] - HIDDEN))) + qkv,)
+)
+
+
+def normed(x):
+    return checkpoint_name(x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True)), "norm")
+
+
+def layer(x, weights):
+    qkv, out, up, down = weights
+    context = checkpoint_name(core(checkpoint_name(normed(x) @ qkv, "qkv")), "context")
+    y = checkpoint_name(x + context @ out, "out")
+    both = checkpoint_name(normed(y) @ up, "up")
+    inner = checkpoint_name(jax.nn.silu(both[:, :WIDTH]) * both[:, WIDTH:], "act")
+    return y + inner @ down
+
+
+def residual_bytes(names: set[str]) -> int:
+    """Bytes that JAX keeps of a layer when these tensors are saved: arguments aside, the layer's input among them."""
+    shapes = ((HIDDEN, HIDDEN + 2 * 16), (HIDDEN, HIDDEN), (HIDDEN, 2 * WIDTH), (WIDTH, HIDDEN))
+    weights = [jnp.ones(shape, jnp.bfloat16) for shape in shapes]
+    policy = jax.checkpoint_policies.save_only_these_names(*names)
+    found = saved_residuals(jax.checkpoint(layer, policy=policy), jnp.ones((SEQUENCE, HIDDEN), jnp.bfloat16), weights)
+    inside = sum(aval.size * aval.dtype.itemsize for aval, source in found if "argument" not in source)
+    return inside + SEQUENCE * HIDDEN * 2
+
+
+TENSORS = {"layernorm": {"norm"}, "qkv_proj": {"qkv"}, "context": {"context"}, "out_proj": {"out"}, "mlp_act": {"act"}}
+TENSORS["mlp"] = {"up", "act"}
+
+
+@pytest.mark.parametrize("count", range(len(TENSORS) + 1))
+def test_bytes_are_the_residuals_that_jax_saves(count: int):
+    for names in itertools.combinations(TENSORS, count):
+        gone = set().union(*(TENSORS[name] for name in names))
+        saved = residual_bytes({"norm", "qkv", "context", "out", "up", "act"} - gone)
+        assert stored(JOB, recompute_modules="+".join(names) or "none") == saved, names
+
+
+@pytest.mark.parametrize("policy", REMAT_POLICIES)
+def test_policies_of_maxtext_save_what_jax_saves_under_their_names(policy: str):
+    names = {"query_proj": "qkv", "out_proj": "out", "mlpwi": "up", "context": "context"}
+    kept = set().union(*REMAT_POLICIES[policy])
+    fields = plan_of_policy(policy)
+    fields.pop("offload_activations", None), fields.pop("offload_modules", None)
+    assert stored(JOB, **fields) == residual_bytes({names[name] for name in kept if name in names})
+
+
+def test_offloaded_tensors_are_named_by_what_reads_them():
+    fields = plan_of_policy("qkv_proj_offloaded")
+    layout = Layout(Plan(**fields), 8.0)
+    tokens = SEQUENCE * 2
+    share = float(offloaded_share(JOB._block(layout), layout))
+    np.testing.assert_allclose(share, tokens * 64 / (tokens * 64 + tokens * HIDDEN), rtol=1e-12)
+    assert custom_policy({"decoder_layer_input": "offload"}) == {
+        "recompute": "full", "offload_activations": "1", "offload_modules": "attn_norm",
+    }  # fmt: skip
+    full = Layout(Plan(recompute="full", offload_activations=1.0, offload_modules="attn_norm"), 8.0)
+    assert float(offloaded_share(JOB._block(full), full)) == 1.0
+
+
+TOKENS, TP = 512.0, 2.0
+BY_HAND = {  # Megatron's modules, bytes of bf16 a token of a tensor rank, of one dense and three sparse layers
+    "layernorm": 2 * 256 / TP * 2,
+    "mla_up_proj": 8 / TP * (2 * 24 + 16) * 2,
+    "moe_act": 3 / 4 * 4 * 128 / TP * 2,
+    "mlp": 1 / 4 * 3 * 512 / TP * 2,
+    "shared_experts": 3 / 4 * 3 * 128 / TP * 2,
+    "moe": 3 / 4 * (3 * 128 / TP + 4 * (256 / TP + 3 * 128 / TP)) * 2,
+}
+
+
+@pytest.mark.parametrize("module", MEGATRON_MODULES)
+def test_modules_of_megatron_by_hand(module: str):
+    plan = {"tp": TP, "sequence_parallel": 1.0, "ep": 2.0, "micro_batch": 1.0}
+    less = stored(SPARSE, **plan) - stored(SPARSE, **plan, recompute_modules=module)
+    np.testing.assert_allclose(less / TOKENS, BY_HAND[module], rtol=1e-9)
+
+
+def redone(job: Training, **plan) -> dict[str, float]:
+    """Operation -> how often an average layer runs it again."""
+    found: dict[str, float] = {}
+    layout = Layout(Plan(**plan), 8.0)
+    for op in job.lower(layout):
+        if isinstance(op, ComputeOp | CommOp) and op.phase == "recompute":
+            found[op.name] = found.get(op.name, 0.0) + float(op.count) / float(job.layers_per_stage(layout))
+    return {name: count for name, count in found.items() if count}
+
+
+def test_what_runs_again():
+    assert redone(JOB, recompute_modules="layernorm") == {"attention_norm": 1.0, "mlp_norm": 1.0}
+    assert redone(JOB, recompute="selective", recompute_modules="mlp") == {
+        "attention_core": 1.0, "mlp_up": 1.0, "mlp_activation": 1.0, "mlp_down": 1.0, "mlp_tp": 1.0,
+    }  # fmt: skip
+    sparse = redone(SPARSE, ep=2.0, recompute_modules="moe")
+    assert sparse["moe_dispatch"] == sparse["moe_combine"] == sparse["moe_up"] == sparse["moe_shared_up"] == 0.75
+    assert "mlp_up" not in sparse
+    assert redone(SPARSE, recompute_modules="mla_up_proj") == {"attention_q_up": 1.0, "attention_kv_up": 1.0}
+    every = redone(JOB, recompute_modules="layernorm+qkv_proj+context+out_proj+mlp")
+    full = redone(JOB, recompute="full")
+    assert set(full) - set(every) == {"attention_residual", "mlp_residual", "attention_branch", "mlp_branch"} & set(
+        full
+    )
+    assert stored(JOB, recompute_modules="layernorm+qkv_proj+context+out_proj+mlp") == stored(JOB, recompute="full")
+
+
+@pytest.mark.slow
+def test_no_module_keeps_more_and_none_is_free():
+    plain, passes = stored(SPARSE), redone(SPARSE)
+    for module in RECOMPUTE_MODULES:
+        if module == "qkv_proj":
+            continue
+        assert stored(SPARSE, recompute_modules=module) < plain
+        assert len(redone(SPARSE, recompute_modules=module)) > len(passes)
+
+
+@pytest.mark.slow
+def test_one_trace_says_the_same_of_all_lists():
+    plans = [Plan(recompute_modules=float(number), offload_activations=0.5, offload_modules=float(number % 256))
+             for number in range(0, 1024, 7)]  # fmt: skip
+    layouts = [Layout(plan, 8.0) for plan in plans]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layouts)
+
+    def near(layout):
+        block = JOB._block(layout)
+        return layer_bytes(block, "stored_bytes"), offloaded_share(block, layout)
+
+    answers = jax.jit(jax.vmap(near))(stacked)
+    for row, layout in enumerate(layouts):
+        for traced, plain in zip(answers, near(layout), strict=True):
+            np.testing.assert_allclose(traced[row], plain, rtol=1e-12)
+
+
+def test_half_of_some_modules_is_offloaded():
+    """Near memory keeps what is not named, half of what is, and two layers' buffer of the other half."""
+    layout = Layout(Plan(offload_activations=0.5, offload_modules="core_attn+attn_proj"), 8.0)
+    plain = Layout(Plan(), 8.0)
+    (whole, stays), (all_of_it, _) = (JOB.moments(one)["first", "backward"]["activations"] for one in (layout, plain))
+    layer = stored(JOB)
+    named = SEQUENCE * (64 + HIDDEN) * 2
+    np.testing.assert_allclose(whole, all_of_it, rtol=1e-12)
+    np.testing.assert_allclose(stays, 4 * (layer - named) + 2 * named, rtol=1e-12)
+    far = float(JOB.afar_bytes(layout)["activations"])
+    np.testing.assert_allclose(far, 4 * named, rtol=1e-12)
+
+
+def test_lists_are_words_in_any_order():
+    assert float(Plan(recompute_modules="moe_act+layernorm").recompute_modules) == 5.0
+    assert modules_of(5.0, RECOMPUTE_MODULES) == ("layernorm", "moe_act")
+    assert modules_of(Plan(offload_modules="mlp_norm").offload_modules, OFFLOAD_MODULES) == ("mlp_norm",)
+    for wrong, told in (("moe_atc", "did you mean 'moe_act'"), ("moe+moe", "twice")):
+        with pytest.raises(ConfigError, match=told):
+            Plan(recompute_modules=wrong)
+    with pytest.raises(ConfigError, match="remat_policy = 'minimum'"):
+        plan_of_policy("minimum")
+    with pytest.raises(ConfigError, match="decoder_layer_input = 'host'"):
+        custom_policy({"decoder_layer_input": "host"})
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (dict(recompute="full", recompute_modules="mlp"), "Megatron: --recompute-modules is of granularity selective"),
+        (dict(recompute_modules="moe_act+mla_up_proj"), "this model has no mla_up_proj, moe_act"),
+    ],
+)
+def test_rules(plan: dict, told: str):
+    layout = Layout(Plan(**plan), 8.0)
+    rules = [rule for rule, broken in JOB.violations(layout).items() if float(broken) > 0]
+    assert len(rules) == 1
+    assert told in JOB.broken_rule(rules[0], layout)
+
+
+def test_a_model_whose_layers_all_have_experts_has_no_dense_network():
+    network = dataclasses.replace(EXPERTS.feed_forward, dense_layers=jnp.asarray(0.0))
+    job = dataclasses.replace(SPARSE, model=dataclasses.replace(EXPERTS, feed_forward=network))
+    layout = Layout(Plan(recompute_modules="mlp"), 8.0)
+    assert float(SPARSE.violations(layout)["modules"]) == 0
+    assert float(job.violations(layout)["modules"]) == 1
+    assert "this model has no mlp" in job.broken_rule("modules", layout)
+
+
+@pytest.mark.slow
+def test_405b_on_v5p_fits_only_with_its_layer_inputs_on_the_host():
+    from test_training_memory import FSDP, used
+
+    words = f"framework=maxtext {FSDP} model=llama31_405b accelerator=tpu_v5p cluster.device_count=512"
+    words += " workload.sequence=8192 workload.global_batch=1024 plan.micro_batch=2"
+    needs, has = used(words)
+    assert needs > has, f"{needs / GB:.1f} of {has / GB:.1f} GB"
+    needs, has = used(f"{words} plan.offload_activations=1 plan.offload_modules=attn_norm")
+    assert needs <= has

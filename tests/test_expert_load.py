@@ -1,0 +1,153 @@
+"""Load of experts: the formula against random placements, measured counts by hand, capacities that drop and pad."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codesign import scenario_from_config
+from codesign.core.errors import ConfigError
+from codesign.model.workloads import (
+    ExpertLoad,
+    GroupedQueryAttention,
+    Layout,
+    MixtureOfExperts,
+    Plan,
+    Training,
+    Transformer,
+)
+from codesign.model.workloads.expert_load import busiest_ratio, power_law
+
+
+def at_random(shares: tuple[float, ...], ranks: int, draws: int = 3000) -> tuple[float, float]:
+    """(mean, standard error) of the busiest rank over random placements."""
+    rng, loads = np.random.default_rng(len(shares) + ranks), np.array(shares)
+    found = [rng.permutation(loads).reshape(ranks, -1).sum(axis=1).max() * ranks for _ in range(draws)]
+    return float(np.mean(found)), float(np.std(found) / np.sqrt(draws))
+
+
+CASES = [(experts, exponent) for experts in (8, 64, 160, 256) for exponent in (0.1, 0.4, 0.8, 1.2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("experts", "exponent"), CASES)
+def test_the_busiest_rank_is_that_of_random_placements(experts: int, exponent: float):
+    shares = power_law(exponent, experts)
+    for ranks in (2, 4, 8, 16, 32, 64):
+        if experts % ranks == 0:
+            mean, error = at_random(shares, ranks)
+            assert busiest_ratio(shares, ranks) == pytest.approx(mean, rel=0.012, abs=4 * error)
+
+
+def test_any_shares_not_only_a_power_law():
+    rng = np.random.default_rng(1)
+    for shape in (0.3, 2.0):
+        loads = rng.gamma(shape, size=64)
+        shares = tuple((loads / loads.sum()).tolist())
+        for ranks in (4, 16):
+            mean, error = at_random(shares, ranks)
+            assert busiest_ratio(shares, ranks) == pytest.approx(mean, rel=0.012, abs=4 * error)
+
+
+def test_limits():
+    """One rank has all, as many ranks as experts wait for the first, even loads for nobody."""
+    shares = power_law(0.7, 32)
+    assert busiest_ratio(shares, 1) == pytest.approx(1.0)
+    assert busiest_ratio(shares, 32) == pytest.approx(shares[0] * 32)
+    assert busiest_ratio(power_law(0.0, 32), 8) == pytest.approx(1.0)
+    ratios = [busiest_ratio(shares, ranks) for ranks in (1, 2, 4, 8, 16, 32)]
+    assert ratios == sorted(ratios)
+    four = (0.5, 0.3, 0.1, 0.1)  # three pairings: 0.8 / 0.2, 0.6 / 0.4, 0.6 / 0.4
+    assert busiest_ratio(four, 2) == pytest.approx(2 * (0.8 + 0.6 + 0.6) / 3, rel=0.01)
+
+
+def test_ratio_between_divisors_is_between():
+    load = ExpertLoad(64, 0.5)
+    found = [float(load.ratio(jnp.asarray(ranks))) for ranks in (8.0, 11.0, 16.0)]
+    assert found[0] == pytest.approx(busiest_ratio(power_law(0.5, 64), 8))
+    assert found[0] < found[1] < found[2]
+    ranks = jnp.array([1.0, 8.0, 11.0, 64.0, 128.0])
+    traced = jax.jit(jax.vmap(load.ratio))(ranks)
+    np.testing.assert_allclose(traced, [load.ratio(each) for each in ranks], rtol=1e-12)
+
+
+def test_measured_loads_lie_in_order():
+    load = ExpertLoad(4, loads=((0.4, 0.3, 0.2, 0.1), (0.25, 0.25, 0.25, 0.25)))
+    assert float(load.ratio(jnp.asarray(2.0))) == pytest.approx((1.4 + 1.0) / 2)
+    assert float(load.ratio(jnp.asarray(4.0))) == pytest.approx((1.6 + 1.0) / 2)
+
+
+def test_capacity_drops_or_pads():
+    """Of shares 0.4, 0.3, 0.2, 0.1 a factor of 1.2 leaves 0.3, 0.3, 0.2, 0.1; padded, everybody works on 0.3."""
+    shares = ((0.4, 0.3, 0.2, 0.1),)
+    load = ExpertLoad(4, loads=shares, capacity_factor=1.2)
+    assert load.dropped_ratio() == pytest.approx(0.1)
+    assert float(load.ratio(jnp.asarray(4.0))) == pytest.approx(1.2)
+    assert float(load.ratio(jnp.asarray(1.0))) == pytest.approx(0.9)
+    padded = ExpertLoad(4, loads=shares, capacity_factor=1.2, padded=True)
+    assert [float(padded.ratio(jnp.asarray(each))) for each in (1.0, 2.0, 4.0)] == pytest.approx([1.2] * 3)
+    assert padded.dropped_ratio() == pytest.approx(0.1)
+
+
+def test_dropping_against_tokens_drawn_one_by_one():
+    rng, tokens, shares = np.random.default_rng(3), 200_000, power_law(0.6, 16)
+    counts = np.bincount(rng.choice(16, size=tokens, p=shares), minlength=16)
+    most = 1.25 * tokens / 16
+    dropped = np.maximum(counts - most, 0).sum() / tokens
+    assert ExpertLoad(16, 0.6, capacity_factor=1.25).dropped_ratio() == pytest.approx(dropped, rel=0.02)
+
+
+def block(load: ExpertLoad | None, ep: float):
+    network = MixtureOfExperts(16.0, 2.0, 512.0, load=load)
+    model = Transformer("experts", 256.0, 4.0, GroupedQueryAttention(8.0, 8.0, 32.0), network, 1000.0)
+    shard = Training(model, 1024.0, 64.0).shard(Layout(Plan(ep=ep), 16.0))
+    return {op.name: op for op in model.layer_ops(shard)}, {comm.name: comm for comm in model.layer_comms(shard)}
+
+
+@pytest.mark.parametrize("ep", [1.0, 4.0, 16.0])
+def test_work_bytes_and_memory_are_those_of_the_busiest_rank(ep: float):
+    load = ExpertLoad(16, 0.5)
+    (ops, comms), (even, even_comms) = block(load, ep), block(None, ep)
+    ratio = busiest_ratio(power_law(0.5, 16), int(ep))
+    for name in ("moe_up", "moe_down"):
+        for part in ("stored_bytes", "gradient_bytes"):
+            np.testing.assert_allclose(getattr(ops[name], part), ratio * getattr(even[name], part), rtol=1e-9)
+        np.testing.assert_allclose(ops[name].forward.flops, ratio * even[name].forward.flops, rtol=1e-9)
+    np.testing.assert_allclose(comms["moe_dispatch"].nbytes, ratio * even_comms["moe_dispatch"].nbytes, rtol=1e-9)
+
+
+def test_a_configuration_says_it(tmp_path):
+    rows = [f"{layer},{expert},{100 + 10 * expert * layer}" for layer in range(2) for expert in range(8)]
+    (tmp_path / "loads.csv").write_text("layer,expert,tokens\n" + "\n".join(rows), encoding="utf-8")
+    base = ("workload=training", "space=fixed", "model=mixtral_8x7b", "plan.virtual_stages=1", "plan.pp=1")
+    scenario = scenario_from_config(*base, f"workload.expert_load.path={tmp_path / 'loads.csv'}")
+    layer = np.array([100 + 10 * expert for expert in range(8)])
+    measured = scenario.workload.model.feed_forward.load.ratio(jnp.asarray(8.0))
+    assert float(measured) == pytest.approx((1 + 8 * layer.max() / layer.sum()) / 2)
+    scenario = scenario_from_config(
+        *base, "workload.expert_load.exponent=0.5", "workload.expert_load.capacity_factor=2"
+    )
+    assert scenario.workload.model.feed_forward.load == ExpertLoad(8, 0.5, capacity_factor=2.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("workload.expert_load.exponent=9",), "exponent = 9 is outside"),
+        (("workload.expert_load.capacity_factor=0.5",), "even experts drop tokens"),
+        (("workload.expert_load.padded=true",), "--moe-pad-expert-input-to-capacity needs"),
+        (("workload.expert_load.exponents=1",), "did you mean 'exponent'"),
+        (("workload.expert_load.path=nowhere.csv",), "nowhere.csv"),
+        (("model=llama31_8b", "workload.expert_load.exponent=1"), "has no experts"),
+    ],
+)
+def test_wrong_loads_are_one_line(words: tuple[str, ...], told: str):
+    with pytest.raises(ConfigError, match=r"expert_load|feed_forward\.load") as caught:
+        scenario_from_config(
+            "workload=training",
+            "space=fixed",
+            *(() if words[0].startswith("model") else ("model=mixtral_8x7b",)),
+            *words,
+        )
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
