@@ -53,7 +53,9 @@ class LegalPlans:
         self._program = flatten(make_jaxpr(traced)(scenario, [number] * len(names)))
         self._leaves = jax.tree.leaves(scenario)
         self._reach = dict(zip(found, _reaching(self._program, len(self._leaves)), strict=True))
-        self._rules = {rule: self._evaluated(place, fields) for place, (rule, fields) in enumerate(self._reach.items())}
+        self._rules = dict[str, np.ndarray]()
+        for place, (rule, fields) in enumerate(self._reach.items()):
+            self._reach[rule], self._rules[rule] = _told_apart(fields, self._evaluated(place, fields))
 
     @property
     def combinations(self) -> int:
@@ -153,6 +155,14 @@ class LegalPlans:
             ]
             kept[first : first + len(number)] = at_points(program, self._leaves, columns)[0].reshape(-1) <= 0
         return kept.reshape(shape)
+
+
+def _told_apart(fields: tuple[int, ...], kept: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
+    """Fields of which one value keeps a rule and another does not, and the table of these."""
+    for axis in reversed(range(kept.ndim)):
+        if bool(np.all(kept == kept.take([0], axis))):
+            kept, fields = np.asarray(kept.take(0, axis)), fields[:axis] + fields[axis + 1 :]
+    return fields, kept
 
 
 def _reaching(program: Program, leaves: int) -> list[tuple[int, ...]]:
