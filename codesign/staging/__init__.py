@@ -12,6 +12,7 @@ from .blocks import Blocks as Blocks
 from .distinct import PlanTable as PlanTable
 from .equal_plans import classes_of_plans as classes_of_plans
 from .equal_plans import distinct_plans as distinct_plans
+from .folded import fields_without_rules as fields_without_rules
 from .folded import folded as folded
 from .folded import run_folded as run_folded
 from .model import Answers as Answers
@@ -44,7 +45,7 @@ from .tables import told_apart as told_apart
 __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Found", "Model", "PlanTable", "PlanTables", "Points", "Program",
     "RowProgram", "Rows", "Running", "Table", "apart", "asked_of", "at_points", "base_of", "chained",
-    "classes_of_plans", "distinct_plans", "flatten", "folded", "keep_base_without", "kept", "literal", "model_of",
-    "reserve_rows", "reserve_shares", "row_program", "run_folded", "running", "slopes_along", "slopes_of", "staged",
-    "tabulate", "tabulate_all", "tight_tiers", "told_apart", "written_out",
+    "classes_of_plans", "distinct_plans", "fields_without_rules", "flatten", "folded", "keep_base_without",
+    "kept", "literal", "model_of", "reserve_rows", "reserve_shares", "row_program", "run_folded", "running",
+    "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "told_apart", "written_out",
 ]  # fmt: skip

@@ -7,16 +7,19 @@ multiplied by zero or one, added to zero or chosen by a truth that is known goes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Array
 
 from ..core.jax_typed import asarray
 from ..core.smooth import larger, smaller
-from ..jaxprs.program import DERIVED, Equation, Program, inside, written_out
+from ..jaxprs.program import DERIVED, Equation, Program, inside, reduced, written_out
+from ..model.scenario import Scenario
 from .identities import without_identities
-from .rows import run_equation
+from .rows import RowProgram, run_equation
 from .tables import run_rows
 
+BEYOND = 1e30  # what no field of a plan exceeds
 ORDERED = {"max": larger, "min": smaller}  # operations of JAX whose slopes a compiler may lose
 
 
@@ -39,6 +42,17 @@ def folded(program: Program, given: Mapping[int, np.ndarray], sizes: Mapping[int
         count = len(whole.equations)
         whole = _computed(without_identities(whole, sizes, slopes=True))
     return whole
+
+
+def fields_without_rules(rows: RowProgram, scenario: Scenario) -> tuple[str, ...]:
+    """Plan fields that no rule of the plan depends on in a scenario: each value is legal wherever another is."""
+    program = reduced(rows.program._replace(outputs=rows.program.outputs[-1:]))
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(scenario)]
+    given = dict(zip(rows.program.inputs[: rows.leaves], leaves, strict=True))
+    left = folded(program._replace(inputs=rows.program.inputs), given, dict.fromkeys(rows.program.inputs, BEYOND))
+    read = {*left.outputs, *(slot for equation in left.equations for slot in equation.inputs)}
+    slots = rows.program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
+    return tuple(name for name, slot in zip(rows.fields, slots, strict=True) if slot not in read)
 
 
 def _computed(program: Program) -> Program:

@@ -76,15 +76,6 @@ class RowProgram(NamedTuple):
         program = made_again(_made, asked_of(fewer), fewer, known, lambda: reduced(fewer), MOST_MADE)
         return self._replace(program=program, names=tuple(names))
 
-    def fields_without_rules(self) -> tuple[str, ...]:
-        """Plan fields that no rule of the plan depends on: each value is legal wherever another is."""
-        reached = {self.program.outputs[-1]}
-        for equation in reversed(self.program.equations):
-            if reached.intersection(equation.outputs):
-                reached.update(equation.inputs)
-        slots = self.program.inputs[self.leaves : self.leaves + len(self.fields)]
-        return tuple(name for name, slot in zip(self.fields, slots, strict=True) if slot not in reached)
-
     def _inputs(self, scenario: Scenario, plan: Array, u: Array) -> list[Any]:
         fields = [plan[i] for i in range(len(self.fields))]
         return [*jax.tree.leaves(scenario), *fields, *(u[i] for i in range(len(self.variables)))]

@@ -15,7 +15,7 @@ import numpy as np
 from ...core.fields import replace
 from ...curvature import Judgement, judge
 from ...model.scenario import Scenario
-from ...staging import distinct_plans
+from ...staging import distinct_plans, fields_without_rules
 from ...study.design_space import MOST_LISTED, DesignSpace
 from ..base import Problem
 from .dominance import FEW, NEVER_OPEN, SAMPLES, Order, effects, find_orders, order_of, views
@@ -56,7 +56,7 @@ class GroupOracle(AbstractModelOracle):
         self.model = Oracle(problem, rows, block, plans=dict(zip(space.plan, some.T, strict=True)))
         self.names = self.model.names
         lists = {name: np.unique(values) for name, values in space.lists.items()}
-        legal_with_all = self.model.program.fields_without_rules()
+        legal_with_all = fields_without_rules(self.model.program, scenario)
         free = [n for n in lists if len(lists[n]) > 1 and n not in NEVER_OPEN and n in legal_with_all]
         self._free = {name: lists[name] for name in free}
         self._judgement: Judgement | None = None
