@@ -23,7 +23,7 @@ TABLE = Path(__file__).with_name("refused_ends.csv")
 ASKED = {"zero": 0.0, "one": 1.0, "largest": FAR}
 LEAST_LEAVES = {
     "accelerator": 3000, "calibration": 200, "carbon": 50, "collective": 500, "die": 12, "fabric": 200, "facility": 12,
-    "engine_memory": 40,
+    "engine_memory": 40, "optimizer": 12,
     "framework": 24, "host": 60, "memory": 60, "model": 200, "ownership": 8, "path_energy": 12, "plan": 100,
     "scaling_law": 70,
     "reliability": 40, "kernel_correction": 0, "scale_out": 300, "stack": 12, "workload": 60,

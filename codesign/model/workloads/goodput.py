@@ -29,6 +29,7 @@ __all__ = [
 HALVINGS = 50  # of the logarithm of the rate
 FEW_HALVINGS = 18  # of it, where the most is known
 SECANTS = 8  # of them that are cuts at a secant
+LITTLE = 1e-3  # of a number that a step of the root moves
 FEWEST = 1e-4  # of that
 BEYOND = 1e6  # used shares of a limit that are told apart
 LEAST, SPAN = 1e-6, 1e12  # requests/s at which nobody meets anybody, and how many times that is the most there is
@@ -153,8 +154,15 @@ def _between(asked: Answering, agreed: SLO, range_: tuple[Array, float], halving
     seen, changes = jax.jvp(lambda at: asked.seen(jnp.exp(at)), (found,), (jnp.ones_like(found),))
     used, grows = jax.jvp(lambda seen: _most(seen, agreed), (seen,), (changes,))
     step = _step(used - 1, jax.lax.stop_gradient(grows), span * 2.0 ** (3 - halvings))
-    seen = jax.tree.map(lambda each, change: each + jax.lax.stop_gradient(change) * step, seen, changes)
+    seen = jax.tree.map(lambda each, change: _moved(each, jax.lax.stop_gradient(change), step), seen, changes)
     return Goodput(jnp.exp(found + step), seen, _used(seen, agreed))
+
+
+def _moved(each: Array, change: Array, step: Array) -> Array:
+    """A number after a step, in first order; where that is not little next to it, its slopes alone."""
+    here, way = jax.lax.stop_gradient((each, change * step))
+    little = jnp.where(jnp.abs(way) <= LITTLE * jnp.abs(here), way, 0.0)
+    return each + little + change * (step - jax.lax.stop_gradient(step))
 
 
 def _step(beyond: Array, grows: Array, furthest: float) -> Array:
