@@ -328,7 +328,7 @@ def told_of_fleet(
             "spare": boxes * kind.box - used, "usd_per_month": usd * month,
             "capex": best.bought[place] * kind.box * kind.capex_usd, "provisioned_w": boxes * kind.box * kind.watts,
             "alone_usd_per_month": None if (alone := answer.alone[kind.name]) is None else alone * month,
-            "owned_device_worth_usd_per_month": best.box_worth[kind.name] / kind.box * month,
+            "owned_device_worth_usd_per_month": max(0.0, best.box_worth[kind.name] / kind.box * month),
         })  # fmt: skip
     classes = [
         dataclasses.asdict(one) | {
@@ -433,7 +433,8 @@ def _show(told: dict[str, Any], folder: Path) -> None:
     out.print(f"answer   {_fleet_text(told)}: {money(best)} a month", soft_wrap=True)
     for name, usd in alone.items():
         if usd is not None and len(alone) > 1:
-            out.print(f"{'':8s} {usd / best - 1:.1%} above it: all classes on {name}, {money(usd)}")
+            more = f"{usd / best - 1:.1%} above it" if usd < 2 * best else f"{usd / best:.3g} times as much"
+            out.print(f"{'':8s} {more}: all classes on {name}, {money(usd)}")
     limit = told["kinds"]
     drawn = sum(kind["provisioned_w"] for kind in limit)
     out.print(f"{'':8s} capital {money(sum(kind['capex'] for kind in limit))}, {power(drawn)} provisioned")
