@@ -3,7 +3,8 @@
     python benchmarks/gradient.py [experiment ...]
 
 Each experiment in a process of its own, with an empty cache: CPU seconds from its start to the first value and slope,
-equations of one trace, seconds to compile, milliseconds of a call; then the same of `jax.value_and_grad` of the model.
+equations of one trace, seconds to compile, milliseconds of a call; then the same of `jax.value_and_grad` of the model,
+and the least time of eight traces of it.
 """
 
 import json
@@ -54,6 +55,14 @@ def measured(name: str) -> dict[str, float]:
     found = {"variables": float(len(u)), "compile_s": first(objective.value_and_grad), "to_first_gradient_s": cpu_s()}
     found["equations"] = float(len(jax.make_jaxpr(objective)(u).jaxpr.eqns))
     found["call_ms"] = call_ms(objective.value_and_grad)
+    leaves, tree = jax.tree.flatten(problem.scenario)
+
+    def traced() -> tuple[float, float]:
+        began = cpu_s()
+        program = jax.make_jaxpr(lambda *leaves: evaluate(jax.tree.unflatten(tree, leaves)))(*leaves)
+        return cpu_s() - began, float(len(program.jaxpr.eqns))
+
+    found["trace_s"], found["model_equations"] = min(traced() for _ in range(8))  # the first traces parts of JAX, too
     plain = jax.jit(jax.value_and_grad(whole))
     return found | {"plain_compile_s": first(plain), "plain_call_ms": call_ms(plain)}
 
@@ -69,7 +78,8 @@ def main(names: list[str]) -> None:
         print(
             f"{name}: {one['variables']:.0f} variables, {one['equations']:.0f} equations; first gradient after"
             f" {one['to_first_gradient_s']:.1f} CPU s, of which compiling {one['compile_s']:.1f};"
-            f" the whole model compiles in {one['plain_compile_s']:.1f}"
+            f" the whole model has {one['model_equations']:.0f} (a call is one), is traced in {one['trace_s']:.2f},"
+            f" compiles in {one['plain_compile_s']:.1f}"
             f" ({one['plain_compile_s'] / one['compile_s']:.1f} x); a call {one['call_ms']:.3f} ms"
             f" and {one['plain_call_ms']:.3f} ({one['plain_call_ms'] / one['call_ms']:.1f} x)",
             flush=True,

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from codesign import compare
+from codesign.commands.candidates import listed
 from codesign.commands.cli import main
 from codesign.config import study_from_config
 from codesign.config.as_sold import device_name, differences
@@ -193,3 +194,8 @@ def test_accelerators_for_prompts_count():
     assert (apart["devices"] == 48).all()
     each = apart["tokens_per_s_per_device"] * apart["devices"] / apart["tokens_per_s"]
     assert each.to_numpy() == pytest.approx(1.0, rel=1e-12)
+
+
+def test_a_key_that_stands_twice_is_refused():
+    with pytest.raises(ConfigError, match="accelerator stands twice"):
+        listed(["accelerator=h100_sxm", "accelerator=h200,b200"])

@@ -67,6 +67,10 @@ def listed(arguments: Sequence[str], *, one_is_enough: bool = False) -> list[Can
     searched = any(text.lstrip("+~").startswith("search=") for text in arguments)
     admitted = admit([*([] if searched else [PROOF]), *arguments])
     jobs = combinations(admitted)
+    if len(jobs[0]) < len(admitted):
+        keys = [text.partition("=")[0] for text in admitted]
+        key = next(each for each in keys if keys.count(each) > 1)
+        raise ConfigError(f"compare: {key} stands twice: write it once, with all its values")
     varied = [at for at in range(len(admitted)) if len({job[at] for job in jobs}) > 1]
     if not varied and one_is_enough:
         return [dataclasses.replace(_candidate(jobs[0], []), label=OWN)]
