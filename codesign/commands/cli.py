@@ -253,6 +253,7 @@ def _of_fleet(options: argparse.Namespace) -> bool:
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    per_s = later("commands.plain_values", "rate_or_number")(options.rate)
     if options.num_prompts is not None:
         if options.trace:
             raise ConfigError("simulate: --num-prompts draws its own requests: leave out --trace")
@@ -261,19 +262,19 @@ def _simulate(options: argparse.Namespace) -> int:
                 "simulate: --num-prompts is of a benchmark's run: leave out --replicas and what goes with it"
             )
         return later("commands.simulate_run", "simulate_prompts")(
-            options.what, options.num_prompts, design=options.design, seed=options.seed, rate=options.rate,
+            options.what, options.num_prompts, design=options.design, seed=options.seed, rate=per_s,
             cv=options.cv, as_json=options.json,
         )  # fmt: skip
     if _of_fleet(options) or options.slo:
         return later("commands.simulate_fleet", "simulate_replicas")(
             options.what, design=options.design, replicas=options.replicas, router=options.router or "round_robin",
             prefix_cache=options.prefix_cache, slo=options.slo, requests=options.requests, seed=options.seed,
-            rate=options.rate, cv=options.cv, trace=options.trace, as_json=options.json, profile=options.profile,
+            rate=per_s, cv=options.cv, trace=options.trace, as_json=options.json, profile=options.profile,
             markov=options.markov, priority=options.priority, admit=options.admit,
         )  # fmt: skip
     return later("commands.simulate", "simulate_design")(
-        options.what, design=options.design, requests=options.requests or 10_000, seed=options.seed, rate=options.rate,
-        cv=options.cv, trace=options.trace, as_json=options.json,
+        options.what, design=options.design, requests=10_000 if options.requests is None else options.requests,
+        seed=options.seed, rate=per_s, cv=options.cv, trace=options.trace, as_json=options.json,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from ..evidence.validation.measured_runs import run_of
 from ..simulation.serving import LEAST_REQUESTS, Requests, arrivals, read_trace
 from .importing import check_run_column
 from .optimize import INTERRUPTED
+from .plain_values import rate_or_number
 from .simulate_told import ServedBar
 from .terminal import console
 
@@ -141,13 +142,11 @@ def _rate(text: str) -> float:
     Raises:
         ConfigError: no rate.
     """
-    number, slash, unit = text.partition("/")
-    seconds = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
     try:
-        rate = float(number) / seconds[unit.strip()]
-    except (KeyError, ValueError):
+        rate = rate_or_number(text)
+    except ConfigError:
         rate = -1.0
-    if not 0 < rate <= MOST_RATE or (slash and not unit):
+    if not 0 < rate <= MOST_RATE:
         raise ConfigError(f"observe: --rate {text!r} is no rate up to {MOST_RATE:g}/s: 5, 5/s, 300/min")
     return rate
 

@@ -280,7 +280,7 @@ def _add_launching(command: Command) -> None:
     text = "a benchmark's run of N requests instead, from an idle engine to the last answer; --rate inf: all at once"
     one.add_argument("--num-prompts", type=int, metavar="N", help=text)
     one.add_argument("--seed", type=int, default=0, help="seed of lengths and arrivals (0)")
-    one.add_argument("--rate", type=float, default=0.0, metavar="R", help="an open loop of R requests/s in all")
+    one.add_argument("--rate", default="0", metavar="R", help="an open loop of R requests/s in all; also 1800/min")
     text = "coefficient of variation of interarrival times: 0 even, 1 Poisson (default), above 1 bursty"
     one.add_argument("--cv", "--burstiness", type=float, metavar="V", help=text)
     text = "a fleet of N replicas (engines of the design) under one stream of requests, with a router before them; P,D"

@@ -43,6 +43,18 @@ def rate(text: str) -> float:
     return much * seconds.value
 
 
+def rate_or_number(text: str) -> float:
+    """Requests a second of `30/s`, or of a number alone.
+
+    Raises:
+        ConfigError: no such rate.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return rate(text)
+
+
 def count_of(text: str, option: str) -> float:
     """A number of things: `512`, `2k`, `15T`, `4,194,304`.
 

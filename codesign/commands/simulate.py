@@ -109,9 +109,11 @@ def simulate_design(
             found = pools.simulated(asked, bar.tell, timeline=True)
             again = pools.reseeded(seed + 1).simulated(more, bar.tell) if more else None
         else:
-            found = _simulated(engine, asked, closed, group, host, bar, timeline=True)
+            if asked.arrivals is None:
+                engine = dataclasses.replace(engine, sequences=_under_way(closed, group, host))
+            found = _simulated(engine, asked, bar, timeline=True)
             other = dataclasses.replace(engine, seed=seed + 1)
-            again = _simulated(other, more, closed, group, host, bar) if more else None
+            again = _simulated(other, more, bar) if more else None
     found, again = found.later(host), again and again.later(host)
     told = {"closed_form": closed, "simulated": found.summary(), "another_seed": again.summary() if again else {}}
     told["no_scheduler"] = {} if pools else bounds(engine, asked, found, group)
@@ -233,24 +235,20 @@ def _asked(
     return dataclasses.replace(drawn, arrivals=came)
 
 
-def _simulated(
-    engine: Engine,
-    asked: Requests,
-    closed: dict[str, float],
-    group: float,
-    host: float,
-    bar: ServedBar,
-    *,
-    timeline: bool = False,
-) -> Served:
+def _under_way(closed: dict[str, float], group: float, host: float) -> int:
+    """Requests that one engine has at a time in a closed loop: those of its clients, but for those at the host."""
+    return max(round((closed["concurrency"] - closed["requests_per_s"] * host) / group), 1)
+
+
+def _simulated(engine: Engine, asked: Requests, bar: ServedBar, *, timeline: bool = False) -> Served:
+    """Requests as they come, or in a closed loop as many at a time as the engine has sequences."""
     bar.begin(len(asked))
     if asked.arrivals is not None:
         return simulate_open(engine, asked, report=bar.tell, timeline=timeline)
-    at_the_host = closed["requests_per_s"] * host
-    under_way = max(round((closed["concurrency"] - at_the_host) / group), 1)
-    if under_way * 4 > len(asked):
-        raise ConfigError(f"--requests {len(asked)}: {under_way} at a time need at least {4 * under_way}")
-    return simulate_closed(engine, asked, under_way, report=bar.tell, timeline=timeline)
+    if engine.sequences * 4 > len(asked):
+        least = f"{engine.sequences} at a time need at least {4 * engine.sequences}"
+        raise ConfigError(f"--requests {len(asked)}: {least}")
+    return simulate_closed(engine, asked, engine.sequences, report=bar.tell, timeline=timeline)
 
 
 def _write(run: Path, told: dict[str, Any], found: Served) -> None:

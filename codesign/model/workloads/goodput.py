@@ -137,20 +137,20 @@ def _between(asked: Answering, agreed: SLO, range_: tuple[Array, float], halving
     clear = jnp.asarray(BEYOND)
 
     def closer(round_: Array, ends: tuple[Array, ...]) -> tuple[Array, ...]:
-        low, below, high, above, at = ends
+        low, below, high, above, at, last = ends
         beyond = jnp.clip(_beyond(*fixed, at), -BEYOND, BEYOND)
         over = beyond > 0
-        # An end that stays counts for less (Anderson and Bjorck), so that both ends come near.
+        # An end that stays twice counts for less (Anderson and Bjorck), so that both ends come near.
         less = 1 - beyond / jnp.where(over, above, below)
-        less = jnp.where(less > 0, less, 0.5)
+        less = jnp.where(last * beyond > 0, jnp.where(less > 0, less, 0.5), 1.0)
         low, high = jnp.where(over, low, at), jnp.where(over, at, high)
         below, above = jnp.where(over, below * less, beyond), jnp.where(over, beyond, above * less)
         middle, secant = 0.5 * (low + high), low - below * (high - low) / (above - below)
         halved = (round_ < halvings - SECANTS) | ~((secant > low) & (secant < high))
-        return low, below, high, above, jnp.where(halved, middle, secant)
+        return low, below, high, above, jnp.where(halved, middle, secant), beyond
 
-    ends = (low, -clear, low + span, clear, low + 0.5 * span)
-    found = jax.lax.stop_gradient(jax.lax.fori_loop(0, halvings, closer, ends)[-1])
+    ends = (low, -clear, low + span, clear, low + 0.5 * span, jnp.zeros_like(clear))
+    found = jax.lax.stop_gradient(jax.lax.fori_loop(0, halvings, closer, ends)[-2])
     seen, changes = jax.jvp(lambda at: asked.seen(jnp.exp(at)), (found,), (jnp.ones_like(found),))
     used, grows = jax.jvp(lambda seen: _most(seen, agreed), (seen,), (changes,))
     step = _step(used - 1, jax.lax.stop_gradient(grows), span * 2.0 ** (3 - halvings))
