@@ -13,6 +13,7 @@ from codesign.core.errors import ConfigError
 from codesign.model.workloads import ComputeOp, Precision, Transformer, WeightFormats, from_config_json
 from codesign.model.workloads.hub_formats import formats_of
 from codesign.model.workloads.number_formats import CLASSES, WEIGHT_FORMATS, class_of, everywhere
+from codesign.search.results import numbers_of
 
 GROUP = {"targets": ["Linear"], "input_activations": None}
 EIGHT = {"num_bits": 8, "type": "float"}
@@ -140,7 +141,8 @@ def test_gpt_oss_fits_one_h100_in_the_format_that_it_was_published_in():
     assert stored == pytest.approx(65.2e9, rel=0.005)  # index of the weights: 65.2 GB
     weights, _ = work.footprint(scenario.layout)["weights"]
     assert stored < float(weights) < 75e9  # experts are padded when they are loaded
-    assert products(scenario)["moe_up"] == "bf16"
+    assert products(scenario)["moe_up"] == "mxfp4_w4a16"
+    assert products(scenario)["attention_qkv"] == "bf16"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_products_run_in_the_format_of_their_class_where_the_device_has_it():
     new, old = (served(f"accelerator={name}", "model=mixtral_8x7b", "precision=nvfp4") for name in ("b200", "h100_sxm"))
     assert products(new)["moe_up"] == products(new)["attention_qkv"] == "fp4"
     assert products(new)["moe_router"] == products(new)["head"] == "bf16"
-    assert set(products(old).values()) == {"bf16"}
+    assert products(old)["moe_up"] == products(old)["attention_qkv"] == "mxfp4_w4a16"  # weights are expanded
     assert old.workload.precision.lacking == ("fp4",)
     assert any("h100_sxm has no fp4" in line for line in format_lines(old))
 
@@ -204,3 +206,67 @@ def test_rows_of_formats_know_what_the_model_has():
     assert float(sum(counts.values())) == float(model.parameters())
     assert set(counts) == {"embedding", "head", "attention", "dense"}
     assert everywhere("int8").told(["dense", "head"]) == "int8: dense; bf16: head"
+
+
+def kernels_of(*overrides: str) -> set[tuple[str, str]]:
+    """Operation and number format of the products with experts' weights."""
+    scenario = scenario_from_config("workload=serving", "framework=none", *overrides)
+    ops = scenario.workload.lower(scenario.layout)
+    return {(op.name, op.number_format) for op in ops if isinstance(op, ComputeOp) and op.kernel == "moe_gemm"}
+
+
+@pytest.mark.parametrize(
+    ("model", "accelerator", "expected"),
+    [
+        ("gpt_oss_120b", "h100_sxm", "mxfp4_w4a16"),
+        ("gpt_oss_120b", "b200", "mxfp4_w4a8"),  # engines quantise activations to mxfp8 there
+        ("gpt_oss_120b", "mi300x", "mxfp4_w4a16"),
+        ("deepseek_v3", "h200", "fp8_block"),
+        ("deepseek_v3", "a100_80gb", "bf16"),  # which has no 8 bits: weights are expanded
+        ("kimi_k25", "h200", "mxfp4_w4a16"),  # stands in for other groups of 4 bits
+    ],
+)
+def test_products_with_published_weights_run_on_the_kernels_that_were_measured_with_them(model, accelerator, expected):
+    chosen = (f"model={model}", f"accelerator={accelerator}", "precision=checkpoint", "plan.tp=8")
+    assert {name for _, name in kernels_of(*chosen)} == {expected}
+
+
+def test_explicit_formats_are_as_they_are_said():
+    said = ("model=gpt_oss_120b", "accelerator=b200", "precision=mxfp4")
+    assert {name for _, name in kernels_of(*said)} == {"mxfp4_w4a16"}
+
+
+def test_kernels_named_by_weights_are_bound_by_the_peak_of_their_arithmetic():
+    accelerator = scenario_from_config("accelerator=b200").cluster.accelerator
+    peaks = accelerator.peak_flops_per_s
+    for name, arithmetic in (("mxfp4_w4a16", "bf16"), ("mxfp4_w4a8", "fp8"), ("fp8_block", "fp8"), ("fp4", "fp4")):
+        assert accelerator.arithmetic(name) == arithmetic
+        assert float(accelerator.peak(name)) == float(peaks[arithmetic])
+    with pytest.raises(ConfigError, match="no peak for 'int3'"):
+        accelerator.peak("int3")
+
+
+def test_engine_runs_the_grouped_products_that_it_shares_with_another_where_both_do():
+    def experts(accelerator: str, framework: str):
+        chosen = (f"accelerator={accelerator}", f"framework={framework}", "workload=serving", "model=gpt_oss_120b")
+        return scenario_from_config(*chosen).cluster.accelerator.kernels["moe_gemm"]
+
+    for name in ("fp4", "fp8_block", "mxfp4_w4a8"):
+        own, lent = experts("b200", "trtllm")[name], experts("b200", "vllm")[name]
+        assert own.t0_s == lent.t0_s
+        assert own.memory_ratio == lent.memory_ratio
+    assert experts("b200", "trtllm")["bf16"].t0_s != experts("b200", "vllm")["bf16"].t0_s
+    assert experts("h100_sxm", "trtllm")["fp8_block"].t0_s != experts("h100_sxm", "vllm")["fp8_block"].t0_s
+
+
+@pytest.mark.slow
+def test_gpt_oss_serves_within_a_third_of_what_was_measured_on_blackwell():
+    """Public runs of InferenceX, one B200 under vLLM 0.15: 4, 32 and 64 clients, 1,024 tokens in and out (x 0.9)."""
+    for clients, measured_s in ((4, 3.487e-3), (32, 7.933e-3), (64, 1.0498e-2)):
+        scenario = scenario_from_config(
+            "accelerator=b200", "workload=continuous", "model=gpt_oss_120b", "framework=vllm", "precision=checkpoint",
+            "workload.precision.kv_cache=fp8", "plan.tp=1", f"plan.micro_batch={clients}", "cluster.device_count=1",
+            "workload.input_tokens=922", "workload.output_tokens=922",
+        )  # fmt: skip
+        found = numbers_of(scenario)["tpot_s"]
+        assert found == pytest.approx(measured_s, rel=0.35)  # twice as much before its own kernels were taken

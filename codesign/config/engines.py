@@ -12,6 +12,11 @@ as long as 16 bits, while models served in 8 bits are as fast as other kernels s
 of the collective library's all-to-all, whose start grows with the ranks (NCCL on GB200: 57 us at 8, 627 at 64): one
 start and shares of the link, means of what dispatch and combine take on such a link (`exchanges`).
 
+`shared_kernels` are grouped products that another engine runs too and was measured with: generation -> format ->
+engine. TensorRT-LLM's own on Blackwell are those that FlashInfer brings to vLLM; its rows of the table were measured
+with CUTLASS, which it does not run there by default [trtllm_gpt_oss], and steps of models are as fast as the former
+say (DeepSeek-R1 in 4 bits on B200: 27 % off between tokens with them, 75 % with the latter).
+
 `layouts` says which layouts it can run (`SupportedLayouts`): others break a rule of the plan and are in no space.
 
 `clients` says how clients of a closed loop wait for each other there, of a workload that knows (`Lockstep`).
@@ -31,7 +36,7 @@ from . import exchanges
 from .construct import parameters, resolve
 from .groups import conf_dir, read_yaml
 
-KEYS = ("kernels", "all_reduce", "exchange", "fused_floor", "clients", "layouts")
+KEYS = ("kernels", "shared_kernels", "all_reduce", "exchange", "fused_floor", "clients", "layouts")
 CLIENTS = {"_target_": "codesign.model.workloads.Lockstep"}
 LAYOUTS = {"_target_": "codesign.model.workloads.SupportedLayouts"}
 MEASURED = "codesign.model.networks.collectives.Measured"
@@ -81,6 +86,9 @@ def with_engine(config: DictConfig) -> DictConfig:
     if kernels is not None:
         with open_dict(config):
             accelerator.kernels = _over(accelerator.kernels, _tuned(kernels, accelerator.peak_flops_per_s))
+    if named.get("shared_kernels") is not None:
+        with open_dict(config):
+            _share(accelerator, OmegaConf.to_object(engine)["shared_kernels"])
     wires = config.cluster.network.scale_up.collectives
     shared = _file("collective/custom", str(named.get("all_reduce")), accelerator)
     if shared is not None and OmegaConf.select(wires, "all_reduce._target_") == MEASURED:
@@ -170,6 +178,20 @@ def _over(kernels: Any, mine: dict[str, Any]) -> Any:
             formats = formats | {"fp8": formats["fp8_block"]}
         result[kind] = old | {name: entry for name, entry in formats.items() if _alike(old.get(name), entry)}
     return result
+
+
+def _share(accelerator: DictConfig, lenders: Any) -> None:
+    """Take grouped products of some formats from the files of another engine, on generations where both run the same.
+
+    Raises:
+        ConfigError: no mapping of generations to one of formats to engines.
+    """
+    if not all(is_mapping(value) for value in (lenders, *(lenders.values() if is_mapping(lenders) else ()))):
+        raise ConfigError(f"workload.engine.shared_kernels = {lenders!r} is no generation: {{format: engine}}")
+    for number_format, lender in lenders.get(str(accelerator.get("generation", "")), {}).items():
+        measured = (_file("calibration/frameworks", str(lender), accelerator) or {}).get(GROUPED) or {}
+        if number_format in measured and GROUPED in accelerator.kernels:
+            accelerator.kernels[GROUPED][number_format] = measured[number_format]
 
 
 def _alike(old: Any, new: Any) -> bool:

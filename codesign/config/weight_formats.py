@@ -1,6 +1,7 @@
 """Number formats of weights by class: those of a checkpoint taken, arithmetic that the devices lack widened."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from ..core.errors import ConfigError
 from ..core.fields import replace
@@ -8,7 +9,10 @@ from ..model.hardware import Accelerator
 from ..model.scenario import Scenario
 from ..model.workloads import AbstractServing, Precision, Transformer
 
-__all__ = ["format_lines", "with_weight_formats"]
+__all__ = ["format_lines", "published", "with_weight_formats"]
+
+BLOCK_SCALED = ("blackwell",)
+"""Generations whose engines multiply mxfp4 experts by mxfp8 activations; others expand them [trtllm_gpt_oss]."""
 
 UNTOUCHED = {"weights": "bf16", "compute": "bf16"}
 """Precision where nobody chose one: a checkpoint's formats then take its place."""
@@ -30,11 +34,19 @@ def with_weight_formats(scenario: Scenario) -> Scenario:
         raise ConfigError(
             f"workload.precision.by_class: {type(model).__name__} has no classes of weights; take weights and compute"
         )
-    chosen = _of_checkpoint(precision, model)
-    if chosen.by_class is not None:
-        absent = tuple(one for one in chosen.by_class.products() if not all(_has(a, one) for a in _devices(scenario)))
-        chosen = dataclasses.replace(chosen, lacking=absent)
+    chosen = published(precision, model, _devices(scenario))
     return scenario if chosen == precision else replace(scenario, {"workload.precision": chosen})
+
+
+def published(precision: Precision, model: object, devices: Sequence[Accelerator]) -> Precision:
+    """The precision with the formats of its model's checkpoint, where it asks for them, as these devices multiply."""
+    chosen = _of_checkpoint(precision, model)
+    if chosen is not precision and all(a.generation in BLOCK_SCALED for a in devices):
+        chosen = _block_scaled(chosen)
+    if chosen.by_class is None:
+        return chosen
+    absent = tuple(one for one in chosen.by_class.products() if not all(_has(a, one) for a in devices))
+    return dataclasses.replace(chosen, lacking=absent)
 
 
 def _of_checkpoint(precision: Precision, model: object) -> Precision:
@@ -45,6 +57,14 @@ def _of_checkpoint(precision: Precision, model: object) -> Precision:
         return precision
     cache = {"kv_cache": formats.kv_cache} if formats.kv_cache and precision.kv_cache == "bf16" else {}
     return dataclasses.replace(precision, by_class=formats, **cache)
+
+
+def _block_scaled(precision: Precision) -> Precision:
+    """Precision whose experts in mxfp4 meet activations of 8 bits."""
+    formats = precision.by_class
+    if formats is None or formats.experts != "mxfp4":
+        return precision
+    return dataclasses.replace(precision, by_class=dataclasses.replace(formats, experts="mxfp4_w4a8"))
 
 
 def _devices(scenario: Scenario) -> list[Accelerator]:

@@ -19,7 +19,7 @@ from ..model.error_factors import Doubts
 from ..model.hardware import Accelerator
 from ..model.hardware.residual import FittedOn
 from ..model.scenario import Cluster, Scenario
-from ..model.workloads import AbstractServing
+from ..model.workloads import AbstractServing, AbstractWorkload
 from ..model.workloads.continuous import AbstractContinuousServing
 from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
@@ -41,6 +41,14 @@ def among(accelerator: Accelerator, measured: Spread | None) -> str:
     return RELATIVE if accelerator.generation in {family for _, family in members if family} else NEW
 
 
+def format_of(job: AbstractWorkload, kind: str) -> str:
+    """Number format of most products of a class of kernels; experts may have one of their own."""
+    if kind in ("elementwise", "optimizer"):
+        return "vector"
+    precision = getattr(job, "precision", None)
+    return precision.product("moe_up") if kind == "moe_gemm" and precision is not None else job.number_format()
+
+
 def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     """Regime of a class of kernels: measured on this device, on one of its generation, or on neither."""
     own = cluster.accelerator
@@ -50,10 +58,12 @@ def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     found = among(own, find("kernel", names, PHYSICS, MEASURED))
     if found == NEW:
         return NEW
-    if chip is None or label is None or number_format not in own.peak_flops_per_s:
+    if chip is None or label is None or own.arithmetic(number_format) not in own.peak_flops_per_s:
         return RELATIVE
     rates = [(own.hbm.bandwidth(), chip.bandwidth_bytes_per_s)]
-    rates += [] if kind == "elementwise" else [(own.peak_flops_per_s[number_format], chip.peak_flops_per_s)]
+    rates += (
+        [] if kind == "elementwise" else [(own.peak_flops_per_s[own.arithmetic(number_format)], chip.peak_flops_per_s)]
+    )
     moved = max(abs(float(np.log(float(live) / float(then)))) for live, then in rates)
     if moved > np.log(FAR):
         return NEW
@@ -112,10 +122,9 @@ def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> Doubts
     """
     cluster, job = scenario.cluster, scenario.workload
     own, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
-    compute = job.number_format()
     kernels: dict[str, Any] = {}
     for kind in KERNELS:
-        number_format = "vector" if kind in ("elementwise", "optimizer") else compute
+        number_format = format_of(job, kind)
         where = regime(cluster, kind, number_format)
         found = find("kernel", named_so(cluster, kind, number_format, where), model, where)
         kernels[kind] = factors(found, f"{own.name} {kind}", count, seed=seed)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..model.scenario import Scenario
-from .draws import COLLECTIVES, KERNELS, among, regime, source_names
+from .draws import COLLECTIVES, KERNELS, among, format_of, regime, source_names
 from .spreads import LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
 __all__ = ["strata_of"]
@@ -38,7 +38,7 @@ def strata_of(scenario: Scenario) -> list[dict[str, Any]]:
         told(f"whole jobs: {name}", find("source", (name,), PHYSICS, NEW))
     told("power", find("source", ("power",), PHYSICS, NEW))
     for kind in KERNELS:
-        number_format = "vector" if kind in ("elementwise", "optimizer") else job.number_format()
+        number_format = format_of(job, kind)
         names = (f"{kind} {number_format}", kind, ANY)
         told(f"kernels: {kind}", find("kernel", names, model, regime(cluster, kind, number_format)))
     wired = among(own, find("collective", (ANY,), PHYSICS, MEASURED))

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...model.scenario import Cluster, Scenario
 from ...model.workloads import Precision
+from ...model.workloads.number_formats import OP_CLASSES
 from ..calibration.fit import unlabelled
 from .many import at_many
 from .named_residual import NumberedResidual, numbered
@@ -26,6 +27,9 @@ PARTS = {  # class of kernel -> the part its number format plays in a precision
     "gemm": "compute", "moe_gemm": "compute", "attention_prefill": "attention", "attention_decode": "attention",
     "mla_prefill": "attention", "mla_decode": "attention", "elementwise": "vector", "optimizer": "vector",
 }  # fmt: skip
+
+OPERATIONS = tuple(start for start, _ in OP_CLASSES)
+"""Beginnings of the names of operations whose weights may have a format of their own."""
 
 Adjust = Callable[[Scenario], Scenario]
 Priced = Callable[[Scenario], tuple[np.ndarray, ...]]
@@ -39,16 +43,19 @@ class Batch(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _anonymous(cluster: Any, compute: str, attention: str) -> Cluster:
+def _anonymous(cluster: Any, products: tuple[tuple[str, str], ...], attention: str) -> Cluster:
     own = cluster.value.accelerator
-    formats = {"compute": compute, "attention": attention, "vector": "vector"}
+    formats = {**dict(products), "attention": attention, "vector": "vector"}
     residual, plain = own.kernel_correction, unlabelled
     if residual is not None:  # what was learned is found by names
         residual, plain = (
             NumberedResidual(own.kernel_correction.folder),
             lambda one: numbered(one, own.kernel_correction.folder),
         )
-    kernels = {kind: {part: plain(own.kernel(kind, formats[part]))} for kind, part in PARTS.items()}
+    parts = {kind: dict(products) if part == "compute" else {part: formats[part]} for kind, part in PARTS.items()}
+    kernels = {
+        kind: {part: plain(own.kernel(kind, name)) for part, name in named.items()} for kind, named in parts.items()
+    }
     peaks = {part: own.peak(name) for part, name in formats.items()}
     accelerator = change(
         own,
@@ -65,14 +72,18 @@ def _anonymous(cluster: Any, compute: str, attention: str) -> Cluster:
 def anonymous(cluster: Cluster, precision: Precision) -> tuple[Cluster, Precision]:
     """Copy with the same numbers in a structure that names neither device nor arithmetic.
 
-    Each class of kernel keeps the one entry, and each part the one peak, that this precision asks for. Energies per
-    FLOP are left out: times and memory are what is compared.
+    Each class of kernel keeps the entries, and each part the peak, that this precision asks for; products keep their
+    names where classes of weights have formats of their own. Energies per FLOP are left out: times and memory are what
+    is compared.
 
     Raises:
         ConfigError: the device has no peak for a number format.
     """
-    plain = _anonymous(Same(cluster), precision.compute, precision.attention)
-    return plain, change(precision, compute="compute", attention="attention")
+    if precision.by_class is None:
+        plain = _anonymous(Same(cluster), (("compute", precision.compute),), precision.attention)
+        return plain, change(precision, compute="compute", attention="attention")
+    products = tuple((one, one) for one in sorted({precision.compute, *map(precision.product, OPERATIONS)}))
+    return _anonymous(Same(cluster), products, precision.attention), change(precision, attention="attention")
 
 
 def sized(cluster: Cluster, devices: float) -> Cluster:

@@ -74,7 +74,7 @@ def job(row: Any) -> Job:
     mean = (1 + SHORTEST) / 2 if varied else 1.0
     cluster = engine_cluster(row.gpu, engine, option_of(row.model) if routed else "")
     found = Job(
-        cluster, model, format_of(row.precision, row.model), count, row.pp, 1.0, False,
+        cluster, model, format_of(row.precision, row.model, model), count, row.pp, 1.0, False,
         sequences, mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
     )  # fmt: skip
     check_format(found)

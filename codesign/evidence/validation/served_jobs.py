@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ...config.weight_formats import published
 from ...core.errors import ConfigError
 from ...model.scenario import Cluster, Scenario
 from ...model.workloads import ContinuousServing, Lockstep, Plan, Precision, StaticBatch, Transformer
@@ -29,6 +30,11 @@ EVEN_CV = 0.1 / 0.9 / 3**0.5
 FORMATS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
 }  # fmt: skip
+
+PUBLISHED = "checkpoint"
+"""Formats of each class of weights as a model was published (`precision=checkpoint`)."""
+PUBLISHED_AS = {"fp8": "fp8_block", "fp4": "mxfp4", "mxfp4": "mxfp4", "int4": "int4"}
+"""Number format that a row states -> beginning of the format of experts in a checkpoint that it means."""
 
 
 class Job(NamedTuple):
@@ -54,28 +60,34 @@ class Job(NamedTuple):
     varied: bool = False
 
 
-def format_of(precision: Any, name: str) -> str:
+def format_of(precision: Any, name: str, model: Transformer) -> str:
     """The number format of a row: as stated, else as the name of the weights says, else 16 bits.
+
+    `PUBLISHED` where the model was published with its experts in it: its classes of weights have formats of their own.
 
     Raises:
         ConfigError: one that is not known.
     """
-    if precision != precision:
-        ending = re.search(r"fp8|fp4", name.lower())
-        return ending.group() if ending else "bf16"
-    stated = str(precision).lower()
-    if stated not in FORMATS:
+    ending = re.search(r"fp8|fp4", name.lower())
+    stated = str(precision).lower() if precision == precision else ending.group() if ending else ""
+    published = "" if model.formats is None else model.formats.experts
+    if stated in PUBLISHED_AS and published.startswith(PUBLISHED_AS[stated]):
+        return PUBLISHED
+    if stated and stated not in FORMATS:
         raise ConfigError(f"number format {precision!r} is not modelled")
-    return FORMATS[stated]
+    return FORMATS[stated] if stated else "bf16"
 
 
-def precision_of(number_format: str) -> Precision:
-    """Weights and products in a format, the cache in 8 bits or more.
+def precision_of(job: Job) -> Precision:
+    """Weights and products in a job's format, the cache in 8 bits or more.
 
     Assumes: an engine that serves 8 or 4 bits keeps its cache in 8.
     """
-    cache = "fp8" if number_format in ("fp8", "fp4") else number_format
-    return Precision(compute=number_format, weights=number_format, kv_cache=cache)
+    named = job.number_format
+    cache = "fp8" if named in ("fp8", "fp4", PUBLISHED) else named
+    if named == PUBLISHED:
+        return published(Precision(kv_cache=cache, checkpoint=True), job.model, [job.cluster.accelerator])
+    return Precision(compute=named, weights=named, kv_cache=cache)
 
 
 def scenario(job: Job, sequences: float) -> Sheet:
@@ -86,7 +98,7 @@ def scenario(job: Job, sequences: float) -> Sheet:
     Raises:
         ConfigError: the device has no such number format.
     """
-    named, model = precision_of(job.number_format), job.model
+    named, model = precision_of(job), job.model
 
     def build(numbers: Mapping[str, float]) -> Scenario:
         cluster, precision = anonymous(job.cluster, named)
@@ -95,7 +107,7 @@ def scenario(job: Job, sequences: float) -> Sheet:
         plan = Plan(**{name: numbers[name] for name in ("tp", "pp", "ep", "micro_batch")})
         return Scenario(sized(cluster, numbers["devices"]), served, plan)
 
-    return sheet_of(("static", Same(job.cluster), Same(model), named.compute, named.kv_cache), build, {
+    return sheet_of(("static", Same(job.cluster), Same(model), job.number_format), build, {
         "input_tokens": float(job.input_tokens), "output_tokens": float(job.output_tokens), "tp": float(job.tp),
         "pp": float(job.pp), "ep": float(job.replicas if job.spread else 1.0),
         "micro_batch": float(max(sequences / job.replicas, 1.0)), "devices": float(job.tp * job.pp * job.replicas),
@@ -105,8 +117,11 @@ def scenario(job: Job, sequences: float) -> Sheet:
 def _with_energies(plain: Cluster, own: Cluster, precision: Precision) -> Cluster:
     """An anonymous cluster with the joules per FLOP of the formats that its parts stand for."""
     formats = {"compute": precision.compute, "attention": precision.attention, "vector": "vector"}
-    known = own.accelerator.energy_j_per_flop
-    joules = {part: known.get(name, jnp.asarray(0.0)) for part, name in formats.items()}
+    known, chip = own.accelerator.energy_j_per_flop, own.accelerator
+    joules = {
+        part: known.get(chip.arithmetic(formats.get(part, part)), jnp.asarray(0.0))
+        for part in plain.accelerator.peak_flops_per_s
+    }
     return replace(plain, accelerator=replace(plain.accelerator, energy_j_per_flop=joules))
 
 
@@ -116,7 +131,7 @@ def check_format(job: Job) -> None:
     Raises:
         ConfigError: the device has no such number format.
     """
-    anonymous(job.cluster, precision_of(job.number_format))
+    anonymous(job.cluster, precision_of(job))
 
 
 def continuous_sheet(job: Job, added: Mapping[str, float], energies: bool = False) -> Sheet:
@@ -129,7 +144,7 @@ def continuous_sheet(job: Job, added: Mapping[str, float], energies: bool = Fals
     Raises:
         ConfigError: the device has no such number format.
     """
-    named, model = precision_of(job.number_format), job.model
+    named, model = precision_of(job), job.model
     own = {name: float(value) for name, value in added.items() if name in OF_STEPS + OF_REQUESTS}
     crowd = {name: float(value) for name, value in added.items() if name in OF_CLIENTS}
 
@@ -149,7 +164,7 @@ def continuous_sheet(job: Job, added: Mapping[str, float], energies: bool = Fals
     if not job.spread:
         layout = {"tp": ranks, "ep": 1.0, "attention_dp": float(job.groups * job.replicas)}
     mine = job.sequences / job.replicas if job.spread else job.sequences
-    return sheet_of(("continuous", Same(job.cluster), Same(model), named.compute, named.kv_cache, energies), build, {
+    return sheet_of(("continuous", Same(job.cluster), Same(model), job.number_format, energies), build, {
         "input_tokens": float(job.input_tokens), "output_tokens": float(max(job.output_tokens, 2.0)), **layout,
         "input_cv": EVEN_CV * job.varied, "output_cv": EVEN_CV * job.varied,
         "pp": float(job.pp), "micro_batch": float(max(mine, 1.0)), "devices": ranks * float(job.pp), **own, **crowd,
@@ -169,12 +184,13 @@ def run_of(job: Job, queued: float = 0.0) -> PricedRun:
     Args:
         queued: clients without a place for each that has one.
     """
-    precision = precision_of(job.number_format)
+    precision = precision_of(job)
     formats = {"compute": precision.compute, "weights": precision.weights, "kv_cache": precision.kv_cache}
+    stored = ("precision=checkpoint",) if precision.checkpoint else ()
     chosen = (
         f"accelerator={job.cluster.accelerator.name}", "kernel_correction=learned", f"model={job.model.name}",
         "workload=continuous", f"framework={job.engine or 'none'}",
-        *(f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"),
+        *stored, *(f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"),
     )  # fmt: skip
     ranks = float(job.tp * job.replicas)
     layout = {"tp": float(job.tp), "ep": float(job.replicas), "attention_dp": 1.0}

@@ -9,8 +9,6 @@ from .trained_models import configured_model
 
 __all__ = ["model_of", "option_of"]
 
-MIXED = re.compile(r"gpt_oss_\d+b")
-"""Models whose experts alone are in 4 bits: no one number format says what their products are."""
 SEES = re.compile(r"(^|[-/_ ])(VL|Omni)([-_ ]|$)", re.IGNORECASE)
 """Models that were measured with pictures in their prompts, of which tables say neither number nor size."""
 
@@ -26,8 +24,6 @@ def option_of(name: str) -> str:
         raise ConfigError(f"model {name!r} has no configuration")
     if SEES.search(name):
         raise ConfigError(f"model {name!r} was measured with pictures, of which the table says neither number nor size")
-    if MIXED.fullmatch(option):
-        raise ConfigError(f"model {name!r} has experts alone in 4 bits: no number format of this table says so")
     return option
 
 

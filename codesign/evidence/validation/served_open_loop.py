@@ -17,8 +17,8 @@ from .closed_loop_rows import readable
 from .hardware import accelerator_option
 from .runs import PricedRun, command, predicted
 from .scores import Errors, Row, rows
-from .served_jobs import format_of
-from .served_models import option_of
+from .served_jobs import PUBLISHED, format_of
+from .served_models import model_of, option_of
 from .suites import Suite
 
 METRICS = {
@@ -38,12 +38,14 @@ def run_of(row: Any) -> PricedRun:
     Raises:
         ConfigError: its device, model or number format is not known.
     """
-    number_format = format_of(row.weights, row.model)
-    if number_format not in ("bf16", "fp8"):
+    option = option_of(row.model)
+    number_format = format_of(row.weights, row.model, model_of(row.model))
+    if number_format not in ("bf16", "fp8", PUBLISHED):
         raise ConfigError(f"number format {row.weights!r} is not modelled at a rate")
     chosen = (
-        f"accelerator={accelerator_option(row.gpu)}", f"model={option_of(row.model)}",
+        f"accelerator={accelerator_option(row.gpu)}", f"model={option}",
         f"workload=at_rate{'_fp8' if number_format == 'fp8' else ''}", "framework=vllm_async",
+        *(("precision=checkpoint",) if number_format == PUBLISHED else ()),
     )  # fmt: skip
     engine_tokens = getattr(row, "max_num_batched_tokens", None)
     return PricedRun(chosen, {

@@ -95,7 +95,8 @@ def job(row: Any) -> Job:
     """
     if row.num_gpus % row.dp:
         raise ConfigError(f"{row.dp} replicas do not divide {row.num_gpus} devices")
-    named, model = format_of(row.weight_precision, row.model), model_of(row.model)
+    model = model_of(row.model)
+    named = format_of(row.weight_precision, row.model, model)
     blocks = named == "fp8" and bool(re.search(IN_BLOCKS, row.model.lower()))
     found = Job(
         board_cluster(row.gpu, ENGINE, blocks), model, named, row.num_gpus / row.dp, 1.0, row.dp,
@@ -119,7 +120,8 @@ def _loads(one: Scenario):
         if isinstance(op, ComputeOp):
             times = often[op.phase]
             kernels = kernels + times * cost.time_s
-            flops[op.number_format] = flops[op.number_format] + times * op.count * op.work.flops
+            part = op.number_format if op.number_format in flops else "compute"  # classes of weights have their own
+            flops[part] = flops[part] + times * op.count * op.work.flops
             nbytes = nbytes + times * op.count * op.work.nbytes
         elif isinstance(op, CommOp):
             clocks = 0.0 if board is None else board.working_w * cost.time_s
@@ -147,5 +149,5 @@ def drawn(jobs: list[Job], sampled: Sampled) -> DrawnPower:
 
 def formats(job: Job) -> tuple[str, str]:
     """Number formats of products and of attention."""
-    precision = precision_of(job.number_format)
+    precision = precision_of(job)
     return precision.compute, precision.attention

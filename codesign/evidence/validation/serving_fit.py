@@ -33,7 +33,8 @@ HOLD = 0.3  # of the squared log of kernel_slowdown
 SCALES = (1.0, 1e-3, 1e-2, 1e-2, 1e-3, 0.1, 1.0)
 LOWEST = (0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 HIGHEST = (2.0, 0.1, 1.0, 1.0, 0.1, 1.0, 1e3)
-STARTS = ((1.05, 2e-4, 0.04, 0.06, 1e-3, 0.15, 5.0),)
+STARTS = ((1.05, 2e-4, 0.04, 0.06, 1e-3, 0.15, 5.0), (1.05, 1e-4, 0.03, 0.14, 1e-3, 0.1, 5.0))
+"""Prompts that wait for the host and prompts that do not are minima of their own."""
 EVALUATIONS = 15
 HEADER = "# @package frameworks\n# What serving engines add to kernels; fitted by `codesign calibrate`.\n"
 

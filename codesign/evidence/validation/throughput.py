@@ -45,9 +45,10 @@ def stated(row: Any) -> list[Job]:
     if layout is None or int(layout.group(2)) != row.num_gpus:
         raise ConfigError(f"parallelism {row.parallelism!r} is not TPn or DEPn of all num_gpus")
     count, alone = float(row.num_gpus), layout.group(1) == "TP"
+    model = model_of(row.model)
     found = Job(
-        measured_cluster(row.gpu), model_of(row.model), format_of(row.precision, row.model), count if alone else 1.0,
-        1.0, 1.0 if alone else count, not alone, 1.0, row.input_tokens, row.output_tokens,
+        measured_cluster(row.gpu), model, format_of(row.precision, row.model, model), count if alone else 1.0, 1.0,
+        1.0 if alone else count, not alone, 1.0, row.input_tokens, row.output_tokens,
     )  # fmt: skip
     scenario(found, 1.0)
     return [found]
@@ -62,7 +63,7 @@ def tuned(row: Any) -> list[Job]:
     if row.scenario != "Offline" or row.result_units != "Tokens/s":
         raise ConfigError(f"scenario {row.scenario!r} in {row.result_units!r} is not modelled")
     cluster, model = measured_cluster(row.gpu), model_of(row.model)
-    number_format = format_of(row.weight_dtype, row.model)
+    number_format = format_of(row.weight_dtype, row.model, model)
     layouts = [(tp, 1.0, False) for tp in DEGREES if tp <= row.num_accelerators]
     if hasattr(model.feed_forward, "experts"):
         layouts += [(1.0, ranks, True) for ranks in DEGREES[1:] if ranks <= row.num_accelerators]

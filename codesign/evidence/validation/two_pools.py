@@ -81,7 +81,7 @@ def _engine(row: Any, pool: str, sequences: float) -> Job:
     dispatched = groups > 1 and spread and hasattr(model.feed_forward, "experts")
     whole = Job(
         engine_cluster(row.gpu, engine, option_of(row.model) if dispatched else ""), model,
-        format_of(row.precision, row.model), count, float(getattr(row, f"{pool}_pp_size")), 1.0, False,
+        format_of(row.precision, row.model, model), count, float(getattr(row, f"{pool}_pp_size")), 1.0, False,
         max(sequences, 1.0), mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
     )  # fmt: skip
     return whole._replace(tp=count / groups, replicas=groups, spread=True, groups=1.0) if dispatched else whole

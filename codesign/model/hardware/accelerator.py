@@ -20,8 +20,14 @@ from .memory import AbstractMemory
 from .residual import AbstractResidual
 from .shoreline import Shoreline
 
-RELATED_FORMATS = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",)}
+RELATED_FORMATS = {
+    "fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",),
+    "fp8_block": ("fp8", "int8"), "mxfp4_w4a8": ("fp8", "int8"), "mxfp4_w4a16": ("bf16", "fp16"),
+}  # fmt: skip
 """Number formats whose kernel constants stand in for a format without its own, nearest first."""
+
+ARITHMETIC = {"fp8_block": ("fp8",), "mxfp4_w4a8": ("fp8",), "mxfp4_w4a16": ("bf16", "fp16")}
+"""Kernels named by their weights -> formats of the arithmetic whose peak bounds them, the first that a device has."""
 
 RELATED_KERNELS = {"mla_prefill": "attention_prefill", "mla_decode": "attention_decode", "moe_gemm": "gemm"}
 """Class of kernel that stands in for one without constants of its own."""
@@ -63,16 +69,22 @@ class Accelerator(eqx.Module):
 
     __repr__ = as_text
 
+    def arithmetic(self, number_format: str) -> str:
+        """Format of the arithmetic of a number format or of kernels named by their weights."""
+        named = (number_format, *ARITHMETIC.get(number_format, ()))
+        return next((one for one in named if one in self.peak_flops_per_s), number_format)
+
     def peak(self, number_format: str) -> Array:
         """Dense peak of a number format.
 
         Raises:
             ConfigError: the device has no such format.
         """
-        if number_format not in self.peak_flops_per_s:
+        arithmetic = self.arithmetic(number_format)
+        if arithmetic not in self.peak_flops_per_s:
             known = ", ".join(sorted(self.peak_flops_per_s))
             raise ConfigError(f"accelerator {self.name} has no peak for {number_format!r} (known: {known})")
-        peak = self.peak_flops_per_s[number_format]
+        peak = self.peak_flops_per_s[arithmetic]
         return peak if self.die is None else peak * self.die.peak_ratio()
 
     def idle_power_w(self) -> Array:
@@ -121,7 +133,7 @@ class Accelerator(eqx.Module):
         seconds = kernel.time_s(launched, self.peak(number_format), self.hbm.bandwidth(data))
         if self.kernel_correction is not None:
             seconds = seconds * self.kernel_correction.factor(kernel, launched)
-        per_flop = self.energy_j_per_flop.get(number_format, asarray(0.0))
+        per_flop = self.energy_j_per_flop.get(self.arithmetic(number_format), asarray(0.0))
         per_flop = per_flop if self.die is None else per_flop * self.die.energy_ratio()
         joules = work.flops * per_flop + work.nbytes * self.hbm.energy(data)
         if self.board is not None:

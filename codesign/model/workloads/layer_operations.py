@@ -17,6 +17,9 @@ from ..hardware import Work
 from .number_formats import WeightFormats
 from .plan import Layout
 
+EXPANDED = ("bf16", "fp16")
+"""Arithmetic that weights of fewer bits are expanded for."""
+
 
 class Precision(eqx.Module):
     """Number format of each class of tensor, and of the arithmetic.
@@ -45,9 +48,13 @@ class Precision(eqx.Module):
         return self.bytes_of("weights") if own is None else own.nbytes
 
     def product(self, operation: str) -> str:
-        """Format of an operation's products."""
+        """Format of an operation's products, or the name of kernels of its weights' own (`hardware.ARITHMETIC`)."""
         own = None if self.by_class is None else self.by_class.of(operation)
-        return self.compute if own is None or own.product in ("", *self.lacking) else own.product
+        if own is None:
+            return self.compute
+        if own.product in ("", *self.lacking):
+            return (self.compute in EXPANDED and own.expanding) or self.compute
+        return own.kernel or own.product
 
     def bytes_of(self, tensor: str) -> float:
         """Bytes per element of a class of tensor."""

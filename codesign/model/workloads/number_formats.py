@@ -13,34 +13,42 @@ class WeightFormat(NamedTuple):
     """One format of weights.
 
     `nbytes`: of a weight, scales included; `product`: format of the arithmetic ("": that of the activations, as
-    weights are expanded before it). Source: [ocp_mx] for mx formats, [nvidia_nvfp4] for nvfp4, layouts of the
-    checkpoints for the others.
+    weights are expanded before it). Engines have kernels of their own for some: `kernel` names the measured ones of
+    that product, `expanding` those that expand the weights ("": the kernels of the arithmetic alone). Source:
+    [ocp_mx] for mx formats, [nvidia_nvfp4] for nvfp4, layouts of the checkpoints for the others.
     """
 
     nbytes: float
     product: str
+    kernel: str = ""
+    expanding: str = ""
 
+
+EXPANDING = "mxfp4_w4a16"
+"""Kernels that expand weights of 4 bits; those of other groupings (AWQ, GPTQ, nvfp4) were not measured (assumed)."""
 
 WEIGHT_FORMATS = {
     "fp32": WeightFormat(4.0, ""),
     "bf16": WeightFormat(2.0, ""),
     "fp16": WeightFormat(2.0, ""),
     "fp8": WeightFormat(1.0, "fp8"),  # a scale a tensor or a channel: below a thousandth
-    "fp8_block": WeightFormat(1.0 + 4 / 128**2, "fp8"),  # fp32 a block of 128 x 128
+    "fp8_block": WeightFormat(1.0 + 4 / 128**2, "fp8", "fp8_block"),  # fp32 a block of 128 x 128
     "fp8_w8a16": WeightFormat(1.0, ""),
     "mxfp8": WeightFormat(1.0 + 1 / 32, "fp8"),  # 8 bits of exponent every 32
     "int8": WeightFormat(1.0, "int8"),
     "int8_w8a16": WeightFormat(1.0, ""),
-    "int4": WeightFormat(0.5 + 2.5 / 128, ""),  # groups of 128: fp16 scale, 4 bits of zero point (AWQ, GPTQ)
-    "int4_group32": WeightFormat(0.5 + 2 / 32, ""),
-    "int4_group64": WeightFormat(0.5 + 2.5 / 64, ""),
-    "int4_channel": WeightFormat(0.5, ""),
-    "int4_w4a8": WeightFormat(0.5 + 2.5 / 128, "fp8"),
-    "nvfp4": WeightFormat(0.5 + 1 / 16, "fp4"),  # fp8 scale every 16, one a tensor
-    "nvfp4_w4a16": WeightFormat(0.5 + 1 / 16, ""),
-    "mxfp4": WeightFormat(0.5 + 1 / 32, ""),  # 8 bits of exponent every 32; W4A16, as gpt-oss is served
-    "mxfp4_w4a8": WeightFormat(0.5 + 1 / 32, "fp8"),
-    "mxfp4_w4a4": WeightFormat(0.5 + 1 / 32, "fp4"),
+    "int4": WeightFormat(
+        0.5 + 2.5 / 128, "", "", EXPANDING
+    ),  # groups of 128: fp16 scale, 4 bits of zero point (AWQ, GPTQ)
+    "int4_group32": WeightFormat(0.5 + 2 / 32, "", "", EXPANDING),
+    "int4_group64": WeightFormat(0.5 + 2.5 / 64, "", "", EXPANDING),
+    "int4_channel": WeightFormat(0.5, "", "", EXPANDING),
+    "int4_w4a8": WeightFormat(0.5 + 2.5 / 128, "fp8", "", EXPANDING),
+    "nvfp4": WeightFormat(0.5 + 1 / 16, "fp4", "", EXPANDING),  # fp8 scale every 16, one a tensor
+    "nvfp4_w4a16": WeightFormat(0.5 + 1 / 16, "", "", EXPANDING),
+    "mxfp4": WeightFormat(0.5 + 1 / 32, "", "", EXPANDING),  # 8 bits of exponent every 32; W4A16, as gpt-oss is served
+    "mxfp4_w4a8": WeightFormat(0.5 + 1 / 32, "fp8", "mxfp4_w4a8", EXPANDING),
+    "mxfp4_w4a4": WeightFormat(0.5 + 1 / 32, "fp4", "", EXPANDING),
 }
 """Formats that checkpoints are published in."""
 
