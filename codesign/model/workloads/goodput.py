@@ -13,12 +13,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import quantity
+from ...core.matrix_slopes import Moving, stored_matrix
 from ...jaxprs.evaluator import interpreted
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
@@ -165,32 +164,20 @@ def _(
     """Implicit function theorem: one evaluation at the root, along its rate and each number that moves."""
     asked, agreed, low = primals
     found, seen = _root(asked, agreed, low, span, halvings)
-    leaves, tree = jax.tree.flatten((asked, agreed))
-    along = jax.tree.leaves(tangents[:2], is_leaf=lambda each: isinstance(each, SymbolicZero))
-    moving = [place for place, way in enumerate(along) if not isinstance(way, SymbolicZero)]
-    flat, apart = ravel_pytree([leaves[place] for place in moving])
+    moving = Moving((asked, agreed), tangents[:2])
 
-    def around(moved: Array) -> tuple[Array, OpenLoop]:
-        whole = list(leaves)
-        for place, leaf in zip(moving, apart(moved[1:]), strict=True):
-            whole[place] = leaf
-        asked, agreed = jax.tree.unflatten(tree, whole)
-        seen = asked.seen(jnp.exp(moved[0]))
+    def around(at: Array) -> tuple[Array, OpenLoop]:
+        asked, agreed = moving.tree(at[1:])
+        seen = asked.seen(jnp.exp(at[0]))
         return _most(seen, agreed), seen
 
-    (used, _), slopes = _slopes(around, jnp.concatenate([found[None], flat]))
-    way, _ = ravel_pytree([along[place] for place in moving])
-    grows, rises = slopes[0][0], slopes[0][1:] @ way
+    (used, _), slopes = stored_matrix(around, jnp.concatenate([found[None], moving.at]))
+    grows, rises = slopes[0][0], slopes[0][1:] @ moving.way
     # Where the largest share is not 1, no rate of the range is the root: then it stands at an end and stays there.
     there = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))
     step = jnp.where(there, -rises / jnp.where(there, grows, 1.0), 0.0)
-    whole = jnp.concatenate([step[None], way])
+    whole = jnp.concatenate([step[None], moving.way])
     return (found, seen), (step, jax.tree.map(lambda each: each @ whole, slopes[1]))
-
-
-def _slopes(function: Callable[[Array], tuple[Array, OpenLoop]], at: Array) -> tuple[Array, tuple[Array, OpenLoop]]:
-    """The first of what a function gives, and the slopes of all of it along each number of `at`, on a last axis."""
-    return jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=((None, None), -1))(jnp.eye(at.size))
 
 
 def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:
