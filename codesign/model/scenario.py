@@ -1,7 +1,6 @@
 """The one pytree: a cluster, a workload and a plan."""
 
 import dataclasses
-import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..core.computed_once import piece_of
+from ..core.computed_once import pieces_of
 from ..core.cost import Cost, zero
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import integer, quantity, static
@@ -287,8 +286,9 @@ class Cluster(eqx.Module):
                 return self._price(op, one, layout)
 
             priced = jax.vmap(price)(stacked)
-            for place, index in enumerate(members):
-                costs[index] = jax.tree.map(functools.partial(piece_of, place=place), priced)
+            leaves, tree = jax.tree.flatten(priced)
+            for index, *parts in zip(members, *(pieces_of(leaf) for leaf in leaves), strict=True):
+                costs[index] = jax.tree.unflatten(tree, parts)
         return costs
 
     def _is_long(self, op: Op) -> bool:

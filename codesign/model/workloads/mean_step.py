@@ -143,24 +143,30 @@ class _Around(NamedTuple):
         return self.by_decodes[0] + self.by_share[0] * follows
 
 
-def _around(times: Times, demand: Demand, step: Array, share: Array) -> _Around:
-    """Everything that is asked of a pair of a step and a share, each part of it evaluated once."""
-
+@by_matrix
+def _judged(demand: Demand, step: Array, share: Array, seconds: Array, along: tuple[Array, Array]) -> _Around:
+    """Everything that is asked of a pair of a step and a share, from steps and their slopes along decodes and tokens."""
+    (plain, mixed, _), (plains, mixes, _) = seconds, jnp.stack(along, axis=-1)
     decodes, more = jax.jvp(lambda step: _decodes(demand, step), (step,), (jnp.ones_like(step),))
-    tokens, (longer, fewer) = matrix(lambda at: _carried(demand, at[0], at[1]), jnp.stack([step, share]))
-    seconds, (plains, mixes, _) = matrix(lambda at: _steps(times, demand, at[0], at[1]), jnp.stack([decodes, tokens]))
-    (plain, mixed, _), at = seconds, _engine_step(demand, share, decodes, seconds)
+    _, (longer, fewer) = matrix(lambda at: _carried(demand, at[0], at[1]), jnp.stack([step, share]))
     told, (by_step, by_share, by_plain, by_mixed) = _told_along(demand, step, share, plain, mixed)
 
-    def along(plains: Array, mixes: Array) -> tuple[Array, Array]:
+    def both(plains: Array, mixes: Array) -> tuple[Array, Array]:
         return (1 - share) * plains + share * mixes, by_plain * plains + by_mixed * mixes
 
-    first = along(plains[0] * more, mixes[0] * more + mixes[1] * longer)
-    second = along(plains[1] * fewer, mixes[1] * fewer)
+    first = both(plains[0] * more, mixes[0] * more + mixes[1] * longer)
+    second = both(plains[1] * fewer, mixes[1] * fewer)
     return _Around(
-        at, told, (first[0], first[1] + by_step), (second[0] + mixed - plain, second[1] + by_share),
-        along(plains[0], mixes[0]),
+        _engine_step(demand, share, decodes, seconds), told, (first[0], first[1] + by_step),
+        (second[0] + mixed - plain, second[1] + by_share), both(plains[0], mixes[0]),
     )  # fmt: skip
+
+
+def _around(times: Times, demand: Demand, step: Array, share: Array) -> _Around:
+    """Everything that is asked of a pair of a step and a share, each part of it evaluated once."""
+    at = jnp.stack([_decodes(demand, step), _carried(demand, step, share)])
+    seconds, slopes = matrix(lambda at: _steps(times, demand, at[0], at[1]), at)
+    return _judged(demand, step, share, seconds, (slopes[:, 0], slopes[:, 1]))
 
 
 class Settled(NamedTuple):
@@ -217,10 +223,10 @@ def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled
     """Implicit function theorem: what moves at the solution, and with it."""
     found = _settled(*primals)
     step, share = found.step, found.share
-    # The slopes are those of one evaluation there; what is missed moves with times and demand alone, at first.
-    here = _around(*primals, step, share)
-    missed = jax.jvp(lambda *given: _both(*given, step, share), primals, tangents)[1]
-    ways = here.closer(step, (missed[0] / step, missed[1]))
+    none = jnp.zeros_like(step), jnp.zeros_like(share)
+    # Twice the same directions, so that a compiler sees that the slopes are the same.
+    here, moved = jax.jvp(_around, (*primals, step, share), (*tangents, *none))
+    ways = here.closer(step, (moved.at.mean / step, moved.told))
     along = step * ways[0] * found.free[0], ways[1] * found.free[1]
 
     def seen(times: Times, demand: Demand, step: Array, share: Array) -> tuple[EngineStep, Array]:
@@ -229,12 +235,6 @@ def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled
 
     moved = jax.jvp(seen, (*primals, step, share), (*tangents, *along))[1]
     return found, Settled(*along, *moved, jax.tree.map(jnp.zeros_like, found.free))
-
-
-def _both(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Array, Array]:
-    """Length of the mean step and share told, where a step and a share are assumed."""
-    at = engine_step(times, demand, step, share, _decodes(demand, step))
-    return at.mean, _told(demand, step, share, at.plain, at.mixed)
 
 
 def agreed(times: Times, demand: Demand) -> tuple[EngineStep, Array]:
