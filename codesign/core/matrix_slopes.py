@@ -6,8 +6,9 @@ that: what a part of a model hands on has few numbers.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jaxtyping import Array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["Moving", "by_matrix", "matrix", "stored_matrix"]
+__all__ = ["Moving", "by_matrix", "matrix", "stored_matrix", "stored_product"]
 
 
 class Moving:
@@ -44,7 +45,7 @@ class Moving:
 
 
 def matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
-    """What a function of a vector gives, and the slopes of each number of it along each of the vector, on a last axis."""
+    """What a function of a vector gives, and slopes of its numbers along each of the vector's, on a last axis."""
     return jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, -1))(jnp.eye(at.size))
 
 
@@ -66,6 +67,15 @@ def stored_matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any
     return jax.tree.map(lambda each: each[0], found), jax.tree.map(whole, slopes)
 
 
+def stored_product(slopes: Any, way: Array) -> Any:
+    """Each matrix of slopes times a direction, row by row in a loop: in reverse, too, what follows reads stored numbers."""
+    leaves, tree = jax.tree.flatten(slopes)
+    found = jax.lax.map(lambda row: row @ way, jnp.concatenate([each.reshape(-1, way.size) for each in leaves]))
+    ends = list(itertools.accumulate(each.size // way.size for each in leaves))
+    parts = jnp.split(found, ends[:-1])
+    return jax.tree.unflatten(tree, [part.reshape(each.shape[:-1]) for part, each in zip(parts, leaves, strict=True)])
+
+
 def by_matrix(function: Function) -> Function:
     """Mark a pure function of few numbers, given by place, whose derivatives go through its matrix of slopes."""
     own: Any = jax.custom_jvp(function)
@@ -76,4 +86,4 @@ def by_matrix(function: Function) -> Function:
         return found, jax.tree.map(lambda each: each @ moving.way, slopes)
 
     own.defjvp(rule, symbolic_zeros=True)
-    return functools.wraps(function)(own)
+    return cast(Function, functools.wraps(function)(own))

@@ -14,7 +14,7 @@ from ..core.computed_once import pieces_of
 from ..core.cost import Cost, zero
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import integer, quantity, static
-from ..core.jax_typed import asarray
+from ..core.jax_typed import asarray, flatten, unflatten
 from ..core.pretty import as_html, as_text
 from ..core.smooth import maximum, used_share
 from .carbon import Carbon
@@ -286,9 +286,9 @@ class Cluster(eqx.Module):
                 return self._price(op, one, layout)
 
             priced = jax.vmap(price)(stacked)
-            leaves, tree = jax.tree.flatten(priced)
+            leaves, tree = flatten(priced)
             for index, *parts in zip(members, *(pieces_of(leaf) for leaf in leaves), strict=True):
-                costs[index] = jax.tree.unflatten(tree, parts)
+                costs[index] = unflatten(tree, parts)
         return costs
 
     def _is_long(self, op: Op) -> bool:

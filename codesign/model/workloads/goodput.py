@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import quantity
-from ...core.matrix_slopes import Moving, stored_matrix
+from ...core.matrix_slopes import Moving, stored_matrix, stored_product
 from ...jaxprs.evaluator import interpreted
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
@@ -172,12 +172,12 @@ def _(
         return _most(seen, agreed), seen
 
     (used, _), slopes = stored_matrix(around, jnp.concatenate([found[None], moving.at]))
-    grows, rises = slopes[0][0], slopes[0][1:] @ moving.way
+    grows, rises = slopes[0][0], slopes[0][1:]
     # Where the largest share is not 1, no rate of the range is the root: then it stands at an end and stays there.
     there = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))
-    step = jnp.where(there, -rises / jnp.where(there, grows, 1.0), 0.0)
-    whole = jnp.concatenate([step[None], moving.way])
-    return (found, seen), (step, jax.tree.map(lambda each: each @ whole, slopes[1]))
+    steps = jnp.where(there, -rises / jnp.where(there, grows, 1.0), 0.0)
+    whole = jax.tree.map(lambda each: each[..., 1:] + each[..., :1] * steps, slopes[1])
+    return (found, seen), stored_product((steps, whole), moving.way)
 
 
 def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:

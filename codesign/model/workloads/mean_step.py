@@ -7,14 +7,17 @@ number of rounds of Newton's method, so that many points are one program; deriva
 (implicit function theorem), so that no round is differentiated.
 """
 
+import functools
+import operator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from ...core.jax_typed import traced_for_all
-from ...core.matrix_slopes import by_matrix, matrix
+from ...core.matrix_slopes import Moving, by_matrix, matrix
 from ...core.smooth import TINY
 from .arriving_load import Demand, Times
 from .steady_state import FULLEST, LEVELS, mixed_share
@@ -143,9 +146,8 @@ class _Around(NamedTuple):
         return self.by_decodes[0] + self.by_share[0] * follows
 
 
-@by_matrix
 def _judged(demand: Demand, step: Array, share: Array, seconds: Array, along: tuple[Array, Array]) -> _Around:
-    """Everything that is asked of a pair of a step and a share, from steps and their slopes along decodes and tokens."""
+    """Everything that is asked of a step and a share, from seconds and their slopes along decodes and tokens."""
     (plain, mixed, _), (plains, mixes, _) = seconds, jnp.stack(along, axis=-1)
     decodes, more = jax.jvp(lambda step: _decodes(demand, step), (step,), (jnp.ones_like(step),))
     _, (longer, fewer) = matrix(lambda at: _carried(demand, at[0], at[1]), jnp.stack([step, share]))
@@ -162,11 +164,16 @@ def _judged(demand: Demand, step: Array, share: Array, seconds: Array, along: tu
     )  # fmt: skip
 
 
-def _around(times: Times, demand: Demand, step: Array, share: Array) -> _Around:
-    """Everything that is asked of a pair of a step and a share, each part of it evaluated once."""
+def _seconds(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Array, tuple[Array, Array]]:
+    """`_steps` of a step and a share, and their slopes along decodes and tokens."""
     at = jnp.stack([_decodes(demand, step), _carried(demand, step, share)])
     seconds, slopes = matrix(lambda at: _steps(times, demand, at[0], at[1]), at)
-    return _judged(demand, step, share, seconds, (slopes[:, 0], slopes[:, 1]))
+    return seconds, (slopes[:, 0], slopes[:, 1])
+
+
+def _around(times: Times, demand: Demand, step: Array, share: Array) -> _Around:
+    """Everything that is asked of a pair of a step and a share, each part of it evaluated once."""
+    return _judged(demand, step, share, *_seconds(times, demand, step, share))
 
 
 class Settled(NamedTuple):
@@ -218,23 +225,33 @@ def _settled(times: Times, demand: Demand) -> Settled:
     return jax.lax.fori_loop(0, TOGETHER + 1, together, (found, nothing))[1]
 
 
-@_settled.defjvp
+@functools.partial(_settled.defjvp, symbolic_zeros=True)
 def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled, Settled]:
-    """Implicit function theorem: what moves at the solution, and with it."""
+    """Implicit function theorem: what moves at the solution, and with it; what is judged has one matrix of slopes."""
     found = _settled(*primals)
     step, share = found.step, found.share
-    none = jnp.zeros_like(step), jnp.zeros_like(share)
-    # Twice the same directions, so that a compiler sees that the slopes are the same.
-    here, moved = jax.jvp(_around, (*primals, step, share), (*tangents, *none))
-    ways = here.closer(step, (moved.at.mean / step, moved.told))
+    moving, none = Moving(primals, tangents), jnp.zeros_like(step)
+
+    def of_times(at: Array) -> tuple[Array, tuple[Array, Array]]:
+        times, demand = moving.tree(at)
+        return _seconds(times, demand, step, share)
+
+    steps, moved = jax.jvp(of_times, (moving.at,), (moving.way,))
+    _, also = matrix(lambda at: _seconds(*primals, at[0], at[1]), jnp.stack([step, share]))
+    judged = Moving((primals[1], step, share, *steps), (tangents[1], none, none, *moved))
+    here, slopes = matrix(lambda at: _judged(*judged.tree(at)), judged.at)
+    alone = jnp.zeros(judged.at.size - 2 - ravel_pytree(steps)[0].size)  # along the demand
+    by_step, by_share = (
+        jnp.concatenate([alone, way, ravel_pytree(jax.tree.map(operator.itemgetter((..., place)), also))[0]])
+        for place, way in enumerate(jnp.eye(2))
+    )
+    missed = slopes.at.mean @ judged.way / step, slopes.told @ judged.way
+    ways = here.closer(step, missed)
     along = step * ways[0] * found.free[0], ways[1] * found.free[1]
-
-    def seen(times: Times, demand: Demand, step: Array, share: Array) -> tuple[EngineStep, Array]:
-        around = _around(times, demand, step, share)
-        return around.at, around.slope()
-
-    moved = jax.jvp(seen, (*primals, step, share), (*tangents, *along))[1]
-    return found, Settled(*along, *moved, jax.tree.map(jnp.zeros_like, found.free))
+    way = judged.way + along[0] * by_step + along[1] * by_share
+    around = jax.tree.map(lambda each: each @ way, slopes)
+    slope = jax.jvp(_Around.slope, (here,), (around,))[1]
+    return found, Settled(*along, around.at, slope, jax.tree.map(jnp.zeros_like, found.free))
 
 
 def agreed(times: Times, demand: Demand) -> tuple[EngineStep, Array]:
