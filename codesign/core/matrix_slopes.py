@@ -68,7 +68,7 @@ def stored_matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any
 
 
 def stored_product(slopes: Any, way: Array) -> Any:
-    """Each matrix of slopes times a direction, row by row in a loop: in reverse, too, what follows reads stored numbers."""
+    """Each matrix of slopes times a direction, row by row in a loop: in reverse, too, what is read is stored."""
     leaves, tree = jax.tree.flatten(slopes)
     found = jax.lax.map(lambda row: row @ way, jnp.concatenate([each.reshape(-1, way.size) for each in leaves]))
     ends = list(itertools.accumulate(each.size // way.size for each in leaves))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
@@ -118,7 +119,7 @@ def goodput(times: Times, demand: Demand, agreed: SLO) -> Goodput:
 
 def most_kept(asked: Answering, agreed: SLO, most: Array) -> Goodput:
     """Largest rate that meets an SLO, between `FEWEST` of an unsustainable rate and that rate: in fewer rounds."""
-    lowest = jax.lax.stop_gradient(jnp.log(most)) + math.log(FEWEST)
+    lowest = jnp.log(most) + math.log(FEWEST)
     return _between(asked, agreed, (lowest, -math.log(FEWEST)), FEW_HALVINGS)
 
 
@@ -164,18 +165,19 @@ def _(
     """Implicit function theorem: one evaluation at the root, along its rate and each number that moves."""
     asked, agreed, low = primals
     found, seen = _root(asked, agreed, low, span, halvings)
-    moving = Moving((asked, agreed), tangents[:2])
+    moving = Moving(primals, tangents)
 
     def around(at: Array) -> tuple[Array, OpenLoop]:
-        asked, agreed = moving.tree(at[1:])
+        asked, agreed, _ = moving.tree(at[1:])
         seen = asked.seen(jnp.exp(at[0]))
         return _most(seen, agreed), seen
 
     (used, _), slopes = stored_matrix(around, jnp.concatenate([found[None], moving.at]))
     grows, rises = slopes[0][0], slopes[0][1:]
-    # Where the largest share is not 1, no rate of the range is the root: then it stands at an end and stays there.
+    # Where the largest share is not 1, no rate of the range is the root: then it moves with the range.
     there = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))
-    steps = jnp.where(there, -rises / jnp.where(there, grows, 1.0), 0.0)
+    ends = jnp.zeros_like(rises) if isinstance(tangents[2], SymbolicZero) else jnp.zeros_like(rises).at[-1].set(1.0)
+    steps = jnp.where(there, -rises / jnp.where(there, grows, 1.0), ends)
     whole = jax.tree.map(lambda each: each[..., 1:] + each[..., :1] * steps, slopes[1])
     return (found, seen), stored_product((steps, whole), moving.way)
 
