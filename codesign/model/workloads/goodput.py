@@ -1,8 +1,8 @@
 """Goodput: the most requests a second of which so many in a hundred keep a time to first token and one per token.
 
 It is where the first of these meets its limit, all growing with the rate: the percentile of TTFT, that of TPOT, the
-load of prompts, the room for decodes. Found by bisection and a step of Newton's method, which carries its derivatives
-(implicit function theorem) through the balance of decodes and steps.
+load of prompts, the room for decodes. Found by halving and then by secants, in one loop that is never differentiated:
+slopes are those of the solution (implicit function theorem), from one evaluation there along each number that moves.
 """
 
 import functools
