@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from codesign import evaluate, study_from_config
-from codesign.core.computed_once import computed_once, computing_once, one_call
+from codesign.core.computed_once import computed_once, computing_once, one_call, pieces_of, stacked
 from codesign.core.smooth import maximum, reading_with_sharpness
 
 
@@ -99,3 +99,22 @@ def test_an_evaluation_with_nothing_kept_is_the_same(name, monkeypatch):
     again = jax.core.eval_jaxpr(plain.jaxpr, plain.consts, *leaves)
     for one, other in zip(found, again, strict=True):
         assert jnp.array_equal(one, other, equal_nan=True)
+
+
+def test_entries_of_an_array_are_cut_out_of_it_at_once():
+    """Evenly spaced ones, in their order; others, and those that nobody remembers, are stacked."""
+    array = jnp.arange(12.0).reshape(6, 2)
+
+    def names(*places: int) -> list[str]:
+        def run(array):
+            with computing_once():
+                pieces = pieces_of(array)
+                return stacked(*(pieces[place] for place in places))
+
+        assert jnp.array_equal(run(array), array[jnp.array(places)])
+        return [equation.primitive.name for equation in jax.make_jaxpr(run)(array).eqns]
+
+    assert names(1, 3, 5)[1:] == ["slice"]
+    assert "slice" not in names(3, 1)[1:]
+    assert "slice" not in names(0, 1, 3)[1:]
+    assert jnp.array_equal(stacked(*pieces_of(array)), array)

@@ -72,6 +72,26 @@ def test_it_is_small(name: str, made):
 
 
 @pytest.mark.slow
+def test_the_rate_of_an_agreement_has_slopes():
+    """Goodput, a root: few equations; slopes as finite differences where a limit binds and where no rate keeps it."""
+    study = study_from_config("experiment=serve_goodput")
+    plan = {name: float(getattr(study.scenario.plan, name)) for name in study.space.plan}
+    function = objective_fn(study, plan)
+    assert len(jax.make_jaxpr(function)(points(function, 1)[0]).jaxpr.eqns) <= 1_000
+    value = jax.jit(function)
+    for u in jnp.array([[0.8, 0.7], [0.6, 0.9], [0.05, 0.5]]):
+        found, slope = function.value_and_grad(u)
+        assert float(found) == pytest.approx(float(value(u)), rel=1e-12)
+        for place in range(len(u)):
+            step = jnp.zeros_like(u).at[place].set(1e-5)
+            difference = (float(value(u + step)) - float(value(u - step))) / 2e-5
+            assert float(slope[place]) == pytest.approx(difference, rel=1e-5, abs=1e-6), (u, place)
+    several = points(function, 3) * 0.5 + 0.5
+    np.testing.assert_allclose(jax.vmap(function)(several), [value(u) for u in several], rtol=1e-12)
+    np.testing.assert_allclose(function(several[0]), value(several[0]), rtol=1e-12)
+
+
+@pytest.mark.slow
 def test_it_can_be_batched_compiled_and_differentiated_twice(made):
     _, function = made("training")
     several = points(function, 4)

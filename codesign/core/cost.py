@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .computed_once import one_call
 from .fields import quantity
 from .jax_typed import asarray
 from .smooth import maximum
@@ -40,6 +41,7 @@ def overlap(a: Cost, b: Cost) -> Cost:
     return Cost(maximum(a.time_s, b.time_s), a.energy_j + b.energy_j, a.engine_s + b.engine_s)
 
 
+@one_call()
 def partly_hidden_s(work_s: Array, other: Cost, hidden: Array) -> Array:
     """Time of `work_s` and `other` when the share `hidden` of the work can cover the other.
 

@@ -1,7 +1,7 @@
 """The one pytree: a cluster, a workload and a plan."""
 
 import dataclasses
-import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..core.computed_once import pieces_of
 from ..core.cost import Cost, zero
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import integer, quantity, static
-from ..core.jax_typed import asarray
+from ..core.jax_typed import asarray, flatten, unflatten
 from ..core.pretty import as_html, as_text
 from ..core.smooth import maximum, used_share
 from .carbon import Carbon
@@ -32,6 +33,7 @@ from .slices import SharedRack
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
 from .workloads.ops import KV_TRANSFER, PREFILL, kind_of
 
+MANY = 40  # kernels of a kind above which they are priced as one batch
 OTHERS = "background"
 """Name of the used share of a level's links that traffic of others takes."""
 
@@ -249,8 +251,9 @@ class Cluster(eqx.Module):
     def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
         """Cost of each operation on this hardware, its count included.
 
-        Operations that only differ in their numbers are priced as one batch where their formula is long: compile time
-        then grows with the kinds of operations and not with their number. Short formulas run faster one by one.
+        Operations that only differ in their numbers are priced as one batch where their formula is long, or where there
+        are many, as in the nine steps of serving at a rate: compile time then grows with the kinds of operations and
+        not with their number. A few short formulas run faster one by one.
 
         Args:
             ops: what the workload lowers to.
@@ -265,9 +268,12 @@ class Cluster(eqx.Module):
             other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout, self.path_energy))
             return [next(other if index in away else own) for index in range(len(ops))]
         seen = self.beside(ops, layout, repeats) if repeats is not None else {}
+        alike = [kind_of(op) for op in ops]
+        many = Counter(kind for kind, op in zip(alike, ops, strict=True) if isinstance(op, ComputeOp))
         kinds: dict[tuple[Any, ...], list[int]] = {}
         for index, op in enumerate(ops):
-            kinds.setdefault(kind_of(op) if self._is_long(op) else (index,), []).append(index)
+            together = many[alike[index]] > MANY or self._is_long(op)
+            kinds.setdefault(alike[index] if together else (index,), []).append(index)
         costs: list[Cost] = [zero()] * len(ops)
         for members in kinds.values():
             if len(members) == 1:
@@ -280,8 +286,9 @@ class Cluster(eqx.Module):
                 return self._price(op, one, layout)
 
             priced = jax.vmap(price)(stacked)
-            for place, index in enumerate(members):
-                costs[index] = jax.tree.map(operator.itemgetter(place), priced)
+            leaves, tree = flatten(priced)
+            for index, *parts in zip(members, *(pieces_of(leaf) for leaf in leaves), strict=True):
+                costs[index] = unflatten(tree, parts)
         return costs
 
     def _is_long(self, op: Op) -> bool:

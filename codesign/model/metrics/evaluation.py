@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ...core.computed_once import computing_once
+from ...core.computed_once import computing_once, one_call
 from ...core.cost import Cost
 from ...core.errors import ConfigError, suggestion
 from ...core.jax_typed import asarray
@@ -230,14 +230,24 @@ def _told(movement: dict[str, Array]) -> dict[str, Array]:
 
 def _balance(ops: Sequence[Op], repeats: Mapping[str, Array], timeline: Timeline) -> dict[str, Array]:
     """FLOPs of all kernels over the bytes they move to and from memory, and the share of communication in the time."""
-    flops = nbytes = asarray(0.0)
-    for op in ops:
-        if isinstance(op, ComputeOp):
-            times = op.count * repeats.get(op.phase, 1.0)
-            flops, nbytes = flops + times * op.work.flops, nbytes + times * op.work.nbytes
+    kernels = [op for op in ops if isinstance(op, ComputeOp)]
+    flops, nbytes = _worked(
+        [op.count for op in kernels], [asarray(repeats.get(op.phase, 1.0)) for op in kernels],
+        [op.work.flops for op in kernels], [op.work.nbytes for op in kernels],
+    )  # fmt: skip
     exposed = [seconds for name, seconds in timeline.breakdown_s.items() if name in AXES]
     told = {"arithmetic_intensity": ratio(flops, nbytes)}
     return told | ({"communication_share": sum(exposed[1:], exposed[0]) / timeline.time_s} if exposed else {})
+
+
+@one_call()
+def _worked(counts: list[Array], repeats: list[Array], flops: list[Array], nbytes: list[Array]) -> tuple[Array, Array]:
+    """FLOPs and bytes of all kernels."""
+    work = moved = asarray(0.0)
+    for count, often, some, more in zip(counts, repeats, flops, nbytes, strict=True):
+        times = count * often
+        work, moved = work + times * some, moved + times * more
+    return work, moved
 
 
 def drawn_j(cluster: Cluster, timeline: Timeline) -> Array:

@@ -27,6 +27,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ...core.computed_once import one_call
 from ...core.smooth import at_least, ratio
 from .layer_operations import BlockComm, BlockOp
 from .lowering import layer_bytes
@@ -119,7 +120,8 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 """Module -> operations of which every model with this module has one."""
 
 
-def module_switches(chosen: Array, modules: Sequence[str]) -> dict[str, Array]:
+@one_call("modules")
+def module_switches(chosen: Array, *, modules: Sequence[str]) -> dict[str, Array]:
     """Module -> 1 where a number of a plan names it, else 0: the digits of the number to base 2."""
     found: dict[str, Array] = {}
     for place, name in enumerate(modules):
@@ -142,7 +144,7 @@ def dropped(block: list[BlockOp], layout: Layout) -> list[BlockOp]:
         block: of an average layer; its working set stays, since a module's activations come back while it is at work.
         layout: whose plan names modules.
     """
-    switches = module_switches(layout.plan.recompute_modules, RECOMPUTE_MODULES)
+    switches = module_switches(layout.plan.recompute_modules, modules=RECOMPUTE_MODULES)
     results = {op.name: op.gradient_bytes for op in block}
     found: list[BlockOp] = []
     for op in block:
@@ -167,7 +169,7 @@ def redone_comms(comms: list[BlockComm], layout: Layout, dense_share: Array) -> 
         layout: whose plan names modules.
         dense_share: share of the layers whose feed-forward network has no experts.
     """
-    switches = module_switches(layout.plan.recompute_modules, RECOMPUTE_MODULES)
+    switches = module_switches(layout.plan.recompute_modules, modules=RECOMPUTE_MODULES)
     network = switches["mlp"] * dense_share + switches["moe"] * (1 - dense_share)
     found: list[BlockComm] = []
     for comm in comms:
@@ -184,7 +186,7 @@ def offloaded_share(block: list[BlockOp], layout: Layout) -> Array:
     Under full recomputation only the layer's input is stored, which `attn_norm` reads.
     """
     chosen = layout.plan.offload_modules
-    switches = module_switches(chosen, OFFLOAD_MODULES)
+    switches = module_switches(chosen, modules=OFFLOAD_MODULES)
     named = jnp.asarray(0.0)
     for op in block:
         if plain(op.name) in READ_BY:
@@ -211,7 +213,7 @@ def module_violations(block: list[BlockOp], layout: Layout) -> dict[str, Array]:
     No rule ties `offload_modules` to a share above 0: a group of plans is bounded over all shares at once.
     """
     plan = layout.plan
-    switches = module_switches(plan.recompute_modules, RECOMPUTE_MODULES)
+    switches = module_switches(plan.recompute_modules, modules=RECOMPUTE_MODULES)
     absent = jnp.where(plan.recompute_modules > 0, layout.full, 0.0)
     for name, layers in _layers_with(block).items():
         absent = absent + jnp.where(layers > 0, 0.0, switches[name])

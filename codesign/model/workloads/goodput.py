@@ -1,22 +1,24 @@
 """Goodput: the most requests a second of which so many in a hundred keep a time to first token and one per token.
 
 It is where the first of these meets its limit, all growing with the rate: the percentile of TTFT, that of TPOT, the
-load of prompts, the room for decodes. Found by bisection and a step of Newton's method, which carries its derivatives
-(implicit function theorem) through the balance of decodes and steps.
+load of prompts, the room for decodes. Found by halving and then by secants, in one loop that is never differentiated:
+slopes are those of the solution (implicit function theorem), from one evaluation there along each number that moves.
 """
 
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import quantity
+from ...core.matrix_slopes import Moving, stored_matrix, stored_product
 from ...jaxprs.evaluator import interpreted
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
@@ -29,7 +31,7 @@ __all__ = [
 HALVINGS = 50  # of the logarithm of the rate
 FEW_HALVINGS = 18  # of it, where the most is known
 SECANTS = 8  # of them that are cuts at a secant
-LITTLE = 1e-3  # of a number that a step of the root moves
+LAST = 2  # rounds more: one more cut, and what is seen at it
 FEWEST = 1e-4  # of that
 BEYOND = 1e6  # used shares of a limit that are told apart
 LEAST, SPAN = 1e-6, 1e12  # requests/s at which nobody meets anybody, and how many times that is the most there is
@@ -99,11 +101,6 @@ def _used(seen: OpenLoop, agreed: SLO) -> dict[str, Array]:
     }  # fmt: skip
 
 
-def _beyond(asked: Answering, agreed: SLO, log_rate: Array) -> Array:
-    """Positive where the rate is more than is agreed."""
-    return _most(asked.seen(jnp.exp(log_rate)), agreed) - 1
-
-
 def _most(seen: OpenLoop, agreed: SLO) -> Array:
     """The largest used share."""
     return jnp.stack(list(_used(seen, agreed).values())).max()
@@ -122,23 +119,30 @@ def goodput(times: Times, demand: Demand, agreed: SLO) -> Goodput:
 
 def most_kept(asked: Answering, agreed: SLO, most: Array) -> Goodput:
     """Largest rate that meets an SLO, between `FEWEST` of an unsustainable rate and that rate: in fewer rounds."""
-    lowest = jax.lax.stop_gradient(jnp.log(most)) + math.log(FEWEST)
+    lowest = jnp.log(most) + math.log(FEWEST)
     return _between(asked, agreed, (lowest, -math.log(FEWEST)), FEW_HALVINGS)
 
 
 def _between(asked: Answering, agreed: SLO, range_: tuple[Array, float], halvings: int) -> Goodput:
-    """The root in a range of logarithms of rates, from its least one: halved, then cut where a secant is near zero.
-
-    What is seen there follows from one evaluation at the root: in first order of the last step, which is of rounding's
-    size and carries the derivatives of the solution (implicit function theorem).
-    """
-    fixed = jax.lax.stop_gradient((asked, agreed))
+    """The root in a range of logarithms of rates, from its least one, and what is seen there."""
     low, span = range_
-    clear = jnp.asarray(BEYOND)
+    found, seen = _root(asked, agreed, low, span, halvings)
+    return Goodput(jnp.exp(found), seen, _used(seen, agreed))
 
-    def closer(round_: Array, ends: tuple[Array, ...]) -> tuple[Array, ...]:
-        low, below, high, above, at, last = ends
-        beyond = jnp.clip(_beyond(*fixed, at), -BEYOND, BEYOND)
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _root(asked: Answering, agreed: SLO, low: Array, span: float, halvings: int) -> tuple[Array, OpenLoop]:
+    """The root, halved and then cut where a secant is near zero; what is seen is that of the last round.
+
+    So the engine is traced and compiled once for a value, and once more for its slopes: those of the solution.
+    """
+    clear = jnp.asarray(BEYOND)
+    nothing = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), jax.eval_shape(asked.seen, low))
+
+    def closer(round_: Array, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        (low, below, high, above, at, last), *_ = state
+        seen = asked.seen(jnp.exp(at))
+        beyond = jnp.clip(_most(seen, agreed) - 1, -BEYOND, BEYOND)
         over = beyond > 0
         # An end that stays twice counts for less (Anderson and Bjorck), so that both ends come near.
         less = 1 - beyond / jnp.where(over, above, below)
@@ -146,29 +150,36 @@ def _between(asked: Answering, agreed: SLO, range_: tuple[Array, float], halving
         low, high = jnp.where(over, low, at), jnp.where(over, at, high)
         below, above = jnp.where(over, below * less, beyond), jnp.where(over, beyond, above * less)
         middle, secant = 0.5 * (low + high), low - below * (high - low) / (above - below)
-        halved = (round_ < halvings - SECANTS) | ~((secant > low) & (secant < high))
-        return low, below, high, above, jnp.where(halved, middle, secant), beyond
+        halved = (round_ < halvings - SECANTS) | ~((secant >= low) & (secant <= high))  # at an end that is a root, stay
+        return (low, below, high, above, jnp.where(halved, middle, secant), beyond), at, seen
 
     ends = (low, -clear, low + span, clear, low + 0.5 * span, jnp.zeros_like(clear))
-    found = jax.lax.stop_gradient(jax.lax.fori_loop(0, halvings, closer, ends)[-2])
-    seen, changes = jax.jvp(lambda at: asked.seen(jnp.exp(at)), (found,), (jnp.ones_like(found),))
-    used, grows = jax.jvp(lambda seen: _most(seen, agreed), (seen,), (changes,))
-    step = _step(used - 1, jax.lax.stop_gradient(grows), span * 2.0 ** (3 - halvings))
-    seen = jax.tree.map(lambda each, change: _moved(each, jax.lax.stop_gradient(change), step), seen, changes)
-    return Goodput(jnp.exp(found + step), seen, _used(seen, agreed))
+    _, found, seen = jax.lax.fori_loop(0, halvings + LAST, closer, (ends, low, nothing))
+    return found, seen
 
 
-def _moved(each: Array, change: Array, step: Array) -> Array:
-    """A number after a step, in first order; where that is not little next to it, its slopes alone."""
-    here, way = jax.lax.stop_gradient((each, change * step))
-    little = jnp.where(jnp.abs(way) <= LITTLE * jnp.abs(here), way, 0.0)
-    return each + little + change * (step - jax.lax.stop_gradient(step))
+@functools.partial(_root.defjvp, symbolic_zeros=True)
+def _(
+    span: float, halvings: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[tuple[Array, OpenLoop], tuple[Array, OpenLoop]]:
+    """Implicit function theorem: one evaluation at the root, along its rate and each number that moves."""
+    asked, agreed, low = primals
+    found, seen = _root(asked, agreed, low, span, halvings)
+    moving = Moving(primals, tangents)
 
+    def around(at: Array) -> tuple[Array, OpenLoop]:
+        asked, agreed, _ = moving.tree(at[1:])
+        seen = asked.seen(jnp.exp(at[0]))
+        return _most(seen, agreed), seen
 
-def _step(beyond: Array, grows: Array, furthest: float) -> Array:
-    """A step of Newton's method in the logarithm of the rate, no longer than `furthest`."""
-    way = jnp.clip(beyond, -BEYOND, BEYOND) / jnp.where(grows > 0, grows, jnp.inf)
-    return -jnp.clip(way, -furthest, furthest)
+    (used, _), slopes = stored_matrix(around, jnp.concatenate([found[None], moving.at]))
+    grows, rises = slopes[0][0], slopes[0][1:]
+    # Where the largest share is not 1, no rate of the range is the root: then it moves with the range.
+    there = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))
+    ends = jnp.zeros_like(rises) if isinstance(tangents[2], SymbolicZero) else jnp.zeros_like(rises).at[-1].set(1.0)
+    steps = jnp.where(there, -rises / jnp.where(there, grows, 1.0), ends)
+    whole = jax.tree.map(lambda each: each[..., 1:] + each[..., :1] * steps, slopes[1])
+    return (found, seen), stored_product((steps, whole), moving.way)
 
 
 def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ...core.computed_once import one_call
 from ...core.smooth import at_least
 from .engine_memory import padding_bytes
 from .layer_operations import BlockComm, BlockOp, Precision
@@ -128,6 +129,7 @@ def unspread(experts: Array, ranks: Array) -> Array:
     return at_least(ranks / (MOST_COPIES * experts) - 1, 0.0)
 
 
+@one_call()
 def indivisible(whole: Array, part: Array) -> Array:
     """0 where `part` divides `whole`, else the share that is left over."""
     rest = whole / part

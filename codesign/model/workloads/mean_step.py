@@ -3,23 +3,26 @@
 At lambda requests/s the sequences n that are decoded follow from Little's law, n = lambda L s(n), where s is the mean
 step at n. In a long step more come than in a short one, so that steps with prompts, a share p of all, follow each
 other: p is that of `steady_state` with what comes in steps of both lengths. s and p are found together, by a fixed
-number of rounds of Newton's method, so that many points are one program; the last one carries the derivatives of the
-solution (implicit function theorem).
+number of rounds of Newton's method, so that many points are one program; derivatives are those of the solution
+(implicit function theorem), so that no round is differentiated.
 """
 
-from collections.abc import Callable
+import functools
+import operator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from ...core.jax_typed import traced_for_all
+from ...core.matrix_slopes import Moving, by_matrix, matrix
 from ...core.smooth import TINY
 from .arriving_load import Demand, Times
 from .steady_state import FULLEST, LEVELS, mixed_share
 
-__all__ = ["EngineStep", "agreed", "engine_step", "prompt_steps", "slope"]
+__all__ = ["EngineStep", "agreed", "engine_step", "prompt_steps"]
 
 ROUNDS = 14  # of Newton's method in the step alone, shares following
 TOGETHER = 2  # of it in both
@@ -42,12 +45,26 @@ class EngineStep(NamedTuple):
     full: Array
 
 
+def _carried(demand: Demand, step: Array, share: Array) -> Array:
+    """Prompt tokens of a step that carries some."""
+    return jnp.minimum(demand.rate * step * demand.computed / share, demand.chunk)
+
+
+def _steps(times: Times, demand: Demand, decodes: Array, tokens: Array) -> Array:
+    """Seconds of a step without prompts, of one with so many of their tokens, and of one with a whole chunk."""
+    carried = jnp.stack([jnp.zeros_like(tokens), tokens, demand.chunk])
+    return jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)
+
+
 @traced_for_all
 def engine_step(times: Times, demand: Demand, step: Array, share: Array, decodes: Array) -> EngineStep:
     """Steps that take `step` seconds on average, and of which a `share` carries prompts."""
-    tokens = jnp.minimum(demand.rate * step * demand.computed / share, demand.chunk)
-    carried = jnp.stack([jnp.zeros_like(tokens), tokens, demand.chunk])
-    plain, mixed, full = jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)
+    return _engine_step(demand, share, decodes, _steps(times, demand, decodes, _carried(demand, step, share)))
+
+
+def _engine_step(demand: Demand, share: Array, decodes: Array, seconds: Array) -> EngineStep:
+    """Of steps without, with some and with a whole chunk of prompt tokens."""
+    plain, mixed, full = seconds
     asked = demand.rate * demand.computed / demand.chunk * full
     busy = jnp.minimum(asked, FULLEST)
     return EngineStep((1 - share) * plain + share * mixed, plain, mixed, share, busy, decodes, asked, full)
@@ -59,15 +76,21 @@ def _decodes(demand: Demand, step: Array) -> Array:
 
 
 @traced_for_all
-def _told(demand: Demand, step: Array, at: EngineStep) -> Array:
+def _told(demand: Demand, step: Array, share: Array, plain: Array, mixed: Array) -> Array:
     """Share of steps with prompts where steps are such."""
     arrivals = demand.rate * step
     load = jnp.minimum(arrivals * demand.computed / demand.chunk, FULLEST)
-    come = demand.rate * jnp.stack([at.plain, at.mixed])
-    nobody = jnp.stack([1 - at.share, at.share]) * jnp.exp(-come)
+    come = demand.rate * jnp.stack([plain, mixed])
+    nobody = jnp.stack([1 - share, share]) * jnp.exp(-come)
     none, alone = nobody.sum(), (nobody * come).sum()
     own = None if demand.prompts is None else _lost_by(demand.computed * demand.prompts[..., 0], demand)
     return mixed_share(arrivals, none, alone, load, demand.computed, demand.input_cv, demand.chunk, _lost, own)
+
+
+@by_matrix
+def _told_along(demand: Demand, *where: Array) -> tuple[Array, Array]:
+    """`_told`, and its slopes along the step, the share and both kinds of step."""
+    return matrix(lambda at: _told(demand, *at), jnp.stack(where))
 
 
 def prompt_steps(demand: Demand) -> Array:
@@ -93,73 +116,148 @@ def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
     return jnp.maximum((jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts).mean(-1), 0.0)
 
 
-@traced_for_all
-def _missed(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Array, Array]:
-    """Zero where both agree: mean over assumed length of a step less one, share told less that assumed."""
-    at = engine_step(times, demand, step, share, _decodes(demand, step))
-    return at.mean / step - 1, _told(demand, step, at) - share
+class _Around(NamedTuple):
+    """An engine step and the share told where it is assumed, and the slopes of its length and of that share.
+
+    by_*: (length, share told) along the step assumed, decodes following; along the share assumed; along decodes alone.
+    """
+
+    at: EngineStep
+    told: Array
+    by_step: tuple[Array, Array]
+    by_share: tuple[Array, Array]
+    by_decodes: tuple[Array, Array]
+
+    def missed(self, step: Array) -> tuple[Array, Array]:
+        """Zero where both agree: mean over assumed length of a step less one, share told less that assumed."""
+        return self.at.mean / step - 1, self.told - self.at.share
+
+    def closer(self, step: Array, missed: tuple[Array, Array]) -> tuple[Array, Array]:
+        """A step of Newton's method on both: relative in the length, whole in the share."""
+        a, c = self.by_step[0] - self.at.mean / step, self.by_step[1] * step
+        b, d = self.by_share[0] / step, self.by_share[1] - 1
+        (first, second), size = missed, a * d - b * c
+        size = jnp.where(jnp.abs(size) > 1e-12, size, jnp.inf)
+        return -(d * first - b * second) / size, -(a * second - c * first) / size
+
+    def slope(self) -> Array:
+        """Seconds by which one more decode lengthens the mean step, shares of steps following."""
+        follows = self.by_decodes[1] / jnp.maximum(1 - self.by_share[1], 0.05)
+        return self.by_decodes[0] + self.by_share[0] * follows
 
 
-def agreed(times: Times, demand: Demand) -> EngineStep:
-    """Steps at the least length at which all agrees, with the derivatives of that solution."""
-    fixed = jax.lax.stop_gradient((times, demand))
+def _judged(demand: Demand, step: Array, share: Array, seconds: Array, along: tuple[Array, Array]) -> _Around:
+    """Everything that is asked of a step and a share, from seconds and their slopes along decodes and tokens."""
+    (plain, mixed, _), (plains, mixes, _) = seconds, jnp.stack(along, axis=-1)
+    decodes, more = jax.jvp(lambda step: _decodes(demand, step), (step,), (jnp.ones_like(step),))
+    _, (longer, fewer) = matrix(lambda at: _carried(demand, at[0], at[1]), jnp.stack([step, share]))
+    told, (by_step, by_share, by_plain, by_mixed) = _told_along(demand, step, share, plain, mixed)
+
+    def both(plains: Array, mixes: Array) -> tuple[Array, Array]:
+        return (1 - share) * plains + share * mixes, by_plain * plains + by_mixed * mixes
+
+    first = both(plains[0] * more, mixes[0] * more + mixes[1] * longer)
+    second = both(plains[1] * fewer, mixes[1] * fewer)
+    return _Around(
+        _engine_step(demand, share, decodes, seconds), told, (first[0], first[1] + by_step),
+        (second[0] + mixed - plain, second[1] + by_share), both(plains[0], mixes[0]),
+    )  # fmt: skip
+
+
+def _seconds(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Array, tuple[Array, Array]]:
+    """`_steps` of a step and a share, and their slopes along decodes and tokens."""
+    at = jnp.stack([_decodes(demand, step), _carried(demand, step, share)])
+    seconds, slopes = matrix(lambda at: _steps(times, demand, at[0], at[1]), at)
+    return seconds, (slopes[:, 0], slopes[:, 1])
+
+
+def _around(times: Times, demand: Demand, step: Array, share: Array) -> _Around:
+    """Everything that is asked of a pair of a step and a share, each part of it evaluated once."""
+    return _judged(demand, step, share, *_seconds(times, demand, step, share))
+
+
+class Settled(NamedTuple):
+    """The step at which all agrees, how one more decode lengthens it, and whether length and share are free to move.
+
+    step, share: as they are assumed; `free`: 1, or 0 where a bound holds them.
+    """
+
+    step: Array
+    share: Array
+    at: EngineStep
+    slope: Array
+    free: tuple[Array, Array]
+
+
+@jax.custom_jvp
+def _settled(times: Times, demand: Demand) -> Settled:
+    """Rounds of Newton's method in the step alone, then in both; the last round says what is there."""
     none = jnp.zeros_like(demand.most)
-    decodes, tokens = (jnp.stack(jnp.broadcast_arrays(none, most)) for most in (fixed[1].most, fixed[1].chunk))
-    ends = jax.vmap(fixed[0].step_s, (0, None, 0, None))(decodes, fixed[1].context, tokens, fixed[1].keys)
+    decodes, tokens = (jnp.stack(jnp.broadcast_arrays(none, most)) for most in (demand.most, demand.chunk))
+    ends = jax.vmap(times.step_s, (0, None, 0, None))(decodes, demand.context, tokens, demand.keys)
     start, most = 0.9 * ends[0], 1.1 * ends[1]
 
-    def body(_: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
+    def alone(_: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
         step, share = found
 
         def at(step: Array) -> EngineStep:
-            return engine_step(*fixed, step, share, _decodes(fixed[1], step))
+            return engine_step(times, demand, step, share, _decodes(demand, step))
 
         here, slopes = jax.jvp(at, (step,), (jnp.ones_like(step),))
         ratio, grows = here.mean / step, slopes.mean
         way = jnp.where(grows < ratio, (ratio - 1) / jnp.where(grows < ratio, ratio - grows, 1.0), jnp.inf)
-        told = _told(fixed[1], step, here)
+        told = _told(demand, step, share, here.plain, here.mixed)
         return jnp.clip(step * jnp.exp(jnp.clip(way, -FURTHEST, FURTHEST)), start, most), 0.5 * (share + told)
 
-    load = jnp.minimum(fixed[1].rate * start * fixed[1].computed / fixed[1].chunk, FULLEST)
-    step, share = jax.lax.fori_loop(0, ROUNDS, body, jax.lax.stop_gradient((start, load)))
-    for round_ in range(TOGETHER):
-        step, share = jax.lax.stop_gradient((step, share))
-        last = round_ == TOGETHER - 1
-        way = _together(times if last else fixed[0], demand if last else fixed[1], step, share)
-        step = jnp.clip(step * (1 + jnp.clip(way[0], -0.3, 0.3)), start, most)
-        share = jnp.clip(share + jnp.clip(way[1], -0.3, 0.3), 1e-12, 1.0)
-    return engine_step(times, demand, step, share, _decodes(demand, step))
+    def together(_: Any, found: tuple[tuple[Array, Array], Settled]) -> tuple[tuple[Array, Array], Settled]:
+        step, share = found[0]
+        around = _around(times, demand, step, share)
+        way = around.closer(step, around.missed(step))
+        longer, more = step * (1 + jnp.clip(way[0], -0.3, 0.3)), share + jnp.clip(way[1], -0.3, 0.3)
+        free = (longer > start) & (longer < most), (more > 1e-12) & (more < 1)
+        moves = tuple(jnp.where(one, jnp.ones_like(way), 0.0) for one, way in zip(free, way, strict=True))
+        told = Settled(step, share, around.at, around.slope(), (moves[0], moves[1]))
+        return (jnp.clip(longer, start, most), jnp.clip(more, 1e-12, 1.0)), told
+
+    load = jnp.minimum(demand.rate * start * demand.computed / demand.chunk, FULLEST)
+    found = jax.lax.fori_loop(0, ROUNDS, alone, (start, load))
+    nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), jax.eval_shape(together, None, (found, ()))[1])
+    return jax.lax.fori_loop(0, TOGETHER + 1, together, (found, nothing))[1]
 
 
-def _together(times: Times, demand: Demand, step: Array, share: Array) -> tuple[Array, Array]:
-    """A step of Newton's method on both: relative in the length, whole in the share; slopes are held."""
+@functools.partial(_settled.defjvp, symbolic_zeros=True)
+def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled, Settled]:
+    """Implicit function theorem: what moves at the solution, and with it; what is judged has one matrix of slopes."""
+    found = _settled(*primals)
+    step, share = found.step, found.share
+    moving, none = Moving(primals, tangents), jnp.zeros_like(step)
 
-    def missed(log_step: Array, share: Array) -> tuple[Array, Array]:
-        return _missed(times, demand, step * jnp.exp(log_step), share)
+    def of_times(at: Array) -> tuple[Array, tuple[Array, Array]]:
+        times, demand = moving.tree(at)
+        return _seconds(times, demand, step, share)
 
-    (first, second), (by_length, by_share) = _along_each(missed, jnp.zeros_like(step), share)
-    a, c, b, d = jax.lax.stop_gradient((*by_length, *by_share))
-    size = a * d - b * c
-    size = jnp.where(jnp.abs(size) > 1e-12, size, jnp.inf)
-    return -(d * first - b * second) / size, -(a * second - c * first) / size
+    steps, moved = jax.jvp(of_times, (moving.at,), (moving.way,))
+    _, also = matrix(lambda at: _seconds(*primals, at[0], at[1]), jnp.stack([step, share]))
+    judged = Moving((primals[1], step, share, *steps), (tangents[1], none, none, *moved))
+    here, slopes = matrix(lambda at: _judged(*judged.tree(at)), judged.at)
+    alone = jnp.zeros(judged.at.size - 2 - ravel_pytree(steps)[0].size)  # along the demand
+    by_step, by_share = (
+        jnp.concatenate([alone, way, ravel_pytree(jax.tree.map(operator.itemgetter((..., place)), also))[0]])
+        for place, way in enumerate(jnp.eye(2))
+    )
+    missed = slopes.at.mean @ judged.way / step, slopes.told @ judged.way
+    ways = here.closer(step, missed)
+    along = step * ways[0] * found.free[0], ways[1] * found.free[1]
+    way = judged.way + along[0] * by_step + along[1] * by_share
+    around = jax.tree.map(lambda each: each @ way, slopes)
+    slope = jax.jvp(_Around.slope, (here,), (around,))[1]
+    return found, Settled(*along, around.at, slope, jax.tree.map(jnp.zeros_like, found.free))
 
 
-def _along_each(
-    function: Callable[[Array, Array], tuple[Array, Array]], *at: Array
-) -> tuple[tuple[Array, Array], tuple[tuple[Array, Array], tuple[Array, Array]]]:
-    """Two values of two numbers, and their slopes along the one and along the other, in one pass."""
-    ways = tuple(jnp.eye(2))
-    values, (first, second) = jax.vmap(lambda *way: jax.jvp(function, at, way), out_axes=(None, 0))(*ways)
-    return values, ((first[0], second[0]), (first[1], second[1]))
+def agreed(times: Times, demand: Demand) -> tuple[EngineStep, Array]:
+    """Steps at the least length at which all agrees, and seconds by which one more decode lengthens the mean step.
 
-
-def slope(times: Times, demand: Demand, step: Array, at: EngineStep) -> Array:
-    """Seconds by which one more decode lengthens the mean step, shares of steps following."""
-
-    def around(decodes: Array, share: Array) -> tuple[Array, Array]:
-        here = engine_step(times, demand, step, share, decodes)
-        return here.mean, _told(demand, step, here)
-
-    _, (by_decodes, by_share) = _along_each(around, at.decodes, at.share)
-    follows = by_decodes[1] / jnp.maximum(1 - by_share[1], 0.05)
-    return by_decodes[0] + by_share[0] * follows
+    Derivatives are those of the solution.
+    """
+    found = _settled(times, demand)
+    return found.at, found.slope

@@ -17,7 +17,7 @@ from jaxtyping import Array
 from ...core.jax_typed import traced_for_all
 from .arriving_load import Demand, RooflineTimes, TableTimes, Times
 from .first_token import crowds_at, first_token
-from .mean_step import EngineStep, agreed, prompt_steps, slope
+from .mean_step import EngineStep, agreed, prompt_steps
 from .place_wait import PlaceWait, place_wait
 from .quantiles import Percentiles, gamma_quantiles, lognormal_quantiles
 from .token_times import token_times
@@ -58,11 +58,11 @@ class OpenLoop(NamedTuple):
 @traced_for_all
 def open_loop(times: Times, demand: Demand) -> OpenLoop:
     """Means and percentiles of one engine."""
-    at = agreed(times, demand)
+    at, slope = agreed(times, demand)
     step, decodes = at.mean, at.decodes
     crowds = crowds_at(times, demand, at, decodes)
     places = place_wait(times, demand, at)
-    tokens = token_times(times, demand, at, crowds, slope(times, demand, step, at), places)
+    tokens = token_times(times, demand, at, crowds, slope, places)
     tpot, variance = tokens.mean_s, tokens.variance
     ttft, varies = first_token(times, demand, at, crowds, decodes, places)
     both = whole(demand, ttft.mean, tpot, (varies, variance, places.variance))

@@ -22,6 +22,7 @@ Source: ZB-H1 [qi2024zero]; ZB-V [qi2024memory] as PyTorch lists its operations 
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ...core.computed_once import one_call
 from ...core.smooth import at_least, at_most, largest
 from .lowering import indivisible
 from .plan import SCHEDULES, Layout
@@ -60,7 +61,12 @@ def chunked_length(layout: Layout, passes: Array, forward: Array, backward: Arra
         passes: micro-batches m, or those that are counted here.
         forward, backward, weights: F, B and W of one stage.
     """
-    chosen, p = layout.plan.schedule, layout.plan.pp
+    return _chunked(layout.plan.schedule, layout.plan.pp, passes, forward, backward, weights)
+
+
+@one_call()
+def _chunked(chosen: Array, p: Array, passes: Array, forward: Array, backward: Array, weights: Array) -> Array:
+    """Longest chain of the schedule that is chosen."""
     rows: list[list[Array]] = [[], [], []]
     for place in range(MOST_CHAINS):
         counts: list[Array] = [jnp.asarray(0.0)] * 3

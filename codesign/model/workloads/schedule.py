@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...core.computed_once import stacked
 from ...core.cost import Cost, partly_hidden_s, zero
 from ...core.smooth import maximum
 from .ops import CommOp, ComputeOp, Op, TransferOp
@@ -74,7 +75,7 @@ def alongside(priced: Priced, phases: Sequence[str]) -> Priced:
     rows = ([(op, cost) for op, cost in priced if op.phase == phase] for phase in phases)
     found: Priced = []
     for alike in zip(*rows, strict=True):
-        count, cost = jax.tree.map(lambda *each: jnp.stack(each), *((op.count, cost) for op, cost in alike))
+        count, cost = jax.tree.map(stacked, *((op.count, cost) for op, cost in alike))
         found.append((dataclasses.replace(alike[0][0], count=count), cost))
     return found
 

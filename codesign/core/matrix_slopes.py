@@ -1,0 +1,89 @@
+"""Derivatives of a function by its matrix of slopes, computed once however many directions are asked for.
+
+Along many directions at once each operation of a long formula has a derivative of as many numbers, and a compiler
+computes cheap ones again wherever they are read: of formulas of formulas, many times over. A product of matrices ends
+that: what a part of a model hands on has few numbers.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+__all__ = ["Moving", "by_matrix", "matrix", "stored_matrix", "stored_product"]
+
+
+class Moving:
+    """The numbers of a tree that move, as one vector.
+
+    Args:
+        tree: of numbers and arrays.
+        along: of the same structure, slopes or symbolic zeros, as `jax.custom_jvp` hands them over.
+    """
+
+    def __init__(self, tree: Any, along: Any):
+        self._leaves, self._tree = jax.tree.flatten(tree)
+        ways = jax.tree.leaves(along, is_leaf=lambda each: isinstance(each, SymbolicZero))
+        self._places = [place for place, way in enumerate(ways) if not isinstance(way, SymbolicZero)]
+        self.at, self._apart = ravel_pytree([self._leaves[place] for place in self._places])
+        self.way: Array = ravel_pytree([ways[place] for place in self._places])[0]
+
+    def tree(self, at: Array) -> Any:
+        """The tree with other numbers where it moves."""
+        whole = list(self._leaves)
+        for place, leaf in zip(self._places, self._apart(at), strict=True):
+            whole[place] = leaf
+        return jax.tree.unflatten(self._tree, whole)
+
+
+def matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
+    """What a function of a vector gives, and slopes of its numbers along each of the vector's, on a last axis."""
+    return jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, -1))(jnp.eye(at.size))
+
+
+def stored_matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
+    """`matrix` of a long function, for slopes that many others read.
+
+    Half of the directions after the other, in a loop: what a loop gives is stored, where a compiler would fuse what the
+    slopes end in into each operation that reads one of them, and so compile all of it as often.
+    """
+    half = -(-at.size // 2)
+    ways = jnp.eye(2 * half, at.size).reshape(2, half, at.size)
+    found, slopes = jax.lax.map(
+        lambda some: jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, 0))(some), ways
+    )
+
+    def whole(each: Array) -> Array:
+        return jnp.moveaxis(each.reshape(2 * half, *each.shape[2:])[: at.size], 0, -1)
+
+    return jax.tree.map(lambda each: each[0], found), jax.tree.map(whole, slopes)
+
+
+def stored_product(slopes: Any, way: Array) -> Any:
+    """Each matrix of slopes times a direction, row by row in a loop: in reverse, too, what is read is stored."""
+    leaves, tree = jax.tree.flatten(slopes)
+    found = jax.lax.map(lambda row: row @ way, jnp.concatenate([each.reshape(-1, way.size) for each in leaves]))
+    ends = list(itertools.accumulate(each.size // way.size for each in leaves))
+    parts = jnp.split(found, ends[:-1])
+    return jax.tree.unflatten(tree, [part.reshape(each.shape[:-1]) for part, each in zip(parts, leaves, strict=True)])
+
+
+def by_matrix(function: Function) -> Function:
+    """Mark a pure function of few numbers, given by place, whose derivatives go through its matrix of slopes."""
+    own: Any = jax.custom_jvp(function)
+
+    def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        moving = Moving(primals, tangents)
+        found, slopes = matrix(lambda at: function(*moving.tree(at)), moving.at)
+        return found, jax.tree.map(lambda each: each @ moving.way, slopes)
+
+    own.defjvp(rule, symbolic_zeros=True)
+    return cast(Function, functools.wraps(function)(own))
