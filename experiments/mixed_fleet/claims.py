@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from codesign import ConfigError
 from codesign.commands import prepare_jax
+from codesign.commands.fleet_options import KindOptions, options_on
 from codesign.commands.mixed_fleet import (
     FleetClass,
     MixedFleet,
@@ -154,18 +155,22 @@ def class_price(name: str) -> tuple[float, float]:
     return fleet.prices["class", name], slope
 
 
+def _with_class(kind: KindOptions, changed: FleetClass) -> KindOptions:
+    """The options of a kind with one class priced again; those of the others stay as they are."""
+    (again,) = options_on(kind.kind.name, [changed], OVERRIDES, "goodput", sizes=SIZES).classes
+    same = [again if one.request_class.name == changed.name else one for one in kind.classes]
+    return kind._replace(classes=same)
+
+
 @cache
 def limit_worth(name: str, limit: str) -> tuple[float, float]:
     """Dollars/s that a second more of a limit saves: the slope, and by pricing all plans again at other limits."""
-    found = []
+    found, own = [], next(one for one in classes() if one.name == name)
+    value = getattr(own, limit)
     for sign in (1, -1):
-        changed = [
-            dataclasses.replace(one, **{limit: getattr(one, limit) * (1 + sign * STEP)}) if one.name == name else one
-            for one in classes()
-        ]
-        again = mixed_fleet(changed, (OLD, NEW), OVERRIDES, owned={OLD: OWNED}, sizes=SIZES)
-        found.append(again.fleet.relaxed_usd_per_s)
-    value = next(getattr(one, limit) for one in classes() if one.name == name)
+        changed = dataclasses.replace(own, **{limit: value * (1 + sign * STEP)})
+        options = pool_options([_with_class(kind, changed) for kind in answer()[0].kinds])
+        found.append(assign(rates(), options, kinds(), most_nodes=1).relaxed_usd_per_s)
     return answer()[0].worth[name, limit], (found[1] - found[0]) / (2 * STEP * value)
 
 
