@@ -64,7 +64,7 @@ MAX_RESIDENT, MARGIN = 6 * 2**28, 2**28
 """Bytes of a worker above which it lets go of traced and compiled programs (1.5 GiB), and how much it may grow after
 that before it does so again: some memory does not go back to the system, and to look through all takes a second."""
 MOST_COMPOSED = 3000
-"""Choices of parts whose composition is kept on disk, more than all tests compose: each takes Hydra a quarter second."""
+"""Choices of parts whose composition is kept on disk, more than all tests make: each takes Hydra a quarter second."""
 allowed = [MAX_RESIDENT]
 
 

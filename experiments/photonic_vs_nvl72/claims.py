@@ -4,6 +4,7 @@ import functools
 import math
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 
 from codesign import Continuous, DesignSpace, Objective, Problem, evaluate, study_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.many import at_many
+from codesign.jaxprs import quick_jit
 from codesign.report.findings import BLUE, ORANGE, headline, panels, plain_ticks
 from codesign.search.branch_and_bound import (
     BranchAndBound,
@@ -70,7 +71,7 @@ def nvl72() -> dict[str, float]:
         usage = functools.reduce(jnp.maximum, metrics.usage.values())
         return {name: metrics.get(name) for name in TARGETS} | {"usage": usage} | point
 
-    priced = at_many(one, (None, 0))(study.scenario, plans)
+    priced = quick_jit(jax.vmap(one, in_axes=(None, 0)))(study.scenario, plans)
     frame = pd.DataFrame({name: np.asarray(column) for name, column in priced.items()})
     return frame[frame["usage"] <= 1].sort_values("time_s", kind="stable").iloc[0].to_dict()
 
