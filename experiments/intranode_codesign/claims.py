@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.many import at_many
+from codesign.evidence.validation import at_many
 from codesign.model import sent_per_step
 from codesign.model.networks.fabrics.interference import CoupledNode, equal_switch_tree, network_s
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.many import at_many
+from codesign.evidence.validation import at_many
 from codesign.jaxprs import quick_jit
 from codesign.model.hardware import Link, MemoryTier, Placement, SharedPool, Shoreline, TieredMemory
 from codesign.report.findings import BLUE, GREEN, ORANGE, SKY, Named, headline, name_ends, panels, plain_ticks

@@ -13,14 +13,15 @@ from matplotlib.figure import Figure
 
 from codesign import ConfigError
 from codesign.commands import prepare_jax
-from codesign.commands.fleet_options import KindOptions, options_on
 from codesign.commands.mixed_fleet import (
     FleetClass,
+    KindOptions,
     MixedFleet,
     ReplayedPool,
     classes_of,
     confirmed,
     mixed_fleet,
+    options_on,
     pool_options,
     told_of_fleet,
 )

@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 from _lib.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
 from codesign import Scenario, replace
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.many import at_many
+from codesign.evidence.validation import at_many
 from codesign.model.hardware import Link
 from codesign.model.metrics import priced_ops
 from codesign.model.networks.collectives import RingAllReduce, Tuned

@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.many import at_many
+from codesign.evidence.validation import at_many
 from codesign.model.hardware import Roofline
 from codesign.model.networks.collectives import (
     Collectives,

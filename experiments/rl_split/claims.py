@@ -16,7 +16,7 @@ from codesign import Scenario, evaluate
 from codesign.config import scenario_from_config
 from codesign.core import replace
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.many import at_many
+from codesign.evidence.validation import at_many
 from codesign.report.findings import BLUE, GREY, ORANGE, headline, panels
 
 NAME = "rl_split"
