@@ -171,21 +171,12 @@ quick() {
 # Tests of the model's formulas, which run once more with types checked at run time.
 typed='contracts/test_examples.py test_collectives.py test_collective_library.py test_fabrics.py test_kernels.py
 test_memory.py test_models.py test_topology.py test_workloads.py'
-# Tests that have an experiment each: what is composed and traced of it is of use to the next, so they are one part.
-by_experiment='contracts/test_conf.py test_claims_recomputed.py test_proofs.py test_staging.py'
-# Those of these files that are not by experiment.
-others() {
-    for file in "$@"; do
-        case " $by_experiment " in *" $file "*) ;; *) printf '%s ' "$file" ;; esac
-    done
-}
 # A worker's memory grows with what it traced, and to free it costs more than to begin: each part has its own workers.
 slow() {
     beside site
     passed=true
-    for part in "$by_experiment" 'contracts/test_*.py reference' 'test_[ab]*.py' 'test_c*.py' 'test_[de]*.py' 'test_[f-l]*.py' \
-        'test_[mno]*.py' 'test_[pqr]*.py' 'test_s*.py' 'test_[t-z]*.py'; do
-        [ "$part" = "$by_experiment" ] || part=$(cd tests && others $part)
+    for part in 'contracts reference' 'test_[ab]*.py' 'test_c*.py' 'test_[de]*.py' 'test_[f-l]*.py' 'test_[mno]*.py' \
+        'test_[pqr]*.py' 'test_s*.py' 'test_[t-z]*.py'; do
         (cd tests && step pytest -n 2 --dist worksteal -m slow $part) || passed=false
     done
     (cd tests && step pytest -n 2 -m 'not slow' --jaxtyping-packages=codesign,_lib,checked_types.check $typed) || passed=false
