@@ -63,6 +63,8 @@ HOLDERS = ("codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesig
 MAX_RESIDENT, MARGIN = 6 * 2**28, 2**28
 """Bytes of a worker above which it lets go of traced and compiled programs (1.5 GiB), and how much it may grow after
 that before it does so again: some memory does not go back to the system, and to look through all takes a second."""
+MOST_COMPOSED = 3000
+"""Choices of parts whose composition is kept on disk, more than all tests make: each takes Hydra a quarter second."""
 allowed = [MAX_RESIDENT]
 
 
@@ -98,9 +100,10 @@ def keep_as_commands_do(config: pytest.Config) -> None:
 
     Formulas whose types are checked at run time are traced anew each time: what is read is not checked.
     """
-    from codesign.core.disk_cache import keep_in  # not before the import hook of the checks is there
+    from codesign.core import disk_cache  # not before the import hook of the checks is there
 
-    keep_in(None if config.getoption("jaxtyping_packages", None) else CACHE / "codesign")
+    disk_cache.MOST_KEPT = MOST_COMPOSED
+    disk_cache.keep_in(None if config.getoption("jaxtyping_packages", None) else CACHE / "codesign")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codesign.jaxprs import interpreted
+from codesign.evidence.validation.many import at_many
 
 
 def values_and_slopes(
@@ -27,5 +27,5 @@ def values_and_slopes(
         values = jnp.stack(list(function(point)))
         return values, values
 
-    slopes, values = interpreted(jax.vmap(jax.jacrev(stacked, has_aux=True)), always=True)(points)
-    return np.asarray(values), {name: np.asarray(slope) for name, slope in slopes.items()}
+    slopes, values = at_many(jax.jacrev(stacked, has_aux=True))(points)
+    return values, slopes

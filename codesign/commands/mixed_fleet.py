@@ -36,8 +36,8 @@ from .verify_fleet import FLEET_FILE
 from .what_to_buy import MONTH_S, money, power
 
 __all__ = [
-    "FLEET_FILE", "FleetClass", "MixedFleet", "ReplayedPool", "classes_of", "confirmed", "fleet", "mixed_fleet",
-    "pool_options", "told_of_fleet",
+    "FLEET_FILE", "FleetClass", "KindOptions", "MixedFleet", "ReplayedPool", "classes_of", "confirmed", "fleet",
+    "mixed_fleet", "options_on", "pool_options", "told_of_fleet",
 ]  # fmt: skip
 
 

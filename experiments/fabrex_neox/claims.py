@@ -9,7 +9,6 @@ import functools
 import itertools
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -17,7 +16,7 @@ from scipy.optimize import least_squares
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim, experiments_folder, load
-from codesign.jaxprs import interpreted
+from codesign.evidence.validation import at_many
 
 NAME = "fabrex_neox"
 KINDS = {  # of claims whose standing alone does not say it
@@ -143,7 +142,7 @@ def _jobs() -> tuple[Callable[..., Array], dict[str, Array]]:
     """All steps on one kind of rings at once, [model, stage] flat: what prices them, and their numbers."""
     values = [sized(model, stage) for model, stage in itertools.product(MODELS, OVERLAP)]
     numbers = {path: jnp.stack([one[path] for one in values]) for path in values[0]}
-    return interpreted(jax.vmap(_seconds, in_axes=(None, 0)), always=True), numbers
+    return at_many(_seconds, (None, 0)), numbers
 
 
 def own_rates(slowdowns: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs import interpreted
+from codesign.evidence.validation import at_many
 from codesign.model import sent_per_step
 from codesign.model.networks.fabrics.interference import CoupledNode, equal_switch_tree, network_s
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
@@ -53,7 +53,7 @@ def _time_and_slopes(point: Any, base: Scenario) -> Any:
 
 @cache
 def _compiled() -> Any:
-    return interpreted(jax.vmap(_time_and_slopes, in_axes=(0, None)), always=True)
+    return at_many(_time_and_slopes, (0, None))
 
 
 def curve(inside: np.ndarray, card: float | np.ndarray, one_queue: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
+from codesign.evidence.validation import at_many
 from codesign.jaxprs import quick_jit
 from codesign.model.hardware import Link, MemoryTier, Placement, SharedPool, Shoreline, TieredMemory
 from codesign.report.findings import BLUE, GREEN, ORANGE, SKY, Named, headline, name_ends, panels, plain_ticks
@@ -147,7 +148,7 @@ def judged(base: Scenario, case: dict[str, Array], unit: dict[str, Array]) -> di
 
 @functools.cache
 def _judges() -> Any:
-    return quick_jit(jax.vmap(judged, in_axes=(None, None, 0)))
+    return at_many(judged, (None, None, 0))
 
 
 def best(

@@ -15,11 +15,13 @@ from codesign import ConfigError
 from codesign.commands import prepare_jax
 from codesign.commands.mixed_fleet import (
     FleetClass,
+    KindOptions,
     MixedFleet,
     ReplayedPool,
     classes_of,
     confirmed,
     mixed_fleet,
+    options_on,
     pool_options,
     told_of_fleet,
 )
@@ -154,18 +156,23 @@ def class_price(name: str) -> tuple[float, float]:
     return fleet.prices["class", name], slope
 
 
+def _with_each(kind: KindOptions, changed: list[FleetClass]) -> list[KindOptions]:
+    """The options of a kind with one class as each of these, priced together; those of the others stay."""
+    anew = options_on(kind.kind.name, changed, OVERRIDES, "goodput", sizes=SIZES).classes
+    own = [one.request_class.name for one in kind.classes].index(changed[0].name)
+    return [kind._replace(classes=[*kind.classes[:own], one, *kind.classes[own + 1 :]]) for one in anew]
+
+
 @cache
 def limit_worth(name: str, limit: str) -> tuple[float, float]:
     """Dollars/s that a second more of a limit saves: the slope, and by pricing all plans again at other limits."""
-    found = []
-    for sign in (1, -1):
-        changed = [
-            dataclasses.replace(one, **{limit: getattr(one, limit) * (1 + sign * STEP)}) if one.name == name else one
-            for one in classes()
-        ]
-        again = mixed_fleet(changed, (OLD, NEW), OVERRIDES, owned={OLD: OWNED}, sizes=SIZES)
-        found.append(again.fleet.relaxed_usd_per_s)
-    value = next(getattr(one, limit) for one in classes() if one.name == name)
+    own = next(one for one in classes() if one.name == name)
+    value = getattr(own, limit)
+    changed = [dataclasses.replace(own, **{limit: value * (1 + sign * STEP)}) for sign in (1, -1)]
+    found = [
+        assign(rates(), pool_options(each), kinds(), most_nodes=1).relaxed_usd_per_s
+        for each in zip(*(_with_each(kind, changed) for kind in answer()[0].kinds), strict=True)
+    ]
     return answer()[0].worth[name, limit], (found[1] - found[0]) / (2 * STEP * value)
 
 

@@ -8,7 +8,6 @@ what kernels and collectives measured on an H100 say without a fit.
 import functools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from scipy.optimize import least_squares
 from _lib.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
 from codesign import Scenario, replace
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs import interpreted
+from codesign.evidence.validation import at_many
 from codesign.model.hardware import Link
 from codesign.model.metrics import priced_ops
 from codesign.model.networks.collectives import RingAllReduce, Tuned
@@ -57,7 +56,7 @@ def stepper(phase: str) -> Any:
                 seconds[class_of(op)] = seconds[class_of(op)] + cost.time_s
         return jnp.stack([seconds[name] for name in CLASSES])
 
-    return interpreted(jax.vmap(one, in_axes=(None, 0)), always=True)
+    return at_many(one, (None, 0))
 
 
 def step(

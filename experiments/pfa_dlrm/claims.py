@@ -10,7 +10,6 @@ import functools
 import itertools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from scipy.optimize import brentq
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs import quick_jit
+from codesign.evidence.validation import at_many
 from codesign.model.hardware import Roofline
 from codesign.model.networks.collectives import (
     Collectives,
@@ -67,7 +66,7 @@ def timer() -> Any:
     def one(scenario: Scenario, values: dict[str, Any]) -> Any:
         return evaluate(replace(scenario, values)).time_s
 
-    return quick_jit(jax.vmap(one, in_axes=(None, 0)))
+    return at_many(one, (None, 0))
 
 
 def seconds(scenario: Scenario) -> np.ndarray:

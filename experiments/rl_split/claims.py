@@ -7,7 +7,6 @@ claims takes the published seconds of updates as they are, so that rollouts and 
 from functools import cache
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from codesign import Scenario, evaluate
 from codesign.config import scenario_from_config
 from codesign.core import replace
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs import interpreted
+from codesign.evidence.validation import at_many
 from codesign.report.findings import BLUE, GREY, ORANGE, headline, panels
 
 NAME = "rl_split"
@@ -66,7 +65,7 @@ def _many():
         found = evaluate(replace(design, {PATHS[name]: value for name, value in point.items()}))
         return {name: found.get(name) for name in (*METRICS, "usage.hbm")} | {"broken": sum(found.violations.values())}
 
-    return interpreted(jax.vmap(one), always=True)
+    return at_many(one)
 
 
 def priced(points: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.jaxprs import quick_jit
+from codesign.evidence.validation import at_many
 from codesign.model.workloads import CommOp
 from codesign.report.findings import BLUE, GREEN, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
 
@@ -104,14 +104,16 @@ def over_points(function: Any, number_format: str, collective: str, slowdown: fl
     single = [scenario(model, number_format, collective) for model in MODELS]
     models = jax.tree.map(lambda *leaves: jnp.stack(leaves), *single)
     batches, lengths = (jnp.asarray(axis.ravel()) for axis in np.meshgrid(BATCHES, LENGTHS, indexing="ij"))
-    found = _compiled(function)(models, batches, lengths, jnp.asarray(slowdown))
-    return np.moveaxis(np.asarray(found), -1, 0).reshape(len(PHASE), len(MODELS), len(BATCHES), len(LENGTHS))
+    each = jax.tree.map(lambda leaf: jnp.repeat(leaf, len(batches), axis=0), models)
+    points = (jnp.tile(axis, len(MODELS)) for axis in (batches, lengths))
+    found = _of_many(function)(each, *points, jnp.asarray(slowdown))
+    return np.moveaxis(found, -1, 0).reshape(len(PHASE), len(MODELS), len(BATCHES), len(LENGTHS))
 
 
 @functools.cache
-def _compiled(function: Any) -> Any:
-    """Over points and models."""
-    return quick_jit(jax.vmap(jax.vmap(function, in_axes=(None, 0, 0, None)), in_axes=(0, None, None, None)))
+def _of_many(function: Any) -> Any:
+    """Over models and points."""
+    return at_many(function, (0, 0, 0, None))
 
 
 @functools.cache
