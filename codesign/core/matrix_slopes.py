@@ -45,7 +45,7 @@ class Moving:
 
 
 def matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
-    """What a function of a vector gives, and slopes of its numbers along each of the vector's, on a last axis."""
+    """Values of a function of a vector, and slopes of its numbers along each of the vector's, on a last axis."""
     return jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, -1))(jnp.eye(at.size))
 
 

@@ -63,7 +63,7 @@ def engine_step(times: Times, demand: Demand, step: Array, share: Array, decodes
 
 
 def _engine_step(demand: Demand, share: Array, decodes: Array, seconds: Array) -> EngineStep:
-    """Of steps without, with some and with a whole chunk of prompt tokens."""
+    """Numbers of steps without, with some and with a whole chunk of prompt tokens."""
     plain, mixed, full = seconds
     asked = demand.rate * demand.computed / demand.chunk * full
     busy = jnp.minimum(asked, FULLEST)
@@ -147,7 +147,7 @@ class _Around(NamedTuple):
 
 
 def _judged(demand: Demand, step: Array, share: Array, seconds: Array, along: tuple[Array, Array]) -> _Around:
-    """Everything that is asked of a step and a share, from seconds and their slopes along decodes and tokens."""
+    """Answers that are asked of a step and a share, from seconds and their slopes along decodes and tokens."""
     (plain, mixed, _), (plains, mixes, _) = seconds, jnp.stack(along, axis=-1)
     decodes, more = jax.jvp(lambda step: _decodes(demand, step), (step,), (jnp.ones_like(step),))
     _, (longer, fewer) = matrix(lambda at: _carried(demand, at[0], at[1]), jnp.stack([step, share]))
@@ -172,7 +172,7 @@ def _seconds(times: Times, demand: Demand, step: Array, share: Array) -> tuple[A
 
 
 def _around(times: Times, demand: Demand, step: Array, share: Array) -> _Around:
-    """Everything that is asked of a pair of a step and a share, each part of it evaluated once."""
+    """Answers that are asked of a pair of a step and a share, each part of it evaluated once."""
     return _judged(demand, step, share, *_seconds(times, demand, step, share))
 
 
