@@ -246,6 +246,7 @@ def test_kernels_named_by_weights_are_bound_by_the_peak_of_their_arithmetic():
         accelerator.peak("int3")
 
 
+@pytest.mark.slow
 def test_engine_runs_the_grouped_products_that_it_shares_with_another_where_both_do():
     def experts(accelerator: str, framework: str):
         chosen = (f"accelerator={accelerator}", f"framework={framework}", "workload=serving", "model=gpt_oss_120b")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
 from codesign.config import groups
 from codesign.config.composition import compose
@@ -140,6 +140,15 @@ def test_an_engine_is_refused_where_nothing_is_served():
         {"workload": {"_target_": "codesign.model.workloads.StaticBatch", "engine": {"kernel": "vllm"}}}
     )
     with pytest.raises(ConfigError, match="no key 'kernel'"):
+        with_engine(config)
+
+
+@pytest.mark.parametrize("shared", ["vllm", {"blackwell": "vllm"}, ["fp4"]])
+def test_kernels_that_are_shared_by_no_generation_and_format_are_refused(shared):
+    config = compose(["workload=serving"])
+    with open_dict(config):
+        config.workload.engine = {"shared_kernels": shared}
+    with pytest.raises(ConfigError, match=r"shared_kernels = .* is no generation: \{format: engine\}"):
         with_engine(config)
 
 

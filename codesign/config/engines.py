@@ -88,7 +88,7 @@ def with_engine(config: DictConfig) -> DictConfig:
             accelerator.kernels = _over(accelerator.kernels, _tuned(kernels, accelerator.peak_flops_per_s))
     if named.get("shared_kernels") is not None:
         with open_dict(config):
-            _share(accelerator, OmegaConf.to_object(engine)["shared_kernels"])
+            _share(accelerator, OmegaConf.to_container(engine, resolve=True))
     wires = config.cluster.network.scale_up.collectives
     shared = _file("collective/custom", str(named.get("all_reduce")), accelerator)
     if shared is not None and OmegaConf.select(wires, "all_reduce._target_") == MEASURED:
@@ -180,16 +180,18 @@ def _over(kernels: Any, mine: dict[str, Any]) -> Any:
     return result
 
 
-def _share(accelerator: DictConfig, lenders: Any) -> None:
+def _share(accelerator: DictConfig, engine: Any) -> None:
     """Take grouped products of some formats from the files of another engine, on generations where both run the same.
 
     Raises:
         ConfigError: no mapping of generations to one of formats to engines.
     """
+    lenders = engine["shared_kernels"]
     if not all(is_mapping(value) for value in (lenders, *(lenders.values() if is_mapping(lenders) else ()))):
         raise ConfigError(f"workload.engine.shared_kernels = {lenders!r} is no generation: {{format: engine}}")
     for number_format, lender in lenders.get(str(accelerator.get("generation", "")), {}).items():
-        measured = (_file("calibration/frameworks", str(lender), accelerator) or {}).get(GROUPED) or {}
+        file: dict[str, Any] = _file("calibration/frameworks", str(lender), accelerator) or {}
+        measured: dict[str, Any] = file.get(GROUPED) or {}
         if number_format in measured and GROUPED in accelerator.kernels:
             accelerator.kernels[GROUPED][number_format] = measured[number_format]
 
