@@ -23,6 +23,23 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def equations(jaxpr) -> tuple[int, int]:
+    """Equations where a call or a loop is one, and with those of their bodies, each body once a call."""
+    inner = sum(equations(body)[1] for body in subjaxprs(jaxpr))
+    return len(jaxpr.eqns), len(jaxpr.eqns) + inner
+
+
+def subjaxprs(jaxpr):
+    """Bodies of the calls and loops of a jaxpr."""
+    for equation in jaxpr.eqns:
+        for value in equation.params.values():
+            for one in value if isinstance(value, tuple | list) else (value,):
+                if hasattr(one, "eqns"):
+                    yield one
+                elif hasattr(getattr(one, "jaxpr", None), "eqns"):
+                    yield one.jaxpr
+
+
 def measured(name: str) -> dict[str, float]:
     """Figures of one study, in this process."""
     import jax
@@ -53,7 +70,7 @@ def measured(name: str) -> dict[str, float]:
         return problem.objective.loss(evaluate(problem.space.place(problem.scenario, plan | values)), objective.penalty)
 
     found = {"variables": float(len(u)), "compile_s": first(objective.value_and_grad), "to_first_gradient_s": cpu_s()}
-    found["equations"] = float(len(jax.make_jaxpr(objective)(u).jaxpr.eqns))
+    found["equations"], found["with_bodies"] = map(float, equations(jax.make_jaxpr(objective)(u).jaxpr))
     found["call_ms"] = call_ms(objective.value_and_grad)
     found["jit_s"] = first(jax.jit(jax.value_and_grad(objective)))
     leaves, tree = jax.tree.flatten(problem.scenario)
@@ -77,7 +94,8 @@ def main(names: list[str]) -> None:
             told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
         one = json.loads(told.splitlines()[-1])
         print(
-            f"{name}: {one['variables']:.0f} variables, {one['equations']:.0f} equations; first gradient after"
+            f"{name}: {one['variables']:.0f} variables, {one['equations']:.0f} equations ({one['with_bodies']:.0f} with the bodies of"
+            f" calls and loops); first gradient after"
             f" {one['to_first_gradient_s']:.1f} CPU s, of which compiling {one['compile_s']:.1f}"
             f" (`jax.jit(jax.value_and_grad)` of it as it stands {one['jit_s']:.1f});"
             f" the whole model has {one['model_equations']:.0f} (a call is one), is traced in {one['trace_s']:.2f},"
