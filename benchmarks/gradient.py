@@ -94,8 +94,8 @@ def main(names: list[str]) -> None:
             told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
         one = json.loads(told.splitlines()[-1])
         print(
-            f"{name}: {one['variables']:.0f} variables, {one['equations']:.0f} equations ({one['with_bodies']:.0f} with the bodies of"
-            f" calls and loops); first gradient after"
+            f"{name}: {one['variables']:.0f} variables, {one['equations']:.0f} equations"
+            f" ({one['with_bodies']:.0f} with the bodies of calls and loops); first gradient after"
             f" {one['to_first_gradient_s']:.1f} CPU s, of which compiling {one['compile_s']:.1f}"
             f" (`jax.jit(jax.value_and_grad)` of it as it stands {one['jit_s']:.1f});"
             f" the whole model has {one['model_equations']:.0f} (a call is one), is traced in {one['trace_s']:.2f},"
