@@ -118,6 +118,18 @@ def test_a_model_with_experts_in_a_format_of_their_own_is_read():
     assert "model=gpt_oss_120b" in run_of(ROW | {"ttft_ms": "1", "model": "openai/gpt-oss-120b"}, "t.csv").run.chosen
 
 
+@pytest.mark.parametrize(("model", "precision", "expected"), [
+    ("openai/gpt-oss-120b", "mxfp4", {"precision=checkpoint"}),
+    ("openai/gpt-oss-120b", "fp4", {"precision=checkpoint"}),
+    ("deepseek-ai/DeepSeek-V3", "fp8", {"precision=checkpoint"}),
+    ("Qwen/Qwen3-32B", "mxfp4", {"precision=mxfp4"}),
+    ("Qwen/Qwen3-32B", "fp8", {f"workload.precision.{part}=fp8" for part in ("compute", "weights", "kv_cache")}),
+])  # fmt: skip
+def test_a_format_that_a_checkpoint_was_published_in_is_that_of_the_checkpoint(model, precision, expected):
+    row = ROW | {"ttft_ms": "1", "model": model, "precision": precision, "gpu": "B200"}
+    assert {word for word in run_of(row, "t.csv").run.chosen if "precision" in word} == expected
+
+
 def served(rate: float) -> PricedRun:
     numbers = {"cluster.device_count": 1.0, "plan.tp": 1.0, "workload.arrivals_per_s": rate}
     return PricedRun(("accelerator=h100_sxm", "model=llama31_8b", "workload=at_rate"), numbers)

@@ -36,13 +36,15 @@ from ..measurements.run_columns import (
 from .hardware import accelerator_option
 from .runs import RUNS, PricedRun, command, predicted
 from .scores import Errors, Row, rows
+from .served_jobs import PUBLISHED, PUBLISHED_AS
 from .served_models import option_of
+from .trained_models import configured_model
 
 __all__ = ["MeasuredRun", "commands", "run_of", "run_tables", "scored"]
 
 SUITE = "measured runs"
 MEMORY_METRICS = {name for name, _ in MEMORY.values()}
-FORMATS = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4", "bf16": "bf16", "fp16": "bf16"}
+FORMATS = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4", "bf16": "bf16", "fp16": "bf16"}
 FINITE = ("continuous", "at_rate")  # workloads whose requests can be counted
 RATE, PLACES = "workload.arrivals_per_s", "plan.micro_batch"
 USUAL_PLACES = 256  # sequences that an engine takes at a time where nobody says, as vLLM does
@@ -203,8 +205,11 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
         if group in chosen:
             words.append(f"{group}={_option(group, chosen[group])}")
     if "precision" in chosen:
-        number_format = FORMATS.get(chosen["precision"].lower())
         option = chosen["precision"].lower()
+        named = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
+        if workload != "training" and named and _published(named, option):
+            option = PUBLISHED
+        number_format = FORMATS.get(option)
         if number_format is None and option in available("precision"):
             words.append(f"precision={option}")
             number_format = "bf16"
@@ -223,6 +228,12 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
     if workload.startswith(FINITE):
         numbers = _over_tensor_ranks(numbers)
     return PricedRun(tuple(words), numbers)
+
+
+def _published(model: str, number_format: str) -> bool:
+    """True if a row's format is that of the experts of its model's checkpoint."""
+    formats = getattr(configured_model(model), "formats", None)
+    return formats is not None and formats.experts.startswith(PUBLISHED_AS.get(number_format, number_format))
 
 
 def _over_tensor_ranks(numbers: dict[str, float]) -> dict[str, float]:
