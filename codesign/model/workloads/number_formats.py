@@ -37,9 +37,8 @@ WEIGHT_FORMATS = {
     "mxfp8": WeightFormat(1.0 + 1 / 32, "fp8"),  # 8 bits of exponent every 32
     "int8": WeightFormat(1.0, "int8"),
     "int8_w8a16": WeightFormat(1.0, ""),
-    "int4": WeightFormat(
-        0.5 + 2.5 / 128, "", "", EXPANDING
-    ),  # groups of 128: fp16 scale, 4 bits of zero point (AWQ, GPTQ)
+    # int4 of AWQ and GPTQ: groups of 128 with an fp16 scale and 4 bits of zero point
+    "int4": WeightFormat(0.5 + 2.5 / 128, "", "", EXPANDING),
     "int4_group32": WeightFormat(0.5 + 2 / 32, "", "", EXPANDING),
     "int4_group64": WeightFormat(0.5 + 2.5 / 64, "", "", EXPANDING),
     "int4_channel": WeightFormat(0.5, "", "", EXPANDING),
