@@ -13,9 +13,8 @@ of the collective library's all-to-all, whose start grows with the ranks (NCCL o
 start and shares of the link, means of what dispatch and combine take on such a link (`exchanges`).
 
 `shared_kernels` are grouped products that another engine runs too and was measured with: generation -> format ->
-engine. TensorRT-LLM's own on Blackwell are those that FlashInfer brings to vLLM; its rows of the table were measured
-with CUTLASS, which it does not run there by default [trtllm_gpt_oss], and steps of models are as fast as the former
-say (DeepSeek-R1 in 4 bits on B200: 27 % off between tokens with them, 75 % with the latter).
+engine. On Blackwell TensorRT-LLM's default is its own kernels [trtllm_gpt_oss], which FlashInfer brings to vLLM. Which
+ones its rows of the table are of is not stated; steps of the models that it serves are nearer to vLLM's (assumed).
 
 `layouts` says which layouts it can run (`SupportedLayouts`): others break a rule of the plan and are in no space.
 
