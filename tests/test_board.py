@@ -78,7 +78,7 @@ def test_shipped_constants_of_sampling_are_those_that_were_fitted():
     for name in ("step_overhead_s", "sampling_s", "expert_layer_s"):
         assert shipped[name] == fitted["vllm"][name]
         assert shipped["provenance"][name]["note"] == fitted["provenance"]["vllm"]["note"]
-    for name in ("engine", "kernel_slowdown", "request_overhead_s", "expert_overhead_s"):
+    for name in ("engine", "kernel_slowdown", "request_overhead_s", "prompt_token_s", "expert_launch_s"):
         assert shipped[name] == plain[name]
     for name in LIMITS:
         assert "board" in read_yaml((conf_dir() / "calibration" / "power" / f"{name}.yaml").read_text())

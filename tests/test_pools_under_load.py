@@ -18,7 +18,7 @@ from codesign.jaxprs.evaluator import interpreted
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import GoodputServing, ServingAtRate
 from codesign.model.workloads.arriving_load import Demand
-from codesign.model.workloads.goodput import SLO, most_kept
+from codesign.model.workloads.goodput import SLO, most_at
 from codesign.model.workloads.pools_under_load import PromptTimes, TwoQueues
 from codesign.model.workloads.under_load import SLO_SHARES, AbstractOpenServing, NodeTimes
 from codesign.search.results import numbers_of
@@ -170,7 +170,7 @@ def told(known):
         jnp.asarray(1.0), 0.5,
     )  # fmt: skip
     seen = pools.seen(known["rate"])
-    kept = most_kept(pools, SLO(known["ttft_s"], known["tpot_s"]), jnp.asarray(30.0))
+    kept = most_at(pools, SLO(known["ttft_s"], known["tpot_s"]), jnp.asarray(30.0))
     return jnp.stack([
         *(getattr(seen.ttft_s, name) for name in ("mean", "p50", "p99")),
         *(getattr(seen.tpot_s, name) for name in ("mean", "p99")), seen.e2e_s.p90, kept.rate,

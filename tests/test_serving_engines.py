@@ -23,7 +23,7 @@ from codesign.evidence.validation.near import slowdown_of
 from codesign.evidence.validation.page import tables_of
 from codesign.evidence.validation.served_jobs import Job, continuous
 from codesign.evidence.validation.served_models import model_of
-from codesign.evidence.validation.two_pools import pools
+from codesign.evidence.validation.two_pools import engine_job, pools
 from codesign.model.workloads import ContinuousServing, MixtureOfExperts
 from codesign.model.workloads.served import AbstractServing
 
@@ -156,7 +156,7 @@ def test_kernels_that_are_shared_by_no_generation_and_format_are_refused(shared)
 def test_shipped_constants_of_an_engine_are_those_that_were_fitted(engine):
     fitted = read_yaml((groups.conf_dir() / "calibration" / "frameworks" / "serving.yaml").read_text())
     shipped = read_yaml((groups.conf_dir() / "framework" / f"{engine}.yaml").read_text())
-    for name in ("kernel_slowdown", "step_overhead_s", "request_overhead_s", "expert_overhead_s"):
+    for name in ("kernel_slowdown", "step_overhead_s", "request_overhead_s", "prompt_token_s", "expert_launch_s"):
         assert shipped[name] == fitted[engine][name]
         assert shipped["provenance"][name]["note"] == fitted["provenance"][engine]["note"]
     for name, value in shipped["engine"]["clients"].items():
@@ -185,13 +185,14 @@ def jobs_of_a_table() -> list[Job]:
 
 @pytest.mark.slow
 def test_constants_of_an_engine_are_recovered_as_far_as_they_are_not_held():
-    engine = serving_fit.FittedEngine(1.08, 4e-4, 0.03, 0.0, 2e-3, 0.2, 5.0)
+    engine = serving_fit.FittedEngine(1.08, 4e-4, 0.03, 8e-6, 0.0, 2e-3, 0.2, 5.0)
     jobs = jobs_of_a_table()
     none, blank = np.zeros(len(jobs)), np.ones(len(jobs))
     said = serving_fit.seen(jobs, none, blank, blank).under(engine)
     rows = serving_fit.seen(jobs, none, *said)
     found = serving_fit.fit_engine(rows, serving_fit.told_by(jobs))
-    assert found.expert_overhead_s == 0.0  # no row tells it
+    assert found.expert_launch_s == 0.0  # no row tells it
+    assert found.prompt_token_s == pytest.approx(8e-6, rel=0.2)
     assert found.kernel_slowdown == pytest.approx(1.08, abs=0.03)
     assert found.cohort_prompts == pytest.approx(5.0, rel=0.1)
     assert found.request_overhead_s == pytest.approx(0.03, rel=0.1)
@@ -245,10 +246,10 @@ def test_the_tables_name_what_is_missed_and_what_was_set_aside():
     assert "- [Closed loop](closed_loop.md)\n" in files["README.md"]
     assert "- x.csv: not used" in files["README.md"]
     assert (
-        "| every concurrency | tpot | seven constants an engine, on these rows | 9 | 20.0 |" in files["closed_loop.md"]
+        "| every concurrency | tpot | eight constants an engine, on these rows | 9 | 20.0 |" in files["closed_loop.md"]
     )
     assert "| H100 model | every concurrency | tpot | 9 |" in files["closed_loop.md"]
-    fitted = '"seven constants an engine, on these rows"'
+    fitted = '"eight constants an engine, on these rows"'
     assert f"closed loop,every concurrency,tpot,{fitted},9,0.2,0.2,0.4,-0.1,0.9,0.5,0.9,1.2\n" in files["strata.csv"]
 
 
@@ -274,7 +275,9 @@ def test_groups_that_spread_experts_send_them_their_tokens(moe_ep, spread):
         **sizes, gpu="B200", model="deepseek-ai/DeepSeek-V3", precision="fp8", backend="sglang", origin="",
         concurrency=64.0, prefill_num_workers=1.0, decode_num_workers=1.0, input_tokens=1024.0, output_tokens=1024.0,
     )  # fmt: skip
-    decode = pools(row).decode
+    decode, run = engine_job(row, "decode", 64.0), pools(row)
+    assert "workload=disaggregated_clients" in run.chosen
+    assert (run.numbers["plan.prefill_devices"], run.numbers["cluster.device_count"]) == (8.0, 8.0)
     assert decode.spread == spread
     plan = continuous(decode, {}).plan
     assert float(plan.ep * plan.tp) == 8.0
@@ -283,11 +286,15 @@ def test_groups_that_spread_experts_send_them_their_tokens(moe_ep, spread):
 
 
 def test_launches_of_a_prompt_to_experts_are_issued_beside_the_work():
-    """The longer of both counts; without experts only what the host adds to any request."""
-    dense = ContinuousServing.example().model
+    """The longer of both counts; without experts only what the host adds to any request and to its tokens."""
+    dense = replace(ContinuousServing.example().model, layers=10.0)
     routed = replace(dense, feed_forward=MixtureOfExperts(experts=8.0, top_k=2.0, expert_width=512.0))
-    for model, told in ((routed, {0.05: 0.19, 0.5: 0.54}), (dense, {0.05: 0.09, 0.5: 0.54})):
-        work = ContinuousServing(model, 512.0, 64.0, request_overhead_s=0.04, expert_overhead_s=0.15)
+    early = replace(routed, feed_forward=replace(routed.feed_forward, dense_layers=5.0, dense_width=512.0))
+    host = {"request_overhead_s": 0.03, "prompt_token_s": 0.01 / 512, "expert_overhead_s": 0.07}
+    for model, told in (
+        (routed, {0.05: 0.19, 0.5: 0.54}), (early, {0.05: 0.15, 0.5: 0.54}), (dense, {0.05: 0.09, 0.5: 0.54})
+    ):  # fmt: skip
+        work = ContinuousServing(model, 512.0, 64.0, **host, expert_launch_s=0.001)
         for worked, seconds in told.items():
             assert float(work.first_s(jnp.asarray(worked))) == pytest.approx(seconds)
 

@@ -20,7 +20,7 @@ from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..core.json_io import dumps
 from ..model.metrics.prefix_room import has_prefix_cache
-from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools
+from ..model.metrics.simulated import HOST, batch_of, drawn_requests, engine_of, has_two_pools
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import AbstractContinuousServing, ContinuousServing
 from ..model.workloads.lockstep import Lockstep
@@ -52,7 +52,6 @@ __all__ = ["checked_design", "design_of", "engine_of", "host_seconds", "simulate
 FOLDER = "simulation"  # in the run's
 FEWEST = 100  # requests that a simulation says anything of
 MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
-HOST = ("request_overhead_s", "expert_overhead_s")
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
 
 

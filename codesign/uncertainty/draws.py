@@ -24,6 +24,7 @@ from ..model.workloads.continuous import AbstractContinuousServing
 from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
 COUNT = 400  # draws: ends of an interval then move by a twentieth of its width from seed to seed
+BUS_BYTES_PER_S = 128e9  # PCIe Gen6 x16, one direction: cards on a slower link share a bus [pcie_cem]
 MOVED, FAR = 1.05, 2.0  # a rate so many times the measured chip's is another chip's, or another generation's (assumed)
 KERNELS = (
     "gemm", "moe_gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "elementwise",
@@ -47,6 +48,17 @@ def format_of(job: AbstractWorkload, kind: str) -> str:
         return "vector"
     precision = getattr(job, "precision", None)
     return precision.product("moe_up") if kind == "moe_gemm" and precision is not None else job.number_format()
+
+
+def wires_of(cluster: Cluster) -> str:
+    """Name of the errors of collectives that nobody measured on links of this kind: of cards on a bus, or of a fabric.
+
+    Cards that share a bus are up to ten times slower than their links, by how the board is wired; no fabric of
+    accelerators is.
+    """
+    level = cluster.network.get("scale_up")
+    rate = getattr(getattr(level, "fabric", None), "bandwidth_bytes_per_s", np.inf)
+    return f"{ANY} on a bus" if float(np.max(rate)) < BUS_BYTES_PER_S else f"{ANY} in a domain"
 
 
 def regime(cluster: Cluster, kind: str, number_format: str) -> str:
@@ -106,10 +118,9 @@ def source_names(scenario: Scenario) -> tuple[str, str]:
         batches = isinstance(job, AbstractContinuousServing)
         engine = ", framework named" if named and batches else ""
         apart = engine and float(np.max(getattr(scenario.plan, "prefill_devices", 0.0))) > 0
-        loop = (
-            "two pools" if apart else "closed loop"
-        )  # ten rows of two pools are too few for first tokens of their own
-        return f"ttft{engine}", f"tpot, {loop}{engine}" if batches else "tpot"
+        loop = "two pools" if apart else "closed loop"
+        first = f"ttft, {loop}{engine}" if apart else f"ttft{engine}"
+        return first, f"tpot, {loop}{engine}" if batches else "tpot"
     sharded = float(np.max(getattr(scenario.plan, "zero", 0.0))) >= SHARDED_FROM
     training = f"training{', parameters sharded' if sharded else ''}{', framework named' if named else ''}"
     return training, training
@@ -129,9 +140,9 @@ def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> Doubts
         found = find("kernel", named_so(cluster, kind, number_format, where), model, where)
         kernels[kind] = factors(found, f"{own.name} {kind}", count, seed=seed)
     wires: dict[str, Any] = {}
-    wired = among(own, find("collective", (ANY,), PHYSICS, MEASURED))
+    wired, links = among(own, find("collective", (ANY,), PHYSICS, MEASURED)), wires_of(cluster)
     for operation in COLLECTIVES:
-        found = find("collective", (operation, ANY), PHYSICS, wired)
+        found = find("collective", (operation, links, ANY), PHYSICS, wired)
         wires[operation] = factors(found, f"{own.name} {operation}", count, seed=seed)
     serving = isinstance(job, AbstractServing)
 

@@ -26,7 +26,7 @@ from .scores import Row, note
 from .served_open_loop import OPEN_LOOP, open_loop_commands
 from .suites import Suite as Suite
 from .throughput import THROUGHPUT
-from .two_pools import DISAGGREGATED
+from .two_pools import DISAGGREGATED, disaggregated_commands
 from .unfitted import UNFITTED
 
 if TYPE_CHECKING:  # peers, papers and what few ask for
@@ -161,6 +161,7 @@ def commands_of(directory: str | Path) -> Iterator[str]:
         known = [table.path for table in survey(folder).tables]
         yield from open_loop_commands(folder, messages)
         yield from closed_loop_commands(folder, messages)
+        yield from disaggregated_commands(folder, messages)
         yield from commands(run_tables(folder, known, messages))
     for message in messages:
         print(f"codesign: {message}", file=sys.stderr)

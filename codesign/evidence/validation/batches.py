@@ -66,7 +66,11 @@ def _anonymous(cluster: Any, products: tuple[tuple[str, str], ...], attention: s
         energy_j_per_flop={},
         kernel_correction=residual,
     )
-    return change(cluster.value, accelerator=accelerator)
+    pool = cluster.value.prefill
+    if pool is None:
+        return change(cluster.value, accelerator=accelerator)
+    beside = change(pool, cluster=_anonymous(Same(pool.cluster), products, attention))
+    return change(cluster.value, accelerator=accelerator, prefill=beside)
 
 
 def anonymous(cluster: Cluster, precision: Precision) -> tuple[Cluster, Precision]:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.errors import ConfigError, suggestion
+from ...uncertainty.draws import wires_of
 from ...uncertainty.fitting import Missed, as_text
 from ...uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE
 from ..calibration import crossed
@@ -21,6 +22,7 @@ from ..calibration.kernel_tables import LEAST_ROWS, TableGroup, kernel_groups
 from ..calibration.learned_factors import LEARNED as LEARNED_CLASSES
 from ..calibration.publish import publish
 from ..measurements import survey
+from .hardware import measured_cluster
 from .measured_kernels import STRATA, constants
 from .scores import Errors, observed, stratum_name, word
 
@@ -57,10 +59,11 @@ SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     ),
     "ttft, framework named": (("ttft",), lambda stratum: stratum in (f"concurrency to 4{OTHERS}", "this model")),
     "tpot, two pools, framework named": (("tpot",), lambda stratum: stratum == "every concurrency"),
+    "ttft, two pools, framework named": (("ttft",), lambda stratum: stratum.startswith("concurrency ")),
     "power": (("board_power",), lambda stratum: stratum != "steady decoding"),
 }
 """Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""
-OF_ONE_SUITE = {"tpot, two pools, framework named": "disaggregated"}
+OF_ONE_SUITE = dict.fromkeys(("tpot, two pools, framework named", "ttft, two pools, framework named"), "disaggregated")
 """Source -> the suite that alone is read for it: another has a stratum of that name, which was fitted."""
 
 
@@ -183,6 +186,11 @@ def of_collectives(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
             groups = [one.errors.group.rpartition(" ")[0] for one in chosen]
             for missed in _together("collective", operation, regime, chosen, groups):
                 yield missed._replace(members=members if regime == MEASURED else ())
+            kinds = [wires_of(measured_cluster(gpu)) for gpu in groups] if regime == NEW else []
+            for kind in sorted(set(kinds)):
+                own = [place for place, other in enumerate(kinds) if other == kind]
+                alike, theirs = ([several[place] for place in own] for several in (chosen, groups))
+                yield from _together("collective", kind, NEW, alike, theirs)
 
 
 def _regime_of_wire(seen: SuiteErrors, gpus: set[str]) -> str:

@@ -22,7 +22,7 @@ from .sheets import Same, Sheet, sheet_of
 CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
 ENGINES = ("vllm", "sglang", "trtllm")
 OF_STEPS = ("kernel_slowdown", "step_overhead_s", "sampling_s", "expert_layer_s")
-OF_REQUESTS = ("request_overhead_s", "expert_overhead_s")
+OF_REQUESTS = ("request_overhead_s", "prompt_token_s", "expert_overhead_s", "expert_launch_s")
 OF_CLIENTS = ("burst_ratio", "cohort_prompts", "client_overhead_s", "queued_ratio")
 """Constants of an engine by who sees them: its steps, its requests, the clients of a closed loop."""
 EVEN_CV = 0.1 / 0.9 / 3**0.5

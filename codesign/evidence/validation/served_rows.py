@@ -7,7 +7,7 @@ A row is a scenario of `ContinuousServing` on the kernels and the all-reduce of 
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,16 +16,15 @@ from ...core.yaml_io import read_yaml
 from ...model.metrics import evaluate
 from ...model.scenario import Scenario
 from ...model.workloads import ContinuousServing
-from ...model.workloads.schedule import one_pass
 from .batches import batches, grouped, vectorised
-from .served_jobs import OF_STEPS, Job, continuous_sheet, scenario
+from .served_jobs import Job, continuous_sheet, scenario
 from .sheets import Sheet
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
 STATIC = "static batches: no waiting, no prompts between decode steps"
 ALONE = {
-    "kernel_slowdown": 1.0, "step_overhead_s": 0.0, "request_overhead_s": 0.0, "expert_overhead_s": 0.0,
-    "client_overhead_s": 0.0, "burst_ratio": 0.0, "cohort_prompts": 1.0,
+    "kernel_slowdown": 1.0, "step_overhead_s": 0.0, "request_overhead_s": 0.0, "prompt_token_s": 0.0,
+    "expert_launch_s": 0.0, "client_overhead_s": 0.0, "burst_ratio": 0.0, "cohort_prompts": 1.0,
 }  # fmt: skip
 """Constants of no engine: kernels alone, clients that are not in step."""
 
@@ -72,48 +71,18 @@ def stored_serving() -> dict[str, dict[str, float]]:
 
 
 def _times(one: Scenario):
-    """First token, between tokens, a step without prompts: as `evaluate` says, without memory and money."""
+    """First token, and between tokens: as `evaluate` says, without memory and money."""
     layout, job = one.layout, one.workload
     assert isinstance(job, ContinuousServing)
     ops = job.lower(layout)
     costs = one.cluster.price(ops, layout, job.repeats(layout))
     priced = list(zip(ops, costs, strict=True))
     extra = job.timeline(priced, layout).extra
-    plain = one_pass(priced, "decode", layout.plan, job.kernel_slowdown, job.launch_s)
-    return extra["ttft_s"], extra["tpot_s"], job.step_s(plain, layout)
+    return extra["ttft_s"], extra["tpot_s"]
 
 
 timed = vectorised(_times)
-"""Stacked scenarios -> seconds to the first token, between tokens, of a step without prompts."""
-
-
-class SteadyTimes(NamedTuple):
-    """Seconds of jobs under their engine's steps alone: of a prompt that meets nobody, of a step without prompts."""
-
-    alone_s: np.ndarray
-    decode_s: np.ndarray
-
-
-def parts_of(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]]) -> SteadyTimes:
-    """Times of jobs by steps alone; a prompt that meets nobody is priced once for all concurrencies.
-
-    Raises:
-        ConfigError: a device lacks a number format.
-    """
-    single: dict[Any, int] = {}
-    members = [single.setdefault(_alone_key(job), len(single)) for job in jobs]
-    first = {number: place for place, number in reversed(list(enumerate(members)))}
-    lone = [jobs[first[number]]._replace(sequences=1.0) for number in range(len(single))]
-    own = {name: {k: v for k, v in values.items() if k in OF_STEPS} for name, values in constants.items()}
-    drawn = [continuous_sheet(job, ALONE | own.get(job.engine, {})) for job in (*jobs, *lone)]
-    firsts, _, decode = grouped(batches(drawn), timed)
-    count = len(jobs)
-    return SteadyTimes(firsts[count:][members], decode[:count])
-
-
-def _alone_key(job: Job) -> Any:
-    """Key of all that a lone prompt depends on."""
-    return (id(job.cluster), id(job.model), *job[2:7], *job[8:10], job.engine, job.groups, job.varied)
+"""Stacked scenarios -> seconds to the first token, and between tokens."""
 
 
 def sheets(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]], crowded: np.ndarray) -> list[Sheet]:
@@ -143,7 +112,7 @@ def service(
     """
     known = stored_serving() if constants is None else constants
     queued = np.zeros(len(jobs)) if crowded is None else crowded
-    first, between, _ = grouped(batches(sheets(jobs, known, queued)), timed)
+    first, between = grouped(batches(sheets(jobs, known, queued)), timed)
     return Service(first, between)
 
 

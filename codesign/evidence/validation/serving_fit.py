@@ -1,4 +1,4 @@
-"""Overhead of serving engines over kernels and all-reduce: seven constants each, of served models at a concurrency.
+"""Overhead of serving engines over kernels and all-reduce: eight constants each, of served models at a concurrency.
 
 Least squares in logarithms over the model itself (`served_rows.timed`): every trial prices all rows of an engine anew.
 kernel_slowdown and step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and
@@ -30,10 +30,10 @@ FEWEST = 20  # rows of an engine
 FARTHEST = (0.7, 0.5)  # log error of a first token, and between tokens, beyond which a row counts little
 HELD_STEP_S = 5e-3  # step_overhead_s that costs as much as kernels a factor e slower
 HOLD = 0.3  # of the squared log of kernel_slowdown
-SCALES = (1.0, 1e-3, 1e-2, 1e-2, 1e-3, 0.1, 1.0)
-LOWEST = (0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-HIGHEST = (2.0, 0.1, 1.0, 1.0, 0.1, 1.0, 1e3)
-STARTS = ((1.05, 2e-4, 0.04, 0.06, 1e-3, 0.15, 5.0), (1.05, 1e-4, 0.03, 0.14, 1e-3, 0.1, 5.0))
+SCALES = (1.0, 1e-3, 1e-2, 1e-6, 1e-6, 1e-3, 0.1, 1.0)
+LOWEST = (0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+HIGHEST = (2.0, 0.1, 1.0, 2e-5, 1e-4, 0.1, 1.0, 1e3)
+STARTS = ((1.05, 2e-4, 0.02, 5e-6, 2e-6, 1e-3, 0.15, 5.0), (1.05, 1e-4, 0.03, 1e-6, 1e-5, 1e-3, 0.1, 5.0))
 """Prompts that wait for the host and prompts that do not are minima of their own."""
 EVALUATIONS = 15
 HEADER = "# @package frameworks\n# What serving engines add to kernels; fitted by `codesign calibrate`.\n"
@@ -45,7 +45,8 @@ class FittedEngine(NamedTuple):
     kernel_slowdown: float = 1.0
     step_overhead_s: float = 0.0
     request_overhead_s: float = 0.0
-    expert_overhead_s: float = 0.0
+    prompt_token_s: float = 0.0
+    expert_launch_s: float = 0.0
     client_overhead_s: float = 0.0
     burst_ratio: float = 0.0
     cohort_prompts: float = 1.0
@@ -65,7 +66,7 @@ class SeenRows(NamedTuple):
         def with_constants(scenarios: Scenario) -> Scenario:
             return _with_constants(scenarios, FittedEngine(*engine))
 
-        first, between, _ = grouped(self.scenarios, timed, with_constants)
+        first, between = grouped(self.scenarios, timed, with_constants)
         return Service(first, between)
 
     def missed(self, engine: Sequence[float]) -> np.ndarray:
@@ -183,7 +184,7 @@ def weights_of(sequences: np.ndarray) -> np.ndarray:
 def told_by(jobs: Sequence[Job]) -> list[bool]:
     """Mask of the constants that these jobs identify: expert layers need routed experts, cohorts equal lengths."""
     experts = any(hasattr(job.model.feed_forward, "experts") for job in jobs)
-    return [True, True, True, experts, True, True, not all(job.varied for job in jobs)]
+    return [True, True, True, True, experts, True, True, not all(job.varied for job in jobs)]
 
 
 def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None] = lambda text: None) -> list[Path]:

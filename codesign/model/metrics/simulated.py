@@ -20,9 +20,10 @@ from .evaluation import evaluate
 from .footprint import cache_room
 from .step_times import tabulated_steps
 
-__all__ = ["batch_of", "drawn_requests", "engine_of", "engines_of", "finite_run", "has_two_pools", "host_s"]
+__all__ = ["HOST", "batch_of", "drawn_requests", "engine_of", "engines_of", "finite_run", "has_two_pools", "host_s"]
 
-HOST = ("request_overhead_s", "expert_overhead_s")
+HOST = ("request_overhead_s", "prompt_token_s", "expert_overhead_s", "expert_launch_s")
+"""What the host adds to a first token."""
 UNBOUNDED = 10**9  # tokens of a step whose prompts alone are bounded
 
 

@@ -13,6 +13,7 @@ from .attention import LatentAttention as LatentAttention
 from .base import AbstractWorkload as AbstractWorkload
 from .beside_layers import ExtraEmbeddings as ExtraEmbeddings
 from .beside_layers import VisionEncoder as VisionEncoder
+from .clients_of_pools import DisaggregatedClients as DisaggregatedClients
 from .compressed_attention import CompressedAttention as CompressedAttention
 from .compressed_attention import EntryIndex as EntryIndex
 from .continuous import ContinuousServing as ContinuousServing
@@ -102,6 +103,7 @@ __all__ = [
     "DenseFeedForward",
     "DiffusionTransformer",
     "DisaggregatedAtRate",
+    "DisaggregatedClients",
     "DisaggregatedGoodput",
     "DisaggregatedServing",
     "EmbeddingTables",

@@ -173,7 +173,7 @@ class AnySchedule(AbstractContinuousServing):
         decodes, tokens, most_decodes, most_tokens = self.carried(layout.plan)
         prompt, steps = self.computed_tokens(), (self.output_tokens - 1) / self.accepted_tokens
         answer, engines = (self.output_tokens - 1) * self.tpot_s, layout.dp * layout.plan.pp
-        first = at_least(self.ttft_s - self.request_overhead_s, LEAST_LEFT_S)
+        first = at_least(self.ttft_s - self.received_s(), LEAST_LEFT_S)
         waits = between * decodes / answer + before * tokens / (layout.plan.pp * prompt * first)
         asked = (steps + worth * prompt) / (1 + between + before)
         return step * (self.arrivals_per_s / engines + waits) * (asked / (most_decodes + worth * most_tokens))

@@ -93,7 +93,9 @@ class AbstractContinuousServing(AbstractServing):
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     request_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a request to its first step")
-    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts")
+    prompt_token_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a token of a prompt")
+    expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts, of any model")
+    expert_launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to one expert of one layer")
     sampling_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
     expert_layer_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a layer in a step, beside products")
     kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
@@ -511,5 +513,5 @@ class ContinuousServing(AbstractContinuousServing):
         return jnp.maximum(super()._steps_before(layout, state), layout.plan.pp * together)
 
     def _later_s(self, layout: Layout, worked: Array, tpot: Array) -> Array:
-        served = self.first_s(worked) - self.request_overhead_s + (self.output_tokens - 1) * tpot
+        served = self.first_s(worked) - self.received_s() + (self.output_tokens - 1) * tpot
         return self.clients.later_s(layout.plan.micro_batch, served)

@@ -37,7 +37,8 @@ class DisaggregatedServing(AbstractPromptPool):
     = 0 it is `ContinuousServing`: both ways to serve stand in one space.
 
     Assumes: seconds of a prompt in proportion to its length; links that hold nobody up below rho; devices of both ends
-    of a crossing send and take at the same rate; rests of prompts are alike.
+    of a crossing send and take at the same rate; rests of prompts are alike; hosts of both pools receive a request, one
+    after the other.
     Source: two pools [zhong2024]; held against `simulation.serving.simulate_apart`.
     """
 
@@ -69,7 +70,7 @@ class DisaggregatedServing(AbstractPromptPool):
         time = maximum(rounds * f0, paced)
         waits = self.waits(cut, load, engines)
         ttft = (1 + waits[0]) * alone + waits[1] * filled / cut.room + (pool.plan.pp - 1) * stage
-        ttft = self.first_s(ttft)
+        ttft = self.first_s(ttft) + self.received_s()
         once = (1 + self.output_cv**2) / self.rhythm(layout).steps
         tpot = (plan.pp * f0 * (1 + self.steps_before() * once) + crossing.time_s * once) / self.accepted_tokens
         often = cut.steps(load)

@@ -24,8 +24,8 @@ from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
 
 __all__ = [
-    "SLO", "Answering", "Goodput", "OneEngine", "check_kept", "check_stable", "goodput", "most_kept", "sustained",
-    "used_shares",
+    "SLO", "Answering", "Goodput", "OneEngine", "RateLimit", "check_kept", "check_stable", "goodput", "most_at",
+    "sustained", "used_shares",
 ]  # fmt: skip
 
 HALVINGS = 50  # of the logarithm of the rate
@@ -56,6 +56,15 @@ class SLO(eqx.Module):
         if self.attainment not in SHARES:
             raise ConfigError(f"attainment = {self.attainment} of requests is none of {', '.join(map(str, SHARES))}")
 
+    def used(self, seen: OpenLoop, rate: Array) -> dict[str, Array]:
+        """See `RateLimit`."""
+        del rate
+        name = SHARES[self.attainment]
+        return {
+            "ttft_s": getattr(seen.ttft_s, name) / self.ttft_s, "tpot_s": getattr(seen.tpot_s, name) / self.tpot_s,
+            "prompts": seen.load / FULLEST, "decodes": seen.fill,
+        }  # fmt: skip
+
 
 class Goodput(NamedTuple):
     """Requests/s of one engine, what its requests see there, and used shares of what bounds it."""
@@ -63,6 +72,15 @@ class Goodput(NamedTuple):
     rate: Array
     seen: OpenLoop
     used: dict[str, Array]
+
+
+@runtime_checkable
+class RateLimit(Protocol):
+    """Interface of what bounds the rate of requests; a tree of numbers."""
+
+    def used(self, seen: OpenLoop, rate: Array) -> dict[str, Array]:
+        """Used shares, all growing with the rate; it ends where the largest is 1."""
+        ...
 
 
 @runtime_checkable
@@ -87,23 +105,15 @@ class OneEngine(NamedTuple):
 
 def used_shares(times: Times, demand: Demand, agreed: SLO, rate: Array) -> dict[str, Array]:
     """Used shares of the SLO's limits and of the engine, at a rate."""
-    return _used(OneEngine(times, demand).seen(rate), agreed)
+    return agreed.used(OneEngine(times, demand).seen(rate), rate)
 
 
 shares_at = jax.jit(used_shares)
 
 
-def _used(seen: OpenLoop, agreed: SLO) -> dict[str, Array]:
-    name = SHARES[agreed.attainment]
-    return {
-        "ttft_s": getattr(seen.ttft_s, name) / agreed.ttft_s, "tpot_s": getattr(seen.tpot_s, name) / agreed.tpot_s,
-        "prompts": seen.load / FULLEST, "decodes": seen.fill,
-    }  # fmt: skip
-
-
-def _most(seen: OpenLoop, agreed: SLO) -> Array:
+def _most(seen: OpenLoop, agreed: RateLimit, rate: Array) -> Array:
     """The largest used share."""
-    return jnp.stack(list(_used(seen, agreed).values())).max()
+    return jnp.stack(list(agreed.used(seen, rate).values())).max()
 
 
 def goodput(times: Times, demand: Demand, agreed: SLO) -> Goodput:
@@ -117,21 +127,22 @@ def goodput(times: Times, demand: Demand, agreed: SLO) -> Goodput:
     return _between(OneEngine(times, demand), agreed, (jnp.asarray(math.log(LEAST)), math.log(SPAN)), HALVINGS)
 
 
-def most_kept(asked: Answering, agreed: SLO, most: Array) -> Goodput:
-    """Largest rate that meets an SLO, between `FEWEST` of an unsustainable rate and that rate: in fewer rounds."""
+def most_at(asked: Answering, agreed: RateLimit, most: Array) -> Goodput:
+    """Largest rate within a limit, between `FEWEST` of an unsustainable rate and that rate: in fewer rounds."""
     lowest = jnp.log(most) + math.log(FEWEST)
     return _between(asked, agreed, (lowest, -math.log(FEWEST)), FEW_HALVINGS)
 
 
-def _between(asked: Answering, agreed: SLO, range_: tuple[Array, float], halvings: int) -> Goodput:
+def _between(asked: Answering, agreed: RateLimit, range_: tuple[Array, float], halvings: int) -> Goodput:
     """The root in a range of logarithms of rates, from its least one, and what is seen there."""
     low, span = range_
     found, seen = _root(asked, agreed, low, span, halvings)
-    return Goodput(jnp.exp(found), seen, _used(seen, agreed))
+    rate = jnp.exp(found)
+    return Goodput(rate, seen, agreed.used(seen, rate))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
-def _root(asked: Answering, agreed: SLO, low: Array, span: float, halvings: int) -> tuple[Array, OpenLoop]:
+def _root(asked: Answering, agreed: RateLimit, low: Array, span: float, halvings: int) -> tuple[Array, OpenLoop]:
     """The root, halved and then cut where a secant is near zero; what is seen is that of the last round.
 
     So the engine is traced and compiled once for a value, and once more for its slopes: those of the solution.
@@ -141,8 +152,9 @@ def _root(asked: Answering, agreed: SLO, low: Array, span: float, halvings: int)
 
     def closer(round_: Array, state: tuple[Any, ...]) -> tuple[Any, ...]:
         (low, below, high, above, at, last), *_ = state
-        seen = asked.seen(jnp.exp(at))
-        beyond = jnp.clip(_most(seen, agreed) - 1, -BEYOND, BEYOND)
+        rate = jnp.exp(at)
+        seen = asked.seen(rate)
+        beyond = jnp.clip(_most(seen, agreed, rate) - 1, -BEYOND, BEYOND)
         over = beyond > 0
         # An end that stays twice counts for less (Anderson and Bjorck), so that both ends come near.
         less = 1 - beyond / jnp.where(over, above, below)
@@ -169,8 +181,9 @@ def _(
 
     def around(at: Array) -> tuple[Array, OpenLoop]:
         asked, agreed, _ = moving.tree(at[1:])
-        seen = asked.seen(jnp.exp(at[0]))
-        return _most(seen, agreed), seen
+        rate = jnp.exp(at[0])
+        seen = asked.seen(rate)
+        return _most(seen, agreed, rate), seen
 
     (used, _), slopes = stored_matrix(around, jnp.concatenate([found[None], moving.at]))
     grows, rises = slopes[0][0], slopes[0][1:]

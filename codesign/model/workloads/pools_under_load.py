@@ -10,7 +10,7 @@ from jaxtyping import Array
 from .open_loop import Demand, OpenLoop
 from .ops import KV_TRANSFER, CommOp, Op
 from .plan import Layout
-from .pools_apart import pools_apart
+from .pools_apart import pools_apart, prompt_s
 from .prompt_pool import AbstractPromptPool, either
 from .schedule import Pass, Priced, Timeline, total
 from .sessions import keys_before
@@ -45,23 +45,33 @@ class PromptTimes(NamedTuple):
 
 
 class TwoQueues(NamedTuple):
-    """Engines of both pools, how many there are of each, seconds of a mean prompt's cache on its way, and of the last
-    stages of a prompt."""
+    """Engines of both pools, how many there are of each, seconds of a mean prompt's cache on its way, and of all that
+    comes behind the first stage of a prompt: its last stages, and the host of the engine that decodes."""
 
     prefill: PromptTimes
     decode: NodeTimes
     demand: Demand
     engines: tuple[Array, Array]
     transfer_s: Array
-    drain_s: Array
+    behind_s: Array
     accepted: Array
     before: Array | float
+
+    def lone_s(self) -> Array:
+        """Seconds to the first token of a mean prompt that meets nobody."""
+        return prompt_s(self.prefill, self.demand).mean() + self.behind_s
+
+    def filled_s(self) -> Array:
+        """Seconds of an engine for each prompt where its steps are full."""
+        chunk, tokens = self.demand.chunk, self.demand.input_tokens
+        none = jnp.asarray(0.0)
+        return tokens / chunk * self.prefill.step_s(none, none, chunk, 0.5 * tokens)
 
     def seen(self, rate: Array) -> OpenLoop:
         """At so many requests/s of both pools together."""
         asked = self.demand.at(rate)
         found = pools_apart(self.prefill, self.decode, asked, self.engines, self.transfer_s, self.before)
-        return found.later(self.drain_s).accepting(self.accepted)
+        return found.later(self.behind_s).accepting(self.accepted)
 
 
 class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
@@ -116,7 +126,7 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         count, steps = self.engines(layout), rhythm.steps
         asked = TwoQueues(
             prompts, times, dataclasses.replace(self.demand(layout), chunk=pool.plan.token_budget),
-            (engines, count), crossing.time_s, (pool.plan.pp - 1) * last,
+            (engines, count), crossing.time_s, (pool.plan.pp - 1) * last + self.received_s(),
             self.accepted_tokens, self.steps_before(),
         )  # fmt: skip
         answered = self.answered(asked, count * rhythm.decodes / (steps * seconds[-1]))

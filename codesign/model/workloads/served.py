@@ -15,6 +15,7 @@ from ...core.units import GB
 from .base import AbstractWorkload, Moments
 from .broken_rules import broken
 from .engine_memory import EngineMemory, ProfileRun, layer_peak_bytes
+from .feed_forward import MixtureOfExperts
 from .layer_operations import BlockOp, Precision
 from .lowering import held_by_class, module_bytes
 from .plan import Layout
@@ -52,7 +53,9 @@ class AbstractServing(AbstractWorkload):
     output_tokens: eqx.AbstractVar[Float[Array, "*b"]]
     images: eqx.AbstractVar[Float[Array, "*b"]]
     request_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
+    prompt_token_s: eqx.AbstractVar[Float[Array, "*b"]]
     expert_overhead_s: eqx.AbstractVar[Float[Array, "*b"]]
+    expert_launch_s: eqx.AbstractVar[Float[Array, "*b"]]
     engine_memory: eqx.AbstractVar[EngineMemory]
     precision: eqx.AbstractVar[Precision]
     workspace_bytes: eqx.AbstractVar[Float[Array, "*b"]]
@@ -142,15 +145,23 @@ class AbstractServing(AbstractWorkload):
 
     def first_overhead_s(self) -> Array:
         """The host's time of a request to its first step where nothing hides it: at a rate an upper bound."""
-        return self.request_overhead_s + self._issuing_s()
+        return self.received_s() + self.issuing_s()
 
     def first_s(self, worked: Array) -> Array:
         """To the first token where accelerators take `worked` to it, behind which a prompt's launches are issued."""
-        return self.request_overhead_s + maximum(worked, self._issuing_s())
+        return self.received_s() + maximum(worked, self.issuing_s())
 
-    def _issuing_s(self) -> Array:
-        has_experts = hasattr(self.model.feed_forward, "experts")
-        return self.expert_overhead_s if has_experts else jnp.zeros_like(self.expert_overhead_s)
+    def received_s(self) -> Array:
+        """The host's time of a request before its first step: of any, and of each token of its prompt."""
+        return self.request_overhead_s + self.prompt_token_s * self.prompt_tokens()
+
+    def issuing_s(self) -> Array:
+        """The host's time to issue the launches of a prompt to every expert of every layer; none without experts."""
+        network = self.model.feed_forward
+        if not isinstance(network, MixtureOfExperts):
+            return jnp.zeros_like(self.expert_overhead_s)
+        routed = network.experts * (1 - network.dense_share(self.model.layers)) * self.model.layers
+        return self.expert_overhead_s + self.expert_launch_s * routed
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """A transformer's."""

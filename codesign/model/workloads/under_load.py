@@ -15,7 +15,7 @@ from ...core.jax_typed import traced_for_all
 from ...core.smooth import at_least
 from .arriving_load import Demand
 from .continuous import AbstractContinuousServing
-from .goodput import SLO, Answering, OneEngine, most_kept
+from .goodput import SLO, Answering, OneEngine, most_at
 from .kinds import table_of
 from .mixed_step import MixedStep
 from .open_loop import OpenLoop
@@ -289,7 +289,7 @@ class AbstractGoodputServing(AbstractOpenServing):
         """At the largest rate."""
         host = self.first_overhead_s()
         left = dataclasses.replace(self.slo, ttft_s=at_least(self.slo.ttft_s - host, LEAST_LEFT_S))
-        found = most_kept(asked, left, most)
+        found = most_at(asked, left, most)
         shares = found.used | {"ttft_s": (found.used["ttft_s"] * left.ttft_s + host) / self.slo.ttft_s}
         used = {f"slo_{SLO_SHARES[name]}": share for name, share in shares.items()}
         limits = {
