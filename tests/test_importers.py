@@ -221,13 +221,15 @@ def test_a_record_of_two_pools_has_the_degrees_of_both():
     _, row = inferencex.rows(FILES["results_bmk.json"])
     assert row.items() >= {
         "gpu": "gb200", "framework": "sglang", "tp": "16", "attention_dp": "16", "num_gpus": "32",
-        "concurrency": "256", "clients": "512", "plan.prefill_devices": "8", "plan.prefill_tp": "4",
+        "concurrency": "256", "workload.concurrency": "512", "plan.prefill_devices": "8", "plan.prefill_tp": "4",
         "plan.prefill_attention_dp": "4", "spec_decoding": "mtp",
     }.items()  # fmt: skip
     assert "output_tokens_per_s_per_gpu" not in row  # of the engines that decode alone
     with pytest.raises(ConfigError, match=r"it speculates \(mtp\), but how many tokens are accepted"):
         run_of(row, "")
-    assert run_of(row | {"workload.accepted_tokens": "1.8"}, "").run.numbers["plan.prefill_devices"] == 8
+    run = run_of(row | {"workload.accepted_tokens": "1.8"}, "").run
+    assert {"workload=disaggregated_clients", "prefill=same"} <= set(run.chosen)
+    assert (run.numbers["plan.prefill_devices"], run.numbers["workload.concurrency"]) == (8, 512)
 
 
 def test_whole_answers_go_before_single_tokens():

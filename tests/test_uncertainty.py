@@ -26,7 +26,7 @@ from codesign.uncertainty import (  # fmt: skip
     wins,
     with_room,
 )
-from codesign.uncertainty.draws import beyond, draw_doubts, factors, no_doubts, regime, source_names
+from codesign.uncertainty.draws import beyond, draw_doubts, factors, no_doubts, regime, source_names, wires_of
 from codesign.uncertainty.spreads import LEARNED, LEVELS, MEASURED, NEW, PHYSICS, RELATIVE, find
 
 
@@ -107,6 +107,16 @@ def test_another_chip_is_less_certain(scenario):
     assert regime(dataclasses.replace(cluster, accelerator=unknown), "gemm", "bf16") == NEW
 
 
+def test_collectives_of_a_machine_that_nobody_measured_err_as_those_of_its_kind_of_links():
+    """Cards on a bus by how a board is wired, fabrics of accelerators far less."""
+    found = {}
+    for name in ("mi300x", "a100_pcie"):
+        cluster = scenario_from_config(f"accelerator={name}", "workload=continuous", "framework=none").cluster
+        found[name] = find("collective", (wires_of(cluster),), PHYSICS, NEW)
+    assert wires_of(dataclasses.replace(cluster, network={})) == "any in a domain"
+    assert found["mi300x"].half_width() < 2.5 < found["a100_pcie"].half_width()
+
+
 @pytest.mark.slow
 def test_room_for_draws_changes_nothing(scenario):
     assert numbers_of(with_room(scenario)) == numbers_of(scenario)
@@ -164,6 +174,7 @@ def test_regret_of_the_best_of_two(scenario):
     assert turned.regret.stays == 0 < turned.regret.typical
 
 
+@pytest.mark.slow
 def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
     from codesign.evidence.validation.intervals import SuiteErrors, card_of, text_of
     from codesign.evidence.validation.scores import Errors
@@ -181,6 +192,7 @@ def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
         seen("training", "step_time", "training A, framework fitted", "B200 x"),
         seen("collectives", "latency", "collectives from 1 MiB", "H100-SXM all_reduce"),
         seen("collectives", "latency", "collectives from 1 MiB, GPU left out", "H100-SXM all_reduce"),
+        seen("collectives", "latency", "collectives from 1 MiB, GPU left out", "L40S all_reduce"),
     ]
     rows = pd.read_csv(io.StringIO(text_of(frame, compared)))
     found = {tuple(row) for row in rows[["kind", "name", "model", "regime"]].itertuples(index=False)}
@@ -189,6 +201,7 @@ def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
     assert ("source", "training", PHYSICS, NEW) in found
     assert ("source", "training, framework named", PHYSICS, NEW) in found
     assert ("collective", "all_reduce", PHYSICS, MEASURED) in found
+    assert {("collective", f"any {links}", PHYSICS, NEW) for links in ("on a bus", "in a domain")} <= found
     assert rows.set_index(["kind", "name", "model", "regime"]).loc[("kernel", "gemm", LEARNED, MEASURED), "members"]
     assert len(card_of(frame).splitlines()) == 1 + 6
 
@@ -210,12 +223,14 @@ def test_errors_are_those_of_engines_that_batch_continuously(workload, framework
     assert source_names(scenario_from_config(*asked)) == names
 
 
-@pytest.mark.parametrize(("devices", "loop"), [(0, "closed loop"), (8, "two pools")])
-def test_two_pools_have_errors_of_their_own_between_tokens(devices, loop):
+@pytest.mark.parametrize(
+    ("devices", "begin", "loop"), [(0, "ttft", "closed loop"), (8, "ttft, two pools", "two pools")]
+)
+def test_two_pools_have_errors_of_their_own(devices, begin, loop):
     asked = ("workload=disaggregated_fp8", "framework=sglang", "prefill=same", f"plan.prefill_devices={devices}",
              "model=llama31_70b", "accelerator=h100_sxm")  # fmt: skip
     first, step = source_names(scenario_from_config(*asked))
-    assert (first, step) == ("ttft, framework named", f"tpot, {loop}, framework named")
+    assert (first, step) == (f"{begin}, framework named", f"tpot, {loop}, framework named")
     assert all(find("source", (name,), PHYSICS, NEW) for name in (first, step))
 
 

@@ -153,5 +153,5 @@ def _layout(said: dict[str, Any]) -> ImportedRow:
         put(row, "num_gpus", tp)
     if clients:
         put(row, "concurrency", max(clients / workers, 1.0))
-        put(row, "clients", clients)
+        put(row, "workload.concurrency" if _is_split(said) else "clients", clients)
     return row

@@ -2,8 +2,9 @@
 
 Nothing is modelled here: a row chooses options and numbers, `codesign evaluate` predicts the metrics that it holds. A
 row that names no workload has the one that its columns mean: a request rate `at_rate`, a global batch `training`, else
-`continuous`. A row that states how many requests were sent is a run from its first to its last, as `codesign simulate
---num-prompts` simulates. What no row says is as the command line takes it, the framework that people run among it.
+`continuous`; with devices that prefill, those of two pools. A row that states how many requests were sent is a run from
+its first to its last, as `codesign simulate --num-prompts` simulates. What no row says is as the command line takes it,
+the framework that people run among it.
 """
 
 import contextlib
@@ -196,9 +197,10 @@ def _started(chosen: Mapping[str, str], numbers: Mapping[str, float], run: Price
 def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
     if "accelerator" not in chosen:
         raise ConfigError("no accelerator is stated")
-    means = "at_rate" if "workload.arrivals_per_s" in numbers else "continuous"
-    workload = chosen.get("workload", "training" if "workload.global_batch" in numbers else means)
+    workload = chosen.get("workload", _meant(numbers))
     words = [f"accelerator={accelerator_option(chosen['accelerator'])}", f"workload={workload}"]
+    if workload.startswith("disaggregated"):
+        words.append("prefill=same")
     if "model" in chosen:
         words.append(f"model={_model(chosen['model'], chosen.get('precision', '').lower())}")
     for group in ("framework", "kernel_correction", "scale_out", "fabric"):
@@ -228,6 +230,16 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
     if workload.startswith(FINITE):
         numbers = _over_tensor_ranks(numbers)
     return PricedRun(tuple(words), numbers)
+
+
+def _meant(numbers: Mapping[str, float]) -> str:
+    """The workload that a row's columns mean."""
+    if "workload.global_batch" in numbers:
+        return "training"
+    pools = "disaggregated_" if numbers.get("plan.prefill_devices") else ""
+    if "workload.arrivals_per_s" in numbers:
+        return f"{pools}at_rate"
+    return f"{pools}clients" if pools else "continuous"
 
 
 def _published(model: str, number_format: str) -> bool:
