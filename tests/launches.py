@@ -335,7 +335,7 @@ REFUSED: list[tuple[str, str]] = [
     (
         "torchrun --nproc-per-node 8 -m torchtitan.train --model.name llama3 --model.flavor 8B"
         " --activation_checkpoint.selective_ac_option=ops",
-        "is neither op nor a number of layers",
+        "is neither op nor a number",
     ),
     ("absent.yaml", "No such file"),
     ("kind: Deployment\nspec: {containers: [{image: nginx}]}", "no container of it starts"),
