@@ -134,9 +134,9 @@ def _batch(found: Deployment, command: Command) -> None:
     _say(command, "max_target_length", sequence_of(found) or FILL_IN, "context")
     if steps_of(found):
         _say(command, "steps", steps_of(found), "tokens")
-    capacity = found.number("model", "feed_forward", "load", "capacity_factor")
+    capacity = found.plan["capacity_factor"] or found.number("model", "feed_forward", "load", "capacity_factor")
     if capacity:
-        _say(command, "capacity_factor", f"{capacity:g}")
+        _say(command, "capacity_factor", f"{capacity:g}", "capacity_factor")
 
 
 def _stages(found: Deployment, command: Command) -> None:

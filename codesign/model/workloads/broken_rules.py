@@ -149,6 +149,13 @@ def broken_folding(workload: Any, layout: Layout) -> str | None:
     """One line on experts with a tensor degree of their own; None where the plan gives them none."""
     plan = layout.plan
     etp, ep, each = float(plan.etp), float(plan.ep), float(layout.dp * plan.cp * plan.tp)
+    capacity = float(plan.capacity_factor)
+    if capacity and not hasattr(workload, "global_batch"):
+        return f"plan.capacity_factor = {capacity:g} is of training: engines drop no tokens"
+    if capacity and not workload.model.has_experts:
+        return f"plan.capacity_factor = {capacity:g}: this model has no experts"
+    if 0 < capacity < 1:
+        return f"plan.capacity_factor = {capacity:g} is neither 0 nor at least 1: below 1 even experts drop tokens"
     if not etp or not hasattr(workload, "global_batch"):
         return f"plan.etp = {etp:g} is of training: an engine cuts experts as it cuts the rest" if etp else None
     experts = getattr(workload.model.feed_forward, "experts", None)
@@ -226,7 +233,10 @@ def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
         "attention_groups": indivisible(plan.tp, plan.attention_dp),
         "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
         "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
-        "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep) + at_most(plan.etp, 1.0),
+        "experts": unspread(experts, plan.ep)
+        + indivisible(layout.dp * plan.cp, plan.ep)
+        + at_most(plan.etp, 1.0)
+        + plan.capacity_factor,
         "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order,
         "cache": undivided_cache(model, plan),
         "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),

@@ -36,6 +36,7 @@ PREFILL = (  # of a pool that may be left out
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ulysses", "cp_order", "ep", "etp"),
+    "capacity_factor",
     "recompute",
     *("recompute_modules", "decode_cp"),
     *("sequence_parallel", "zero", "prefetch", "loss_chunks", "row_shards", "column_shards"),
@@ -75,6 +76,12 @@ class AbstractModelPlan(AbstractPlan):
     ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel")
     etp: Float[Array, "*b"] = integer(
         high=MOST, default=0.0, doc="tensor parallel inside experts (training); 0: as many ranks as tp"
+    )
+    capacity_factor: Float[Array, "*b"] = quantity(
+        high=64.0,
+        default=0.0,
+        doc="tokens of an expert over the mean, up to which all are padded and beyond which they are dropped"
+        " (training); 0: as workload.expert_load says",
     )
     row_shards: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="pieces of an embedding table, by rows"

@@ -301,7 +301,14 @@ class AbstractTraining(AbstractWorkload):
         energy = m * sum(part.energy_j for part in passes.values())
         for once in (sync, gather, update, state, gathers):
             energy = energy + once.energy_j
-        return Timeline(time, breakdown, energy, self.tokens_per_step(), self.model_flops_per_step(), {})
+        return Timeline(
+            time,
+            breakdown,
+            energy,
+            self.tokens_per_step(),
+            self.model_flops_per_step(),
+            self.model.feed_forward.capacity_shares(layout),
+        )
 
     def _paced(
         self, repeated: Array, forward: Array, backward: Array, head: Array, layout: Layout, covers: Array
@@ -423,10 +430,11 @@ class AbstractTraining(AbstractWorkload):
         """Violation of the rule that expert ranks divide a stage's ranks; an expert is cut into equal widths."""
         plan = layout.plan
         if not self.model.has_experts:
-            return indivisible(layout.dp * plan.cp, plan.ep)
+            return indivisible(layout.dp * plan.cp, plan.ep) + plan.capacity_factor
+        few = jnp.where(plan.capacity_factor > 0, at_least(1 - plan.capacity_factor, 0.0), 0.0)
         width = self.model.feed_forward.expert_width  # pyright: ignore[reportAttributeAccessIssue]
         folded = jnp.where(plan.etp > 0, indivisible(width, layout.expert_tp), 0.0)
-        return indivisible(layout.dp * plan.cp * plan.tp, plan.ep * layout.expert_tp) + folded
+        return indivisible(layout.dp * plan.cp * plan.tp, plan.ep * layout.expert_tp) + folded + few
 
     def _uneven(self, layout: Layout) -> Array:
         """Violation by a layout with embedding or head as layers of the rule that its pipeline has whole, equal stages.
