@@ -14,7 +14,7 @@ from ..jaxprs.evaluator import interpreted
 from ..model.scenario import Scenario
 from ..model.workloads.plan_fields import words_of
 
-__all__ = ["legal_values"]
+__all__ = ["legal_values", "violations_of"]
 
 KEYS = re.compile(r"(?<![\w.])(?:plan|workload|cluster)\.[a-z_]+(?= = |\s\d| and | of |[,:;]|$)")
 DEGREES = ("tp", "cp", "pp", "ep", "etp")  # a text names these without `plan.` where it multiplies them
@@ -46,7 +46,7 @@ def legal_values(scenario: Scenario, rule: str, text: str) -> str:
     if not points:
         return ""
     columns = {key: np.array([value if key == name else own[key] for name, value in points]) for key in own}
-    found = {name: np.broadcast_to(each, len(points)) for name, each in _of_points(scenario, columns).items()}
+    found = {name: np.broadcast_to(each, len(points)) for name, each in violations_of(scenario, columns).items()}
     keeps = np.asarray(found[rule]) <= 0
     legal = np.all([np.asarray(each) <= 0 for each in found.values()], axis=0)
     told = _nearest(own, points, legal)
@@ -96,7 +96,7 @@ def _nearest(own: Mapping[str, float], points: Iterable[tuple[str, float]], good
 
 
 @functools.partial(interpreted, always=True)
-def _of_points(scenario: Scenario, columns: dict[str, Array]) -> dict[str, Array]:
+def violations_of(scenario: Scenario, columns: dict[str, Array]) -> dict[str, Array]:
     """Rule -> above zero where a point breaks it."""
 
     def one(point: dict[str, Array]) -> dict[str, Array]:

@@ -4,6 +4,7 @@ Every choice is a traced number, so a search prices plans as data with one compi
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -31,6 +32,7 @@ OFFLOAD_MODULES = (
 CP_ORDERS = ("zigzag", "contiguous")
 SCHEDULES = ("1f1b", "zb_h1", "zb_v", "dual_pipe")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
+MORE_MODULES = 3  # that one suggestion adds to a list
 PREFILL = (  # of a pool that may be left out
     "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
 )  # fmt: skip
@@ -242,6 +244,7 @@ class AbstractModelPlan(AbstractPlan):
             "sequence_parallel": lambda x: [1.0] if x < 1 else [],
             "zero": lambda x: [float(z) for z in range(int(x) + 1, 4)],
             "recompute": lambda x: [float(r) for r in range(int(x) + 1, 3)],
+            "recompute_modules": more_modules,
             "tp": lambda x: [x * 2**i for i in range(1, 7)],
             "pp": lambda x: [x * 2**i for i in range(1, 7)],
             "ep": lambda x: [x * 2**i for i in range(1, 7)],
@@ -266,6 +269,21 @@ class AbstractModelPlan(AbstractPlan):
 
 class Plan(AbstractModelPlan):
     """Degrees of parallelism and what is kept where, of a model whose shape is given."""
+
+
+def more_modules(chosen: float) -> list[float]:
+    """Lists with up to `MORE_MODULES` modules more than the one that a number stands for, the fewest first.
+
+    None beside `per_op`, which stands alone.
+    """
+    policy = RECOMPUTE_MODULES.index(PER_OP)
+    if int(chosen) >> policy & 1:
+        return []
+    left = [2**place for place in range(policy) if not int(chosen) >> place & 1]
+    found: list[float] = []
+    for count in range(1, MORE_MODULES + 1):
+        found += [chosen + sum(some) for some in itertools.combinations(left, count)]
+    return found
 
 
 class Layout(eqx.Module):
