@@ -182,8 +182,10 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
     stages = ends.chunks or stages
     plan |= {f"{end}_stage_less": f"{less}" for end, less in (("first", ends.first), ("last", ends.last)) if less}
     notes += [ends.note] if ends.note else []
-    if pp > 1 and stages > 1 and not found.has("no-overlap-p2p-communication"):
-        plan["pp_overlap"] = "1"  # sends of interleaved stages run beside work unless it is denied
+    if pp > 1:  # sends of interleaved stages run beside work unless it is denied, others never
+        plan["pp_overlap"] = "1" if stages > 1 and not found.has("no-overlap-p2p-communication") else "0"
+    if tp > 1 and (not recipe or found.has("tp-comm-overlap")):  # recipes switch it on themselves
+        plan["tp_overlap"] = "1" if found.has("tp-comm-overlap") else "0"
     plan |= {"virtual_stages": str(stages if pp > 1 else 1), "micro_batch": str(found.number("micro-batch-size"))}
     plan["sequence_parallel"] = "1" if found.has("sequence-parallel") and tp > 1 else "0"
     plan["zero"] = str(_zero(found))
