@@ -163,6 +163,50 @@ def test_per_op_is_a_policy_of_its_own(other: dict):
     assert "per_op" in str(JOB.broken_rule("modules", layout))
 
 
+def products_of(jaxpr) -> int:
+    """Matrix products of a traced program, those of functions in it too."""
+    count = 0
+    for equation in jaxpr.eqns:
+        count += equation.primitive.name == "dot_general"
+        for value in equation.params.values():
+            for part in value if isinstance(value, list | tuple) else [value]:
+                inner = getattr(part, "jaxpr", part)
+                count += products_of(inner) if hasattr(inner, "eqns") else 0
+    return count
+
+
+def test_jax_redoes_only_what_a_gradient_reads():
+    """Of two layers with full rematerialisation JAX runs three of four products again; down's result nobody reads."""
+    shapes = ((HIDDEN, HIDDEN + 2 * 16), (HIDDEN, HIDDEN), (HIDDEN, 2 * WIDTH), (WIDTH, HIDDEN))
+    weights = [jnp.ones(shape, jnp.bfloat16) for shape in shapes]
+
+    def loss(x, weights):
+        again = jax.checkpoint(layer)
+        return jnp.sum(again(again(x, weights), weights) ** 2)
+
+    traced = jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(jnp.ones((SEQUENCE, HIDDEN), jnp.bfloat16), weights)
+    layout = Layout(Plan(recompute=2.0), 8.0)
+    products = ("attention_qkv", "attention_out", "mlp_up", "mlp_down")
+    again = {}
+    for redo in (True, False):
+        job = dataclasses.replace(JOB, redo_unread=redo)
+        block = {op.name: op for op in job._block(layout)}
+        again[redo] = sum(float(block[name].recomputed) for name in products)
+    assert again == {True: 4.0, False: 3.0}
+    assert products_of(traced.jaxpr) == 2 * (4 + 8 + again[False])
+
+
+def test_sums_of_what_is_not_redone_are_not_sent_again():
+    layout = Layout(Plan(recompute=2.0, tp=2.0), 8.0)
+    sent = {}
+    for redo in (True, False):
+        ops = dataclasses.replace(JOB, redo_unread=redo).lower(layout)
+        found = [op for op in ops if isinstance(op, CommOp) and op.phase == "recompute" and op.axis == "tp"]
+        sent[redo] = {op.name: float(op.count) for op in found if float(op.count)}
+    assert sent[True] == {"attention_tp": 4.0, "mlp_tp": 4.0}
+    assert sent[False] == {"attention_tp": 4.0}
+
+
 @pytest.mark.parametrize("policy", REMAT_POLICIES)
 def test_policies_of_maxtext_save_what_jax_saves_under_their_names(policy: str):
     names = {"query_proj": "qkv", "out_proj": "out", "mlpwi": "up", "context": "context"}

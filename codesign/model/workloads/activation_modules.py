@@ -43,6 +43,8 @@ __all__ = [
     "modules_of",
     "offloaded_share",
     "redone_comms",
+    "without_unread",
+    "without_unread_sums",
 ]
 
 DROPPED: Mapping[str, tuple[str, ...]] = {
@@ -183,6 +185,29 @@ def redone_comms(comms: list[BlockComm], layout: Layout, dense_share: Array) -> 
             comm = dataclasses.replace(comm, recompute=jnp.maximum(comm.recompute, again * comm.forward))
         policy = jnp.maximum(comm.recompute, switches[PER_OP] * redone_per_op(comm))
         comm = dataclasses.replace(comm, recompute=policy)
+        found.append(comm)
+    return found
+
+
+UNREAD = ("mlp_down", "mlp_residual", "moe_shared_down")
+"""Operations whose results no gradient of their own layer reads."""
+
+
+def without_unread(block: list[BlockOp]) -> list[BlockOp]:
+    """Operations of a layer that run again only where a gradient reads their result.
+
+    A compiler that removes dead code from the backward pass leaves out the last product of a layer and what follows
+    it; checkpoints that call the layer's forward again do not. Experts' results stay: router scores read them.
+    """
+    return [dataclasses.replace(op, recomputed=0.0 * op.recomputed) if plain(op.name) in UNREAD else op for op in block]
+
+
+def without_unread_sums(comms: list[BlockComm], dense_share: Array) -> list[BlockComm]:
+    """The same for the sum over tensor ranks of a dense network's result."""
+    found: list[BlockComm] = []
+    for comm in comms:
+        if comm.name == "mlp_tp" and comm.operation in ("all_reduce", "reduce_scatter"):
+            comm = dataclasses.replace(comm, recompute=comm.recompute * (1 - dense_share))
         found.append(comm)
     return found
 

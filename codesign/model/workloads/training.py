@@ -12,7 +12,14 @@ from ...core.computed_once import computed_once
 from ...core.cost import partly_hidden_s
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, maximum, ratio
-from .activation_modules import dropped, module_violations, offloaded_share, redone_comms
+from .activation_modules import (
+    dropped,
+    module_violations,
+    offloaded_share,
+    redone_comms,
+    without_unread,
+    without_unread_sums,
+)
 from .base import AbstractWorkload, Moments
 from .broken_rules import broken
 from .layer_operations import BlockOp, Precision, Shard
@@ -39,7 +46,8 @@ class AbstractTraining(AbstractWorkload):
     adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the gradient of an
     activation as soon as it has been used, so that two of them are alive; else a whole layer's are. `state_every_pass`
     moves an offloaded optimizer's state with every micro-batch instead of once a step. `forward_only` is a batch
-    without backward pass and update: evaluation, scoring, embedding. `buffers` is what a framework holds in memory
+    without backward pass and update: evaluation, scoring, embedding. `redo_unread` False recomputes no results that no
+    gradient reads (`activation_modules.without_unread`). `buffers` is what a framework holds in memory
     beside tensors. Memory is the peak over moments and stages (`training_memory`).
     """
 
@@ -60,6 +68,7 @@ class AbstractTraining(AbstractWorkload):
     release_gradients: bool = static(default=True)
     state_every_pass: bool = static(default=False)
     forward_only: bool = static(default=False)
+    redo_unread: bool = static(default=True)
     buffers: TrainerBuffers = eqx.field(default_factory=TrainerBuffers)
     document_tokens: Float[Array, "*b"] = quantity(
         default=0.0, doc="mean length of documents packed into a sequence, which attend themselves alone; 0: one each"
@@ -120,7 +129,8 @@ class AbstractTraining(AbstractWorkload):
 
     def _block(self, layout: Layout) -> list[BlockOp]:
         """Operations of a layer with what the plan drops and redoes of them."""
-        return dropped(self.model.layer_ops(self.shard(layout)), layout)
+        block = dropped(self.model.layer_ops(self.shard(layout)), layout)
+        return block if self.redo_unread else without_unread(block)
 
     def number_format(self) -> str:
         """Format of the matrix products."""
@@ -132,6 +142,7 @@ class AbstractTraining(AbstractWorkload):
         block = self._block(layout)
         dense = self.model.feed_forward.dense_share(self.model.layers)
         comms = redone_comms(self.model.layer_comms(shard), layout, dense)
+        comms = comms if self.redo_unread else without_unread_sums(comms, dense)
         head, once = self.model.head_ops(shard, shard.tokens), jnp.asarray(1.0)
         phases = ("forward",) if self.forward_only else ("forward", "backward", "recompute")
         forward = (
