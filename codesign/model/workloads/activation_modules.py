@@ -203,7 +203,7 @@ def without_unread(block: list[BlockOp]) -> list[BlockOp]:
 
 
 def without_unread_sums(comms: list[BlockComm], dense_share: Array) -> list[BlockComm]:
-    """The same for the sum over tensor ranks of a dense network's result."""
+    """Communication without the repeated sum over tensor ranks of a dense network's result, which nothing reads."""
     found: list[BlockComm] = []
     for comm in comms:
         if comm.name == "mlp_tp" and comm.operation in ("all_reduce", "reduce_scatter"):

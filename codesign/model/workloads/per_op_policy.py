@@ -136,7 +136,7 @@ def _experts(ops: Mapping[str, BlockOp], layout: Layout, found: dict[str, tuple[
 
 
 def redone_per_op(comm: BlockComm) -> Array:
-    """How often a communication runs again: what is neither scattered nor exchanged."""
+    """Times that a communication runs again: those that neither scatter sums nor exchange copies."""
     return 0.0 * comm.forward if comm.operation in SAVED_COMMS else comm.forward
 
 
