@@ -139,7 +139,7 @@ def _whole(said: Mapping[str, str], key: str, default: int) -> int:
 
 def catalogue_model(name: str) -> str:
     """Option of the catalogue for a model of MaxText; empty where it has none."""
-    return MODELS.get(name) or model_option(name)
+    return MODELS.get(name) or model_option(name) or ""
 
 
 def _model(said: Mapping[str, str]) -> str:
