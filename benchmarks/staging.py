@@ -89,9 +89,9 @@ def grid_of(problem: Problem, block: int) -> dict[str, Any]:
 
 def one_moment(problem: Problem) -> Problem:
     """The same problem whose memory is that of the first stage in its backward pass, whatever comes later."""
-    kind = type(problem.scenario.workload)
+    kind: Any = type(problem.scenario.workload)
 
-    class OneMoment(kind):  # pyright: ignore[reportGeneralTypeIssues]
+    class OneMoment(kind):
         """Memory of a single moment."""
 
         def moments(self, layout: Any) -> Any:

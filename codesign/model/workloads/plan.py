@@ -22,9 +22,9 @@ from .plan_fields import AbstractPlan, Change, combination, named
 
 RECOMPUTE = ("none", "selective", "full")
 MEGATRON_MODULES = ("layernorm", "mla_up_proj", "moe_act", "mlp", "moe", "shared_experts")  # beside core_attn
-RECOMPUTE_MODULES = (*MEGATRON_MODULES, "qkv_proj", "context", "out_proj", "mlp_act")  # those of MaxText's policies
 PER_OP = "per_op"  # torchtitan's policy, which goes with no module beside it
-RECOMPUTE_MODULES = (*RECOMPUTE_MODULES, PER_OP)
+RECOMPUTE_MODULES = (*MEGATRON_MODULES, *("qkv_proj", "context", "out_proj", "mlp_act"), PER_OP)
+"""Beside core_attn: Megatron's, those of MaxText's policies, torchtitan's policy."""
 OFFLOAD_MODULES = (
     *("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"),  # Megatron's
     "mlp_act",  # MaxText: mlpwi
