@@ -36,7 +36,9 @@ FILES = {
         "torchtitan/distributed/activation_checkpoint.py",
         "torchtitan/models/*/config_registry.py",
     ),
+    "maxtext": ("maxtext/configs/types.py",),
 }
+
 SECTIONS = {"TrainingConfig": "training", "ParallelismConfig": "parallelism", "CompileConfig": "compile"}
 TRANSFER = "--kv-transfer-config"  # of vLLM: JSON, or one key after a dot
 POLICY = "activation-checkpoint"  # of torchtitan: a subcommand, one a class of policies
@@ -275,12 +277,25 @@ def transferred(sources: Sources) -> Iterator[Row]:
         yield f"{TRANSFER}.kv_connector", "|".join(names), f"{known[0][0]}:{known[0][1].lineno}", "1"
 
 
+def written(sources: Sources) -> Iterator[Row]:
+    """MaxText: `key=value`, a key a field of the classes of its configuration; choices of literals and enumerations."""
+    for path, of in sources.classes.values():
+        for name, node in fields(of):
+            kind = ast.unparse(node.annotation).rpartition(".")[2]
+            found = of_type(node.annotation, sources)
+            if kind in sources.classes:
+                body = sources.classes[kind][1].body
+                found = [text for one in body if isinstance(one, ast.Assign) for text in choices(one.value, sources)]
+            yield name, "|".join(found), f"{path}:{node.lineno}", "1"
+
+
 READERS = {
     "vllm": (added, transferred),
     "vllm_bench": (added,),
     "sglang": (added, annotated),
     "megatron": (added, generated),
     "torchtitan": (dotted,),
+    "maxtext": (written,),
 }
 
 

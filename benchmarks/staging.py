@@ -3,11 +3,14 @@
     python benchmarks/staging.py                       every study below; one line each
     python benchmarks/staging.py photonic_rack         one of them
     python benchmarks/staging.py --points 1e9          the default study with so many points: time and memory
+    python benchmarks/staging.py --moments             what the memory of all moments costs a grid of training plans
 
 Rates are points per CPU second of one thread, all that a grid keeps included, tables and traces apart; and per second
 of wall-clock time of a whole grid as a user runs it, with all cores and tables. Where a study's own grid is small, it
 is given more levels a variable, so that tables weigh nothing. `compiled` is the model traced again and compiled by XLA
-for pairs of a plan and a level, in the same run; ratios are against it.
+for pairs of a plan and a level, in the same run; ratios are against it. `--moments` prices the same grid in turn with
+the peak over every moment of a step on the first, a middle and the last stage, and with the first stage's backward
+pass alone, tables and traces included; the ratio of the least CPU seconds is the cost.
 """
 
 import argparse
@@ -42,6 +45,7 @@ STUDIES = {
     "photonic_rack": ["experiment=photonic_rack"],
     "chip_175b": ["experiment=chip_175b"],
 }
+TRAINED = ("train_gpt3_175b", "codesign_175b", "moe")
 EIGHT = {  # two more variables, for slopes along eight
     "host_bandwidth": Continuous("cluster.host.memory.bandwidth_bytes_per_s", 50e9, 1e12),
     "scale_up_latency": Continuous("cluster.network.scale_up.fabric.latency_s", 1e-7, 1e-5),
@@ -80,6 +84,43 @@ def grid_of(problem: Problem, block: int) -> dict[str, Any]:
         "fewest": min(each), "most": max(each),
         "m_points_per_cpu_s": points / alone / 1e6, "m_points_per_wall_s": done.evaluated / wall / 1e6,
         "cpu_s": cpu, "wall_s": wall,
+    }  # fmt: skip
+
+
+def one_moment(problem: Problem) -> Problem:
+    """The same problem whose memory is that of the first stage in its backward pass, whatever comes later."""
+    kind: Any = type(problem.scenario.workload)
+
+    class OneMoment(kind):
+        """Memory of a single moment."""
+
+        def moments(self, layout: Any) -> Any:
+            """The first stage's backward pass."""
+            found = super().moments(layout)
+            return {("first", "backward"): found["first", "backward"]}
+
+    own = problem.scenario.workload
+    alone = OneMoment(**{field.name: getattr(own, field.name) for field in dataclasses.fields(own)})
+    return dataclasses.replace(problem, scenario=dataclasses.replace(problem.scenario, workload=alone))
+
+
+def moments_of(problem: Problem, block: int, turns: int = 5) -> dict[str, float]:
+    """CPU seconds of a whole grid (tables and points), and of its points alone, with all moments over with one."""
+    each = {"all": denser(problem, LEAST), "one": denser(one_moment(problem), LEAST)}
+    whole, alone = dict.fromkeys(each, np.inf), dict.fromkeys(each, np.inf)
+    for _ in range(turns):
+        for name, other in each.items():
+            sweep = Sweep(other, block, 64)
+            start = time.process_time()
+            screen(other, block)
+            whole[name] = min(whole[name], time.process_time() - start)
+            start = time.thread_time()
+            for plan, level in itertools.islice(sweep.blocks(), ALONE):
+                sweep.take(sweep.kept, sweep.evaluated(plan, level))
+            alone[name] = min(alone[name], time.thread_time() - start)
+    return {
+        "cpu_s": whole["all"], "grid_over_one_moment": whole["all"] / whole["one"],
+        "points_over_one_moment": alone["all"] / alone["one"],
     }  # fmt: skip
 
 
@@ -130,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", nargs="*", choices=[*STUDIES, []])
     parser.add_argument("--points", type=float, default=0.0, help="the default study with so many points")
+    parser.add_argument("--moments", action="store_true", help="the cost of the memory of all moments")
     parser.add_argument("--block", type=int, default=BLOCK)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -139,6 +181,11 @@ def main() -> None:
         row = {"study": "train_gpt3_175b", **grid_of(problem, options.block)}
         row["peak_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(json.dumps(row) if options.json else row)
+        return
+    if options.moments:
+        for name in options.study or TRAINED:
+            row = {"study": name, **moments_of(study_from_config(*STUDIES[name]).problem, options.block)}
+            print(json.dumps(row) if options.json else row, flush=True)
         return
     for name in options.study or STUDIES:
         problem = study_from_config(*STUDIES[name]).problem

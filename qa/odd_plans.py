@@ -50,7 +50,7 @@ TRAINING = {
     "recompute": (0, 1, 2), "zero": (0, 1, 2, 3), "sequence_parallel": (0, 1), "offload_optimizer": (0, 0.5, 1),
     "offload_activations": (0, 0.3, 1), "scatter_gather_p2p": (0, 1), "reduce_grads_every_microbatch": (0, 1),
     "etp": (0, 1, 2, 3), "first_stage_less": (0, 1, 2), "last_stage_less": (0, 1, 2), "prefetch": (0, 1),
-    "loss_chunks": (1, 3), "schedule": (0, 1, 2, 3),
+    "loss_chunks": (1, 3), "capacity_factor": (0, 1.25), "schedule": (0, 1, 2, 3),
 }  # fmt: skip
 STATIC = {"tp": VALUES, "pp": VALUES, "ep": VALUES, "micro_batch": (1, 2, 3, 5, 7, 12, 72), "cp": (1, 2, 3)}
 STEPS = STATIC | {"token_budget": (72, 512, 700, 2048), "attention_dp": (1, 2, 3, 4)}

@@ -231,6 +231,15 @@ COMMANDS: list[tuple[str, str]] = [
         "model=llama31_70b plan.pp=2 plan.zero=2 workload.global_batch=64 plan.recompute=full cluster.device_count=16",
     ),
     (
+        "NGPU=8 ./run_train.sh --model.name llama3 --model.flavor 8B --training.local_batch_size 1 --training.seq_len 8192"
+        " --activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op",
+        "model=llama31_8b plan.recompute=none plan.recompute_modules=per_op",
+    ),
+    (
+        "torchrun --nproc-per-node 8 -m torchtitan.train --module llama3 --config llama3_8b activation-checkpoint:selective",
+        "model=llama31_8b plan.recompute=none plan.recompute_modules=per_op",
+    ),
+    (
         '[model]\nname = "llama3"\nflavor = "70B"\n[training]\nlocal_batch_size = 2\nseq_len = 4096\n[parallelism]\ntensor_parallel_degree = 8\n'
         'data_parallel_shard_degree = 4\n[activation_checkpoint]\nmode = "full"\n',
         "model=llama31_70b plan.tp=8 cluster.device_count=32 workload.sequence=4096 workload.global_batch=8 plan.recompute=full",
@@ -323,6 +332,11 @@ REFUSED: list[tuple[str, str]] = [
     ),
     ("torchrun pretrain_gpt.py --micro-batch-size 1", "says no shape"),
     ("torchrun -m torchtitan.train --model.name llama3 --model.flavor 9B", "no configuration of torchtitan"),
+    (
+        "torchrun --nproc-per-node 8 -m torchtitan.train --model.name llama3 --model.flavor 8B"
+        " --activation_checkpoint.selective_ac_option=ops",
+        "is neither op nor a number",
+    ),
     ("absent.yaml", "No such file"),
     ("kind: Deployment\nspec: {containers: [{image: nginx}]}", "no container of it starts"),
 ]

@@ -90,6 +90,123 @@ def test_bytes_are_the_residuals_that_jax_saves(count: int):
         assert stored(JOB, recompute_modules="+".join(names) or "none") == saved, names
 
 
+def torch_layer(x, weights):
+    """A layer whose products are apart, in the order of torchtitan's; names of what its policy saves."""
+    wq, wk, wv, wo, gate, up, down = weights
+    read = normed(x)
+    q, k, v = checkpoint_name(read @ wq, "1"), read @ wk, checkpoint_name(read @ wv, "3")
+    y = x + checkpoint_name(core(jnp.concatenate([q, k, v], axis=1)), "context") @ wo
+    read = normed(y)
+    inner = jax.nn.silu(checkpoint_name(read @ gate, "5")) * (read @ up)
+    return y + inner @ down
+
+
+def test_per_op_keeps_what_jax_saves_of_every_second_product():
+    """The result of down is the seventh product: torch saves it though nothing reads it, JAX does not."""
+    wide = ((HIDDEN, HIDDEN), (HIDDEN, 16), (HIDDEN, 16), (HIDDEN, HIDDEN), (HIDDEN, WIDTH), (HIDDEN, WIDTH))
+    weights = [jnp.ones(shape, jnp.bfloat16) for shape in (*wide, (WIDTH, HIDDEN))]
+    policy = jax.checkpoint_policies.save_only_these_names("1", "3", "5", "context")
+    found = saved_residuals(
+        jax.checkpoint(torch_layer, policy=policy), jnp.ones((SEQUENCE, HIDDEN), jnp.bfloat16), weights
+    )
+    inside = sum(aval.size * aval.dtype.itemsize for aval, source in found if "argument" not in source)
+    unread = SEQUENCE * HIDDEN * 2
+    assert stored(JOB, recompute_modules="per_op") == inside + SEQUENCE * HIDDEN * 2 + unread
+
+
+@pytest.mark.parametrize(
+    ("job", "shares"),
+    [
+        (
+            JOB,  # queries 1, keys 2, values 3, output 4, gate 5, up 6, down 7
+            {"attention_qkv": 1 / 4, "attention_out": 1, "mlp_up": 1 / 2, "mlp_down": 0, "mlp_activation": 1},
+        ),
+        (
+            SPARSE,  # queries down 1, up 2, latent 3, up 4, output 5, gate 6, up 7, down 8; the router is not counted
+            {"attention_down": 0, "attention_q_up": 1, "attention_kv_up": 1, "attention_out": 0, "attention_core": 0}
+            | {"mlp_up": 1 / 2, "mlp_down": 1, "moe_shared_up": 1 / 2, "moe_shared_down": 1, "moe_router": 1}
+            | {"moe_up": 1, "moe_down": 1, "mlp_norm": 1},
+        ),
+    ],
+    ids=["dense", "experts"],
+)
+def test_per_op_runs_every_second_product_again(job: Training, shares: dict[str, float]):
+    layout = Layout(Plan(recompute_modules="per_op"), 8.0)
+    block = {op.name: float(op.recomputed) for op in job._block(layout)}
+    assert {name: block[name] for name in shares} == shares
+
+
+def test_per_op_keeps_scattered_sums_and_exchanged_copies():
+    alone, cut = (dict(recompute_modules="per_op"), dict(recompute_modules="per_op", tp=2.0, sequence_parallel=1.0))
+    names = ("mlp_branch", "mlp_down", "moe_up", "moe_down")
+
+    def kept(job: Training, **plan) -> dict[str, float]:
+        layout = Layout(Plan(**plan), 8.0)
+        return {op.name: float(op.stored_bytes) for op in job._block(layout) if op.name in names}
+
+    whole = SEQUENCE * HIDDEN * 2
+    assert kept(JOB, **alone) == {"mlp_branch": 0.0, "mlp_down": whole}
+    assert kept(JOB, **cut) == {"mlp_branch": whole / 2, "mlp_down": 1.5 * whole}
+    copies = 512 * 4 * 256 * 2
+    assert (kept(SPARSE, **alone)["moe_up"], kept(SPARSE, **alone)["moe_down"]) == (0.0, 0.0)
+    assert kept(SPARSE, **alone, ep=2.0)["moe_up"] == copies
+    assert kept(SPARSE, **alone, ep=2.0)["moe_down"] == copies
+    again = [op for op in JOB.lower(Layout(Plan(**cut), 8.0)) if isinstance(op, CommOp) and op.phase == "recompute"]
+    counts = {(op.name, op.operation): float(op.count) for op in again if op.axis == "tp" and float(op.count)}
+    assert counts == {("attention_tp", "all_gather"): 4.0, ("mlp_tp", "all_gather"): 4.0}
+
+
+@pytest.mark.parametrize("other", [dict(recompute_modules="per_op+mlp"), dict(recompute=1.0), dict(recompute=2.0)])
+def test_per_op_is_a_policy_of_its_own(other: dict):
+    layout = Layout(Plan(**({"recompute_modules": "per_op"} | other)), 8.0)
+    assert float(JOB.violations(layout)["modules"]) > 0
+    assert "per_op" in str(JOB.broken_rule("modules", layout))
+
+
+def products_of(jaxpr) -> int:
+    """Matrix products of a traced program, those of functions in it too."""
+    count = 0
+    for equation in jaxpr.eqns:
+        count += equation.primitive.name == "dot_general"
+        for value in equation.params.values():
+            for part in value if isinstance(value, list | tuple) else [value]:
+                inner = getattr(part, "jaxpr", part)
+                count += products_of(inner) if hasattr(inner, "eqns") else 0
+    return count
+
+
+def test_jax_redoes_only_what_a_gradient_reads():
+    """Of two layers with full rematerialisation JAX runs three of four products again; down's result nobody reads."""
+    shapes = ((HIDDEN, HIDDEN + 2 * 16), (HIDDEN, HIDDEN), (HIDDEN, 2 * WIDTH), (WIDTH, HIDDEN))
+    weights = [jnp.ones(shape, jnp.bfloat16) for shape in shapes]
+
+    def loss(x, weights):
+        again = jax.checkpoint(layer)
+        return jnp.sum(again(again(x, weights), weights) ** 2)
+
+    traced = jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(jnp.ones((SEQUENCE, HIDDEN), jnp.bfloat16), weights)
+    layout = Layout(Plan(recompute=2.0), 8.0)
+    products = ("attention_qkv", "attention_out", "mlp_up", "mlp_down")
+    again = {}
+    for redo in (True, False):
+        job = dataclasses.replace(JOB, redo_unread=redo)
+        block = {op.name: op for op in job._block(layout)}
+        again[redo] = sum(float(block[name].recomputed) for name in products)
+    assert again == {True: 4.0, False: 3.0}
+    assert products_of(traced.jaxpr) == 2 * (4 + 8 + again[False])
+
+
+def test_sums_of_what_is_not_redone_are_not_sent_again():
+    layout = Layout(Plan(recompute=2.0, tp=2.0), 8.0)
+    sent = {}
+    for redo in (True, False):
+        ops = dataclasses.replace(JOB, redo_unread=redo).lower(layout)
+        found = [op for op in ops if isinstance(op, CommOp) and op.phase == "recompute" and op.axis == "tp"]
+        sent[redo] = {op.name: float(op.count) for op in found if float(op.count)}
+    assert sent[True] == {"attention_tp": 4.0, "mlp_tp": 4.0}
+    assert sent[False] == {"attention_tp": 4.0}
+
+
 @pytest.mark.parametrize("policy", REMAT_POLICIES)
 def test_policies_of_maxtext_save_what_jax_saves_under_their_names(policy: str):
     names = {"query_proj": "qkv", "out_proj": "out", "mlpwi": "up", "context": "context"}

@@ -1,11 +1,14 @@
 """Load of experts: the formula against random placements, measured counts by hand, capacities that drop and pad."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign import scenario_from_config
+from codesign import scenario_from_config, solve, study_from_config
+from codesign.config import check_plan
 from codesign.core.errors import ConfigError
 from codesign.model.workloads import (
     ExpertLoad,
@@ -151,3 +154,70 @@ def test_wrong_loads_are_one_line(words: tuple[str, ...], told: str):
         )
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+SEARCHED = (
+    "workload=training", "model=mixtral_8x7b", "cluster.device_count=16", "workload.global_batch=64",
+    "workload.expert_load.exponent=0.6", "plan.virtual_stages=1", "plan.tp=2", "plan.pp=1", "plan.ep=8", "plan.zero=1",
+    "space=fixed", "+space.plan.capacity_factor=[1,1.25,1.5,2,7]",
+)  # fmt: skip
+
+
+def dropped_by_hand(factor: float) -> float:
+    shares = [(expert + 1) ** -0.6 for expert in range(8)]
+    return sum(max(share / sum(shares) - factor / 8, 0.0) for share in shares)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.25, 2.0, 7.0])
+def test_a_capacity_of_the_plan_drops_and_pads(factor: float):
+    load = ExpertLoad(8, 0.6)
+    dropped = float(load.dropped(jnp.asarray(factor)))
+    assert dropped == pytest.approx(dropped_by_hand(factor), abs=1e-12)
+    assert dropped == pytest.approx(ExpertLoad(8, 0.6, capacity_factor=factor).dropped_ratio(), abs=1e-12)
+    assert float(load.padded_share(jnp.asarray(factor))) == pytest.approx(1 - (1 - dropped) / factor)
+    slope = jax.grad(lambda c: load.dropped(c))(jnp.asarray(1.3))
+    step = (load.dropped(jnp.asarray(1.3 + 1e-5)) - load.dropped(jnp.asarray(1.3 - 1e-5))) / 2e-5
+    assert float(slope) == pytest.approx(float(step), rel=1e-6)
+    both = jax.jit(jax.vmap(load.dropped))(jnp.asarray([factor, 0.0]))
+    np.testing.assert_allclose(both, [dropped, 0.0], atol=1e-15)
+    assert float(load.padded_share(jnp.asarray(0.0))) == 0.0
+    own = ExpertLoad(8, 0.6, capacity_factor=1.5, padded=True)
+    assert float(own.padded_share(jnp.asarray(0.0))) == pytest.approx(1 - (1 - own.dropped_ratio()) / 1.5)
+
+
+def test_padded_experts_of_a_plan_work_on_their_capacity():
+    network = MixtureOfExperts(8.0, 2.0, 512.0, load=ExpertLoad(8, 0.6))
+    model = Transformer("experts", 256.0, 4.0, GroupedQueryAttention(8.0, 8.0, 32.0), network, 1000.0)
+    even = dataclasses.replace(model, feed_forward=dataclasses.replace(network, load=None))
+    ops = [
+        {op.name: op for op in one.layer_ops(Training(one, 1024.0, 64.0).shard(Layout(plan, 8.0)))}
+        for one, plan in ((model, Plan(ep=4.0, capacity_factor=1.5)), (even, Plan(ep=4.0)))
+    ]
+    for name in ("moe_up", "moe_down"):
+        np.testing.assert_allclose(ops[0][name].forward.flops, 1.5 * ops[1][name].forward.flops, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_search_keeps_a_limit_on_dropped_tokens():
+    """The fastest capacity is the least one that keeps the limit; without a limit it is 1."""
+    for limit, least in ((None, 1.0), (0.15, 1.25), (0.08, 1.5), (0.001, 7.0)):
+        words = (*SEARCHED, f"+objective.limits.dropped_token_ratio={limit}") if limit else SEARCHED
+        answer = solve(study_from_config(*words, "search=certified"))
+        assert answer.certified
+        assert answer.best["var.capacity_factor"] == least, limit
+        assert answer.best["dropped_token_ratio"] == pytest.approx(dropped_by_hand(least), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("model=mixtral_8x7b plan.capacity_factor=0.5", "neither 0 nor at least 1: below 1 even experts drop"),
+        ("model=llama31_8b plan.capacity_factor=1.25", "this model has no experts"),
+        ("model=mixtral_8x7b workload=serving plan.capacity_factor=1.25", "is of training: engines drop no tokens"),
+    ],
+)
+def test_a_capacity_that_is_none_is_one_line(words: str, said: str):
+    base = ["workload=training", "cluster.device_count=16", "workload.global_batch=64", "plan.virtual_stages=1"]
+    base = [] if "workload=" in words else base
+    with pytest.raises(ConfigError, match=said):
+        check_plan(scenario_from_config(*base, "plan.tp=2", "plan.pp=1", *words.split()))

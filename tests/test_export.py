@@ -22,7 +22,7 @@ from codesign.commands.launch import read_launch, with_launch
 from codesign.core.errors import ConfigError
 from codesign.core.resources import conf_dir
 
-CHECKED = ("vllm", "sglang", "megatron", "torchtitan")
+CHECKED = ("vllm", "sglang", "megatron", "torchtitan", "maxtext")
 DENSE = {"name": "llama31_405b", "hidden": 16384, "layers": 126, "vocab": 128256, "tied_embeddings": 0,
          "norm_vectors": 1.0, "attention": {"heads": 128, "kv_heads": 8, "head_dim": 128},
          "feed_forward": {"width": 53248, "gated": 1}}  # fmt: skip
@@ -64,6 +64,8 @@ def switches(words: list[str]) -> dict[str, list[str]]:
         (at + 1 for at, word in enumerate(words) if word == "pretrain_gpt.py" or word == "torchtitan.train"), 0
     )
     found: dict[str, list[str]] = {}
+    if any(word.startswith("maxtext.") for word in words):
+        return {key: [value] for key, _, value in (word.partition("=") for word in words[4:])}
     for word in words[start:]:
         if word.startswith(("--", "activation-checkpoint:")):
             found[word] = []
@@ -136,8 +138,16 @@ def test_every_switch_of_a_server_is_one_of_its_parser(served, target):
 
 @pytest.mark.parametrize("target", TRAINERS)
 def test_every_switch_of_a_trainer_is_one_of_its_parser(trained, target):
+    written = 0
     for run in trained:
-        check_switches(exported(run, target), target)
+        try:
+            files = exported(run, target)
+        except ConfigError:  # unequal chunks, or experts without sharded parameters
+            assert target == "maxtext"
+            continue
+        check_switches(files, target)
+        written += 1
+    assert written >= len(trained) / 4
 
 
 def test_manifests_hold_the_same_switches(served):
@@ -243,13 +253,16 @@ def test_a_training_plan_by_hand(tmp_path):
 @pytest.mark.parametrize(
     ("target", "work", "model", "plan", "said"),
     [
-        ("vllm", TRAINING, DENSE, {}, "megatron, torchtitan can run it"),
-        ("k8s", TRAINING, DENSE, {}, "megatron, torchtitan can run it"),
+        ("vllm", TRAINING, DENSE, {}, "megatron, torchtitan, maxtext can run it"),
+        ("k8s", TRAINING, DENSE, {}, "megatron, torchtitan, maxtext can run it"),
         ("megatron", SERVING, DENSE, {}, "vllm, sglang, trtllm, k8s, lws, dynamo, llm-d can run it"),
         ("vllm", SERVING, DENSE, {"attention_dp": 8}, "--to sglang"),
         ("sglang", SERVING, DENSE, {"cp": 2}, "--to vllm"),
         ("trtllm", SERVING, SPARSE, {"attention_dp": 2}, "over all ranks of an engine or over none"),
         ("torchtitan", TRAINING, SPARSE, {"ep": 2}, "ep without zero"),
+        ("maxtext", TRAINING, SPARSE, {"tp": 1, "ep": 2}, "MaxText's expert axis shards parameters"),
+        ("maxtext", TRAINING, DENSE, {"pp": 2, "schedule": 1}, "no other schedule"),
+        ("maxtext", TRAINING, DENSE, {"pp": 4}, "126 layers do not divide over pp 4"),
         ("vllm", {"_target_": "codesign.model.workloads.Recommendation"}, {"name": "dlrm"}, {}, "no target runs it"),
     ],
 )

@@ -15,6 +15,7 @@ from codesign.core.errors import ConfigError
 from codesign.core.fields import as_leaf, replace
 from codesign.model.metrics import chance_that_fits, evaluate
 from codesign.model.metrics.fit_chance import SPREAD, factor, interval_bytes
+from codesign.model.workloads.plan_fields import plan_value
 from codesign.study import Objective
 
 LARGE = (
@@ -23,14 +24,14 @@ LARGE = (
 )  # fmt: skip
 
 
-def by_brute_force(start, fields, fits, most):
+def by_brute_force(start, fields, fits, most, lists=()):
     """Every minimal set by trying every point of all fields, each at its own value too."""
     names = list(fields)
     good: dict[frozenset[str], float] = {}
     for values in itertools.product(*([start[name], *fields[name]] for name in names)):
         changed = {name: value for name, value in zip(names, values, strict=True) if value != start[name]}
         if changed and len(changed) <= most and fits(changed):
-            away = distance(start, changed)
+            away = distance(start, changed, lists)
             good[frozenset(changed)] = min(good.get(frozenset(changed), np.inf), away)
     return {one: away for one, away in good.items() if not any(other < one for other in good)}
 
@@ -70,6 +71,52 @@ def test_changes_of_a_plan_are_those_of_brute_force():
     assert {frozenset(one.values): pytest.approx(one.distance) for one in found} == by_brute_force(
         start, fields, fits, 3
     )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lists_of_names_change_by_as_few_names_as_possible(seed):
+    """Names save random amounts beside a field of numbers: against every list and every number."""
+    draw = np.random.default_rng(seed)
+    saved, start = draw.uniform(0.2, 2.0, size=4), {"list": float(draw.integers(4)), "batch": 8.0}
+    fields = {"list": [float(one) for one in range(16) if one != start["list"]], "batch": [4.0, 2.0, 1.0]}
+    wanted = draw.uniform(1.0, 5.0)
+
+    def fits(point):
+        both = start | point
+        names = [place for place in range(4) if int(both["list"]) >> place & 1]
+        return sum(saved[place] for place in names) + np.log2(8 / both["batch"]) >= wanted
+
+    found = minimal_changes(start, fields, lambda points: np.array([fits(one) for one in points]), 2, ("list",))
+    expected = by_brute_force(start, fields, fits, 2, ("list",))
+    assert {frozenset(one.values): pytest.approx(one.distance) for one in found} == expected
+    alone = [one for one in found if set(one.values) == {"list"}]
+    for one in alone:
+        other = int(one.values["list"]) ^ int(start["list"])
+        fewer = [many for many in range(16) if many.bit_count() < other.bit_count()]
+        assert not any(fits({"list": float(int(start["list"]) ^ many)}) for many in fewer if many)
+
+
+TRAINED = (
+    "model=llama31_8b", "workload=training", "accelerator=h100_sxm", "cluster.device_count=8",
+    "workload.global_batch=64", "workload.sequence=8192", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1",
+    "plan.zero=3", "plan.recompute=none", "plan.micro_batch=2",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_modules_that_are_recomputed_are_the_fewest_that_fit():
+    """Every list of the model's modules is tried: none with fewer of them fits."""
+    scenario = scenario_from_config(*TRAINED)
+    assert shortage(scenario)
+    way = next(way for way in smallest_changes(scenario) if way[0].startswith("plan.recompute_modules="))
+    assert len(way) == 1
+    count = way[0].count("+") + 1
+    assert not shortage(scenario_from_config(*TRAINED, *way))
+    modules = ("layernorm", "mlp", "qkv_proj", "context", "out_proj", "mlp_act")
+    for fewer in range(1, count):
+        for names in itertools.combinations(modules, fewer):
+            number = as_leaf(float(plan_value("recompute_modules", "+".join(names))))
+            assert shortage(replace(scenario, {"plan.recompute_modules": number})), names
 
 
 @pytest.mark.slow

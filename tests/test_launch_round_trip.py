@@ -9,11 +9,13 @@ from test_export import DENSE, FP8, SERVING, SPARSE, TRAINING, run_of
 from codesign.commands.export import exported
 from codesign.commands.launch import read_launch
 from codesign.core.errors import ConfigError
+from codesign.model.workloads.plan import PER_OP
 from codesign.model.workloads.plan_fields import plan_value, words_of
+from codesign.model.workloads.remat_policies import PLACES, REMAT_POLICIES, custom_policy, plan_of_policy
 
 PLANS = 200
 READ = ("tp", "pp", "ep", "cp", "attention_dp", "micro_batch", "token_budget")
-SCRIPTS = ("vllm", "sglang", "trtllm", "megatron", "torchtitan")
+SCRIPTS = ("vllm", "sglang", "trtllm", "megatron", "torchtitan", "maxtext")
 MANIFESTS = ("k8s", "lws", "dynamo", "llm-d")
 MAIN = {name: f"{name}.sh" for name in SCRIPTS} | {name: f"{name}.yaml" for name in MANIFESTS}
 TRAINED = ("tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "sequence_parallel", "recompute")
@@ -67,7 +69,32 @@ def training_plan(rng: random.Random, target: str) -> dict[str, float]:
         plan["recompute_modules"] = rng.choice((0, 1, 8, 9))  # the norms, the dense network
         if rng.random() < 0.3:
             plan |= {"offload_activations": rng.choice((0.25, 1)), "offload_modules": rng.choice((1, 12, 127))}
+    if target == "torchtitan" and plan["recompute"] < 2:
+        per_op = plan_value("recompute_modules", PER_OP)
+        plan |= {"recompute": 0, "recompute_modules": rng.choice((0, per_op))}
     return plan | {"sequence_parallel": rng.choice((0, 1)) if tp > 1 else 0}
+
+
+def maxtext_plan(rng: random.Random) -> dict[str, float]:
+    """A plan that MaxText can say exactly: equal stages, tensors saved or offloaded by its policies."""
+    tp, pp, cp = rng.choice((1, 2, 4)), rng.choice((1, 2)), rng.choice((1, 2, 4))
+    plan: dict[str, float] = {"tp": tp, "pp": pp, "cp": cp, "virtual_stages": rng.choice((1, 3)) if pp > 1 else 1}
+    plan |= {"ulysses": rng.choice([one for one in (1, 2, 4) if cp % one == 0]), "micro_batch": rng.choice((1, 2, 4))}
+    plan["cp_order"] = plan_value("cp_order", rng.choice(("zigzag", "contiguous")) if cp > 1 else "zigzag")
+    experts = rng.random() < 0.4 and pp == 1
+    plan |= {"ep": rng.choice((1, 2, 4)) if experts else 1, "zero": rng.choice((0, 1, 3))}
+    if plan["ep"] > 1 or plan["zero"] == 3:
+        plan["zero"] = 3 if 64 // (tp * pp * cp) > 1 else 0
+    plan |= {"sequence_parallel": int(tp > 1), "loss_chunks": rng.choice((1, 8))}
+    plan |= {"offload_optimizer": rng.choice((0, 1)), "offload_weights": rng.choice((0, 1))}
+    if rng.random() < 0.5:
+        fields = plan_of_policy(rng.choice(list(REMAT_POLICIES)))
+    else:
+        places = {name: rng.choice(PLACES) for name in ("query_proj", "context", "out_proj", "mlpwi")}
+        places |= {"decoder_layer_input": rng.choice(("device", "offload"))}
+        fields = custom_policy(places)
+    plan |= {"recompute": RECOMPUTE[fields["recompute"]], "offload_activations": float("offload_modules" in fields)}
+    return plan | {name: float(plan_value(name, fields.get(name, "none"))) for name in LISTS}
 
 
 def _engine(plan: dict[str, float]) -> int:
@@ -118,4 +145,27 @@ def test_trained_plans_come_back(tmp_path, monkeypatch, target):
         found |= {f"plan.{key}": str(float(plan_value(key, found.get(f"plan.{key}", "none")))) for key in LISTS}
         told = {key: RECOMPUTE.get(found[f"plan.{key}"], found[f"plan.{key}"]) for key in TRAINED}
         assert {key: float(told[key]) for key in TRAINED} == {key: plan[key] for key in TRAINED}, (plan, found)
+        assert (found["cluster.device_count"], found["workload.global_batch"]) == ("64", "1024")
+
+
+@pytest.mark.slow
+def test_plans_of_maxtext_come_back(tmp_path, monkeypatch):
+    rng = random.Random(49)
+    for number in range(PLANS):
+        plan = maxtext_plan(rng)
+        model = SPARSE if plan["ep"] > 1 else DENSE
+        run = run_of(tmp_path / f"run{number}", TRAINING, model, plan)
+        if plan["ep"] > 1 and 64 // (plan["tp"] * plan["cp"]) % plan["ep"]:
+            with pytest.raises(ConfigError, match="of which MaxText takes expert ranks"):
+                exported(run, "maxtext")
+            continue
+        found = read_back(exported(run, "maxtext"), "maxtext", tmp_path, monkeypatch)
+        usual = {"ulysses": "1", "loss_chunks": "1", "cp_order": "zigzag", "recompute_modules": "none"}
+        told = {key: found.get(f"plan.{key}", usual.get(key, "0")) for key in plan}
+        told["offload_modules"] = found.get("plan.offload_modules", "none")
+        told["recompute"] = RECOMPUTE[told["recompute"]]
+        named = ("cp_order", *LISTS)
+        told |= {key: float(plan_value(key, told[key])) for key in named}
+        assert {key: float(value) for key, value in told.items()} == plan, (plan, found)
+        assert found["model"] == model["name"]
         assert (found["cluster.device_count"], found["workload.global_batch"]) == ("64", "1024")

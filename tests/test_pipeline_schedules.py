@@ -164,7 +164,7 @@ def test_the_best_of_all_schedules_is_proven(hardware: dict[str, Continuous]):
         (Plan(schedule="zb_h1"), 8, "needs a pipeline, but plan.pp = 1"),
         (Plan(pp=4.0, schedule="zb_h1", virtual_stages=2.0), 8, "takes plan.virtual_stages = 1"),
         (Plan(pp=4.0, schedule="zb_v"), 8, "takes plan.virtual_stages = 2 (PyTorch: two stages a rank), not 1"),
-        (Plan(pp=4.0, schedule="zb_h1"), 3, "takes 4 micro-batches or more over 4 stages, not 3"),
+        (Plan(pp=4.0, schedule="zb_h1"), 3, "takes 4 micro-batches or more over plan.pp = 4 stages, not 3"),
         (Plan(pp=4.0, schedule="dual_pipe"), 9, "takes stages and micro-batches in pairs"),
         (Plan(pp=4.0, schedule="dual_pipe"), 6, "takes 8 micro-batches or more"),
         (Plan(pp=4.0, schedule="zb_h1", last_stage_less=4.0), 8, "takes stages of equal length"),

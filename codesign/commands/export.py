@@ -11,6 +11,7 @@ from ..report.run_folder import RunFolder, read_run
 from ..study.objective import share_text
 from .export_cluster import dynamo, leader_worker_set, llm_d
 from .export_k8s import k8s
+from .export_maxtext import maxtext
 from .export_megatron import megatron
 from .export_plan import Deployment, deployment
 from .export_sglang import sglang
@@ -19,8 +20,8 @@ from .export_trtllm import trtllm
 from .export_vllm import vllm
 
 TARGETS: dict[str, Callable[[Deployment], dict[str, str]]] = {
-    "vllm": vllm, "sglang": sglang, "trtllm": trtllm, "megatron": megatron, "torchtitan": torchtitan, "k8s": k8s,
-    "lws": leader_worker_set, "dynamo": dynamo, "llm-d": llm_d,
+    "vllm": vllm, "sglang": sglang, "trtllm": trtllm, "megatron": megatron, "torchtitan": torchtitan,
+    "maxtext": maxtext, "k8s": k8s, "lws": leader_worker_set, "dynamo": dynamo, "llm-d": llm_d,
 }  # fmt: skip
 SHOWN = 5  # ranks that a message lists
 

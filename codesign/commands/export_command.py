@@ -17,6 +17,7 @@ PACKAGES = {
     "sglang": "sglang",
     "megatron": "megatron-core",
     "torchtitan": "torchtitan",
+    "maxtext": "maxtext",
 }
 UNCHECKED = {
     "trtllm": "not checked: no package with the parser of TensorRT-LLM was to be had; names as of commit 00209af"

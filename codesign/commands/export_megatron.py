@@ -90,9 +90,10 @@ def _feed_forward(found: Deployment, command: Command) -> None:
     command.add("--moe-router-topk", of("top_k"))
     command.add("--moe-ffn-hidden-size", of("expert_width"))
     capacity = found.number("model", "feed_forward", "load", "capacity_factor")
-    if capacity:
-        command.add("--moe-expert-capacity-factor", f"{capacity:g}")
-        if found.number("model", "feed_forward", "load", "padded"):
+    planned = found.plan["capacity_factor"]
+    if planned or capacity:
+        command.add("--moe-expert-capacity-factor", f"{planned or capacity:g}", "capacity_factor")
+        if planned or found.number("model", "feed_forward", "load", "padded"):
             command.add("--moe-pad-expert-input-to-capacity")
     if of("shared_experts"):
         command.add("--moe-shared-expert-intermediate-size", of("shared_experts") * of("expert_width"))

@@ -114,7 +114,7 @@ class Deployment:
 
 
 SERVERS = ("vllm", "sglang", "trtllm", "k8s", "lws", "dynamo", "llm-d")
-TRAINERS = ("megatron", "torchtitan")
+TRAINERS = ("megatron", "torchtitan", "maxtext")
 
 
 def _better(work: str) -> str:
@@ -240,7 +240,10 @@ def published(name: str) -> str:
 
 
 def _domain(run: RunFolder) -> int:
-    """Devices of the fastest network level; 8 where it does not say."""
+    """Devices of the fastest network level, of a torus all its nodes; 8 where it does not say."""
+    extents = run.setting("cluster.network.scale_up.fabric.shape.extents")
+    if isinstance(extents, list) and extents and all(isinstance(one, int) and one > 0 for one in extents):
+        return math.prod(extents)
     found = run.setting("cluster.network.scale_up.fabric.endpoints")
     return round(found) if isinstance(found, int | float) and 1 <= found < math.inf else 8
 

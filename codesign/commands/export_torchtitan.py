@@ -3,6 +3,8 @@
 import math
 
 from ..core.errors import ConfigError
+from ..model.workloads.activation_modules import modules_of
+from ..model.workloads.plan import PER_OP, RECOMPUTE_MODULES
 from .export_command import FILL_IN, Command, script
 from .export_plan import TRAINED, Deployment, value_text
 from .export_training import assumed_overlaps, launcher, sequence_of, steps_of
@@ -39,7 +41,7 @@ def torchtitan(found: Deployment) -> dict[str, str]:
     for part in (_degrees, _sharding, _batch, _memory, _formats):
         part(found, command)
     assumed_overlaps(found, command)
-    command.add(f"activation-checkpoint:{RECOMPUTE[found.of('recompute')]}")
+    command.add(f"activation-checkpoint:{'selective' if _is_per_op(found) else RECOMPUTE[found.of('recompute')]}")
     return {"torchtitan.sh": script(found, "torchtitan", [command])}
 
 
@@ -122,10 +124,18 @@ def _batch(found: Deployment, command: Command) -> None:
         command.note("the run prices one step: --training.steps is as the configuration says")
 
 
+def _is_per_op(found: Deployment) -> bool:
+    """True if the plan has torchtitan's own selective policy."""
+    return modules_of(found.plan["recompute_modules"], RECOMPUTE_MODULES) == (PER_OP,)
+
+
 def _memory(found: Deployment, command: Command) -> None:
-    command.taken.add("recompute")
+    command.taken.update({"recompute", *(("recompute_modules",) if _is_per_op(found) else ())})
     if found.of("recompute") == 1:
-        command.note("recompute: selective is the attention core in the model, a choice of operations in torchtitan")
+        command.note(
+            "recompute: selective is the attention core in the model; torchtitan's saves that and runs every second"
+            " product again (recompute_modules=per_op)"
+        )
     shares = {name: found.plan[f"offload_{name}"] for name in ("weights", "gradients", "optimizer")}
     if all(shares.values()):
         command.add("--training.enable_cpu_offload")

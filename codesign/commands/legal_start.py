@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ..config import check_plan, study_from_config
+from ..config import study_from_config
+from ..config.checks import broken_plan
 from ..config.starting import names
-from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..model.scenario import Scenario
 
@@ -21,11 +21,8 @@ def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str
     if names(overrides, "plan", "experiment"):
         return scenario, ""
     chosen = {text.lstrip("+~").partition("=")[0].removeprefix("plan.") for text in overrides if "plan." in text}
-    try:
-        check_plan(scenario)
-    except ConfigError as error:
-        broken = str(error)
-    else:
+    broken = broken_plan(scenario)
+    if not broken:
         return scenario, ""
     space = study_from_config(*overrides).problem.space
     if not space.plan:

@@ -24,7 +24,7 @@ from ..study.design_space import Continuous, DesignSpace, shown
 SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
     "device_count": ("devices ", None),
     "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ulysses": ("ulysses", 1.0),
-    "ep": ("ep", 1.0), "etp": ("etp", 0.0),
+    "ep": ("ep", 1.0), "etp": ("etp", 0.0), "capacity_factor": ("capacity ", 0.0),
     "virtual_stages": ("v", 1.0), "first_stage_less": ("first stage -", 0.0), "last_stage_less": ("last stage -", 0.0),
     "row_shards": ("rows", 1.0), "column_shards": ("cols", 1.0),
     "attention_dp": ("adp", 1.0), "decode_cp": ("decode cp", 1.0), "micro_batch": ("mb", None),

@@ -17,6 +17,7 @@ from ..model.scenario import Scenario
 from ..model.workloads import AbstractServing
 from ..model.workloads.under_load import AbstractOpenServing
 from ..study.objective import Objective, feasible, share_text
+from .legal_values import legal_values
 from .outcome_checks import check_prefill_room
 from .room import TIERS, capacity_of
 from .room import does_not_fit as does_not_fit
@@ -151,11 +152,23 @@ def check_plan(scenario: Scenario) -> None:
     """Every rule of the workload must hold for the plan.
 
     Raises:
-        ConfigError: the first broken rule with its numbers.
+        ConfigError: the first broken rule with its numbers, and the nearest values that would be legal.
     """
-    broken = [rule for rule, value in _violations(scenario).items() if float(value) > 0]
-    if broken:
-        raise ConfigError(_broken(min(broken, key=lambda rule: (*FIRST, rule).index(rule)), scenario))
+    rule = _first_broken(scenario)
+    if rule:
+        text = _broken(rule, scenario)
+        raise ConfigError(text + legal_values(scenario, rule, text))
+
+
+def broken_plan(scenario: Scenario) -> str:
+    """The first broken rule with its numbers, without what would keep it; empty where every rule holds."""
+    rule = _first_broken(scenario)
+    return _broken(rule, scenario) if rule else ""
+
+
+def _first_broken(scenario: Scenario) -> str:
+    broken = [rule for rule, value in _violations(scenario).items() if not float(value) <= 0]
+    return min(broken, key=lambda rule: (*FIRST, rule).index(rule), default="")
 
 
 @functools.partial(interpreted, always=True)

@@ -45,6 +45,8 @@ SENT = {"experts": "feed_forward.experts", "top_k": "feed_forward.top_k", "hidde
 FUSED = ("fp8", "fp4")
 GROUPED, WIDE = "moe_gemm", "bf16"
 KEPT = ("elementwise",)  # of the accelerator
+OVERLAPS = "overlaps"  # shares of communication that a framework hides: defaults of `plan.*_overlap`
+HIDDEN = ("tp", "cp", "ep", "dp", "pp", "offload")
 SLOWDOWNS = "slowdowns"  # of a framework that trains
 CONSTANT = "request_overhead_s"  # of an engine: who has it serves
 
@@ -55,6 +57,7 @@ def with_engine(config: DictConfig) -> DictConfig:
     Raises:
         ConfigError: a key that says nothing, or a framework of another kind of workload.
     """
+    _overlap(config)
     engine, trained = (OmegaConf.select(config, f"workload.{key}") for key in ("engine", SLOWDOWNS))
     if engine is None and trained is None:
         return config
@@ -103,6 +106,28 @@ def with_engine(config: DictConfig) -> DictConfig:
     if named.get("fused_floor") is not None:
         _fuse(accelerator.kernels, float(named["fused_floor"]))
     return config
+
+
+def _overlap(config: DictConfig) -> None:
+    """Put what a framework hides behind work into the plan, where a study does not say it.
+
+    Raises:
+        ConfigError: a key that is no kind of communication, or a value that is no share.
+    """
+    said = OmegaConf.select(config, f"workload.{OVERLAPS}")
+    if said is None:
+        return
+    with open_dict(config):
+        del config.workload[OVERLAPS]
+        if not isinstance(said, DictConfig):
+            raise ConfigError(f"workload.{OVERLAPS} = {said!r} must be a mapping with {', '.join(HIDDEN)}")
+        for key, share in said.items():
+            if key not in HIDDEN:
+                raise ConfigError(f"workload.{OVERLAPS}: no key {key!r}{suggestion(str(key), HIDDEN)}")
+            if not isinstance(share, int | float) or not 0 <= share <= 1:
+                raise ConfigError(f"workload.{OVERLAPS}.{key} = {share!r} is no share from 0 to 1")
+            if f"{key}_overlap" not in config.plan:
+                config.plan[f"{key}_overlap"] = share
 
 
 def _file(folder: str, engine: str, accelerator: DictConfig) -> Any:

@@ -1,12 +1,13 @@
 """Smallest sets of changes that make a design fit: by number of fields, found by search over the values of each field.
 
 A set of fields is minimal where some values of it fit and no values of fewer of its fields do. Of its values those
-nearest to the design's own are taken: of the least sum of |log2(new / old)|, then the larger ones.
+nearest to the design's own are taken: of the least sum of |log2(new / old)|, then the larger ones. Of a field that is
+a list of names (`plan_fields.combination`) the names that differ are counted.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,9 @@ class Change(NamedTuple):
     distance: float
 
 
-def minimal_changes(start: Mapping[str, float], fields: FieldValues, fits: Fits, most: int = 3) -> list[Change]:
+def minimal_changes(
+    start: Mapping[str, float], fields: FieldValues, fits: Fits, most: int = 3, lists: Collection[str] = ()
+) -> list[Change]:
     """Every minimal set of at most so many fields, the fewest and nearest first; of each its nearest values.
 
     Args:
@@ -33,6 +36,7 @@ def minimal_changes(start: Mapping[str, float], fields: FieldValues, fits: Fits,
         fields: what may change, and to what.
         fits: which points, of changed fields alone, are legal and fit; called once for each number of fields.
         most: fields of a set.
+        lists: fields whose values stand for lists of names.
     """
     found: list[Change] = []
     for count in range(1, most + 1):
@@ -48,18 +52,21 @@ def minimal_changes(start: Mapping[str, float], fields: FieldValues, fits: Fits,
         fitting = [point for point, good in zip(points, fits(points), strict=True) if good]
         best: dict[frozenset[str], Change] = {}
         for point in fitting:
-            one, key = Change(point, distance(start, point)), frozenset(point)
+            one, key = Change(point, distance(start, point, lists)), frozenset(point)
             if key not in best or _rank(one) < _rank(best[key]):
                 best[key] = one
         found += sorted(best.values(), key=_rank)
     return found
 
 
-def distance(start: Mapping[str, float], point: Mapping[str, float]) -> float:
-    """Sum of |log2(new / old)|; a field that is 0 or becomes 0 counts its difference."""
+def distance(start: Mapping[str, float], point: Mapping[str, float], lists: Collection[str] = ()) -> float:
+    """Sum of |log2(new / old)|; a field that is 0 or becomes 0 counts its difference, a list the names that differ."""
     total = 0.0
     for name, new in point.items():
         old = start[name]
+        if name in lists:
+            total += (int(new) ^ int(old)).bit_count()
+            continue
         total += abs(math.log2(new / old)) if new > 0 and old > 0 else abs(new - old)
     return total
 

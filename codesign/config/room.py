@@ -26,6 +26,7 @@ from ..model.workloads.plan_fields import words_of
 from ..model.workloads.served import OF_TRAINING
 from ..model.workloads.sessions import kept_by
 from ..study.objective import feasible
+from .legal_values import violations_of
 from .minimal_changes import Change as FieldChange
 from .minimal_changes import minimal_changes
 
@@ -42,6 +43,7 @@ __all__ = [
     "used_of",
 ]
 
+MODULES = "plan.recompute_modules"
 OFFLOADED = ("plan.offload_weights", "plan.offload_kv_cache")
 AFAR = 80  # effort of offloading what every step reads: more than 256 times the devices, less than two other changes
 MOST_FIELDS = 3  # that change together
@@ -172,7 +174,7 @@ def smallest_changes(scenario: Scenario, most: int = MOST_FIELDS) -> list[list[s
     start, fields = _levers(scenario)
     found = list[FieldChange]()
     for count in range(1, most + 1):
-        found = minimal_changes(start, fields, functools.partial(_fitting, scenario, start), count)
+        found = minimal_changes(start, fields, functools.partial(_fitting, scenario, start), count, (MODULES,))
         if count > 1 and any(not _serves_from_afar(scenario, change.values) for change in found):
             break
     ordered = sorted(found, key=lambda change: _serves_from_afar(scenario, change.values))
@@ -188,7 +190,18 @@ def _levers(scenario: Scenario) -> tuple[dict[str, float], dict[str, list[float]
     }
     levers = {f"plan.{name}": change for name, change in changes.items()} | {"cluster.device_count": _doubled}
     start = {path: float(get_path(scenario, path)) for path in levers}
-    return start, {path: list(lever(start[path])) for path, lever in levers.items()}
+    found = {path: list(lever(start[path])) for path, lever in levers.items()}
+    if MODULES in found:
+        found[MODULES] = _of_the_model(scenario, found[MODULES])
+    return start, found
+
+
+def _of_the_model(scenario: Scenario, lists: list[float]) -> list[float]:
+    """Lists of modules that the model has, where others stay as they are."""
+    broken = violations_of(scenario, {MODULES: np.array(lists)}).get("modules")
+    if broken is None or not lists:
+        return []
+    return list(itertools.compress(lists, np.broadcast_to(np.asarray(broken) <= 0, len(lists))))
 
 
 def _serves_from_afar(scenario: Scenario, move: Iterable[str]) -> bool:
@@ -220,6 +233,9 @@ def _largest(scenario: Scenario, start: dict[str, float], move: dict[str, float]
 def _found(scenario: Scenario, most: int = MOST_FIELDS) -> list[tuple[float, list[str]]]:
     """Effort and overrides: the smallest change that offloads nothing of what serves, and one that does if less."""
     start, steps = _levers(scenario)
+    if MODULES in steps:  # one more, as `codesign fit` says of several
+        own = int(start[MODULES])
+        steps[MODULES] = [value for value in steps[MODULES] if (int(value) ^ own).bit_count() == 1]
     numbered = {path: list(enumerate(values, 1)) for path, values in steps.items()}
     levers = list(steps)
     moves: list[tuple[float, dict[str, float]]] = []

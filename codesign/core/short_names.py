@@ -15,7 +15,7 @@ CHOICES = {"gpu": "accelerator", "device": "accelerator", "backend": "framework"
 """Name -> group of options."""
 NUMBERS = {
     "tp": "plan.tp", "tensor_parallel": "plan.tp", "pp": "plan.pp", "pipeline_parallel": "plan.pp", "cp": "plan.cp",
-    "ep": "plan.ep", "etp": "plan.etp", "schedule": "plan.schedule",
+    "ep": "plan.ep", "etp": "plan.etp", "capacity_factor": "plan.capacity_factor", "schedule": "plan.schedule",
     "zero": "plan.zero", "attention_dp": "plan.attention_dp", "virtual_stages": "plan.virtual_stages",
     "micro_batch": "plan.micro_batch", "micro_batch_size": "plan.micro_batch", "mbs": "plan.micro_batch",
     "concurrency": "plan.micro_batch", "max_concurrency": "plan.micro_batch", "max_num_seqs": "plan.micro_batch",

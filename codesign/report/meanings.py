@@ -51,6 +51,8 @@ MEANINGS = {
     "lookups_per_s": "rows of embedding tables read per second",
     "embedding_s": "time of one batch in its embedding tables",
     "hit_ratio": "share of rows that the first memory tier answers",
+    "dropped_token_ratio": "share of the token copies that experts at their capacity do not take",
+    "padded_token_ratio": "share of the experts' work that is padding up to their capacity",
     "mfu": "model FLOP/s over the accelerators' dense peak of the number format",
     "arithmetic_intensity": "FLOPs of all kernels over the bytes that they move to and from the accelerator's memory",
     "collective_s": "mean time of the longest single collective or send, waits for others' bursts with it",

@@ -61,6 +61,8 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
         parts.append(f"cached tokens over {value('decode_cp'):g} ranks")
     if value("etp") > 0:
         parts.append(f"experts over TP{THIN}{value('etp'):g}")
+    if value("capacity_factor") > 0:
+        parts.append(f"capacity factor {value('capacity_factor'):g}")
     if value("schedule") > 0:
         parts.append(f"schedule {shown('schedule', value('schedule'))}")
     for end in ("first", "last"):

@@ -10,12 +10,13 @@ from ...core.errors import ConfigError, suggestion
 from ...model.workloads.remat_policies import TENSORS, custom_policy, plan_of_policy
 from .shell import EngineProgram
 
-__all__ = ["maxtext_overrides", "starts_maxtext"]
+__all__ = ["catalogue_model", "maxtext_overrides", "starts_maxtext"]
 
 PROGRAM = re.compile(r"(?i)(^|[./])maxtext[./](trainers[./]pre_train[./])?train(\.py)?$")
 ASSIGNED = re.compile(r"([A-Za-z_][\w.]*)=(.*)")
 AXES = ("data", "fsdp", "fsdp_transpose", "sequence", "context", "tensor", "tensor_sequence", "expert", "pipeline")
-AXES = (*AXES, "tensor_transpose", "autoregressive", "context_autoregressive")
+AXES = (*AXES, "tensor_transpose", "autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco")
+QUANTISED = ("fp8", "int8")
 SHARDED = ("fsdp", "fsdp_transpose", "sequence")  # whose members hold parts of parameters and own samples or tokens
 TENSOR = ("tensor", "tensor_transpose", "tensor_sequence")
 QUIET = re.compile(
@@ -26,6 +27,8 @@ QUIET = re.compile(
 """Keys without a part in time or memory here, or of kernels that are priced as measured."""
 MODELS = {"deepseek3-671b": "deepseek_v3", "llama3-8b": "llama31_8b", "llama3-70b": "llama31_70b"}
 """Models of MaxText -> options whose names differ."""
+HOST = {"optimizer": "optimizer_memory_host_offload", "weights": "parameter_memory_host_offload"}
+"""Class of data -> the key that keeps it in the host's memory."""
 LARGEST = 10**9
 
 
@@ -51,7 +54,8 @@ def maxtext_overrides(one: EngineProgram) -> tuple[list[str], list[str]]:
     notes: list[str] = []
     meshes = {axis: _mesh(said, "ici", axis) * _mesh(said, "dcn", axis) for axis in AXES}
     model = _model(said)
-    tp, cp = math.prod(meshes[axis] for axis in TENSOR), meshes["context"]
+    exchanged = meshes["context_usp_ulysses"]
+    tp, cp = math.prod(meshes[axis] for axis in TENSOR), meshes["context"] * exchanged
     pp, ep, sharded = meshes["pipeline"], meshes["expert"], math.prod(meshes[axis] for axis in SHARDED)
     devices = math.prod(meshes.values())
     each = float(said.get("per_device_batch_size", "12"))  # MaxText's own where nothing is said
@@ -64,7 +68,13 @@ def maxtext_overrides(one: EngineProgram) -> tuple[list[str], list[str]]:
         pieces = _whole(said, "num_pipeline_microbatches", pp)
         plan["micro_batch"] = max(int(micro * pp) // pieces, 1)
         plan["virtual_stages"] = _whole(said, "num_pipeline_repeats", 1)
-    plan |= {"zero": 3 if sharded * ep > 1 else 0, "sequence_parallel": int(tp > 1)}
+    shared = said.get("shard_optimizer_over_data", "false").lower() == "true"
+    plan |= {"zero": 3 if sharded * ep > 1 else int(shared), "sequence_parallel": int(tp > 1)}
+    if cp > 1 and said.get("context_parallel_strategy") in ("ulysses", "usp"):
+        plan["ulysses"] = cp if said["context_parallel_strategy"] == "ulysses" else exchanged
+    if (pieces := _whole(said, "num_vocab_tiling", 1)) > 1:
+        plan["loss_chunks"] = pieces
+    plan |= {f"offload_{name}": 1 for name, key in HOST.items() if said.get(key, "false").lower() == "true"}
     fields = {**{key: str(value) for key, value in plan.items()}, **_remat(said)}
     if ep > 1 and tp > 1:
         fields["etp"] = str(tp)
@@ -73,6 +83,12 @@ def maxtext_overrides(one: EngineProgram) -> tuple[list[str], list[str]]:
     overrides = [f"model={model}", "workload=training", "framework=maxtext"]
     overrides += [f"workload.sequence={_whole(said, 'max_target_length', 2048)}"]
     overrides += [f"workload.global_batch={int(batch * accumulated)}", f"cluster.device_count={devices}"]
+    if said.get("opt_type") == "muon":
+        overrides.append("optimizer=muon")
+    for name in QUANTISED:
+        if name in said.get("quantization", ""):
+            overrides.append(f"workload.precision.compute={name}")
+            break
     if "capacity_factor" in said and float(_number(said, "capacity_factor")) > 0:
         overrides += [f"workload.expert_load.capacity_factor={said['capacity_factor']}"]
         overrides += ["workload.expert_load.padded=true"]  # of products over a whole capacity
@@ -86,6 +102,8 @@ def maxtext_overrides(one: EngineProgram) -> tuple[list[str], list[str]]:
 READ = {
     "model_name", "per_device_batch_size", "max_target_length", "gradient_accumulation_steps", "remat_policy",
     "num_pipeline_microbatches", "num_pipeline_repeats", "context_parallel_load_balance", "capacity_factor", *TENSORS,
+    "context_parallel_strategy", "num_vocab_tiling", "shard_optimizer_over_data", "opt_type", "quantization",
+    "optimizer_memory_host_offload", "parameter_memory_host_offload", "num_layers_per_pipeline_stage",
 }  # fmt: skip
 
 
@@ -119,6 +137,11 @@ def _whole(said: Mapping[str, str], key: str, default: int) -> int:
     return int(text)
 
 
+def catalogue_model(name: str) -> str:
+    """Option of the catalogue for a model of MaxText; empty where it has none."""
+    return MODELS.get(name) or model_option(name) or ""
+
+
 def _model(said: Mapping[str, str]) -> str:
     """Option of the model.
 
@@ -126,7 +149,7 @@ def _model(said: Mapping[str, str]) -> str:
         ConfigError: none is named, or one that the catalogue lacks.
     """
     name = said.get("model_name", "")
-    if option := MODELS.get(name) or model_option(name):
+    if option := catalogue_model(name):
         return option
     known = suggestion(name, available("model"))
     raise ConfigError(f"--from: model_name={name!r} is no model of MaxText that is one of the catalogue{known}")

@@ -13,7 +13,7 @@ from ...core.errors import ConfigError, suggestion
 from ...core.json_io import dumps
 from ...core.resources import conf_dir
 from ...core.yaml_io import is_list, is_mapping
-from ...model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES
+from ...model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES, PER_OP
 from ..export_torchtitan import RECIPES
 from .pipeline_layout import Ends, megatron_ends, titan_ends
 from .shell import EngineProgram
@@ -89,6 +89,7 @@ LATER_MODULES = (
     *("routed_experts", "shared_fc1", "mhc", "gdn_norm_out"),
 )
 """Modules of later releases of Megatron, with parts that this package does not tell apart."""
+TITAN_LAYERS = "2"  # `selective_ac_option` of releases that have it, where nothing is said
 KNOWN_SCHEDULES = ("", "1F1B", "Interleaved1F1B", *TWO_CHUNKS)
 MAX_NUMBER = 10**9
 
@@ -181,8 +182,10 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
     stages = ends.chunks or stages
     plan |= {f"{end}_stage_less": f"{less}" for end, less in (("first", ends.first), ("last", ends.last)) if less}
     notes += [ends.note] if ends.note else []
-    if pp > 1 and stages > 1 and not found.has("no-overlap-p2p-communication"):
-        plan["pp_overlap"] = "1"  # sends of interleaved stages run beside work unless it is denied
+    if pp > 1:  # sends of interleaved stages run beside work unless it is denied, others never
+        plan["pp_overlap"] = "1" if stages > 1 and not found.has("no-overlap-p2p-communication") else "0"
+    if tp > 1 and (not recipe or found.has("tp-comm-overlap")):  # recipes switch it on themselves
+        plan["tp_overlap"] = "1" if found.has("tp-comm-overlap") else "0"
     plan |= {"virtual_stages": str(stages if pp > 1 else 1), "micro_batch": str(found.number("micro-batch-size"))}
     plan["sequence_parallel"] = "1" if found.has("sequence-parallel") and tp > 1 else "0"
     plan["zero"] = str(_zero(found))
@@ -474,7 +477,7 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
     shards = shard != "1" and (not devices or devices // max(tp * pp * cp, 1) > replicate)
     again = found.text(f"{section}fsdp-reshard-after-forward", default="default")
     zero = (3 if again == "always" or (again == "default" and pp == 1) else 2) if shards else 0
-    mode = policy or found.text("activation-checkpoint.mode", default="selective")
+    recomputed = _titan_recompute(found, policy, notes)
     local = found.number("training.local-batch-size", default=8)
     micro = found.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
     stages = 1
@@ -507,7 +510,7 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
         "micro_batch": str(micro),
         "zero": str(zero),
         "sequence_parallel": sequence if tp > 1 else "0",
-        "recompute": mode if mode in ("none", "selective", "full") else "selective",
+        **recomputed,
     }
     expert_tp = found.number(f"{section}expert-tensor-parallel-degree")
     if experts and ep > 1 and expert_tp != tp:
@@ -528,6 +531,35 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
         f"workload.global_batch={batch}",
     ]
     return _finished(overrides, plan, devices, tp * pp * cp, found, notes)
+
+
+def _titan_recompute(found: Switches, policy: str, notes: list[str]) -> dict[str, str]:
+    """Fields of a plan for a policy: `selective` per operation, or of every so many layers the whole one.
+
+    Raises:
+        ConfigError: an option of it that is no number.
+    """
+    mode = policy or found.text("activation-checkpoint.mode", default="selective")
+    if mode in ("none", "full"):
+        return {"recompute": mode}
+    option = found.text("activation-checkpoint.selective-ac-option")
+    every = option or ("op" if policy or found.has("module") else TITAN_LAYERS)
+    if mode == "selective" and every != "op":
+        if not is_whole(every):
+            raise ConfigError(
+                f"--from: activation_checkpoint.selective_ac_option = {every!r} is neither op nor a number"
+            )
+        if int(every) <= 1:
+            return {"recompute": "full"}
+        notes.append(
+            f"selective_ac_option={every}{'' if option else ' (its default)'} runs each {every}. layer again whole;"
+            " priced as the attention core of every layer"
+        )
+        return {"recompute": "selective"}
+    if mode != "selective":
+        notes.append(f"activation checkpointing {mode} is priced as the attention core of every layer")
+        return {"recompute": "selective"}
+    return {"recompute": "none", "recompute_modules": PER_OP}
 
 
 def _titan_model(found: Switches) -> tuple[str, int, bool]:

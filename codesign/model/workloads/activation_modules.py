@@ -13,6 +13,7 @@ plan (`combination`): a search takes lists as data. Recomputed modules keep less
     mlp             everything inside a dense network   the network, its joins
     shared_experts  everything inside shared experts    the shared experts
     moe             everything inside a layer of experts router, experts, shared experts, both exchanges
+    per_op          what torchtitan does not save       the same (`per_op_policy`)
 
 The layer's input stays, as does what is not named. `plan.recompute` adds the attention core (`selective`, Megatron's
 `core_attn`) or takes everything but the layer's input (`full`). Modules to offload are named by what reads them.
@@ -31,7 +32,8 @@ from ...core.computed_once import one_call
 from ...core.smooth import at_least, ratio
 from .layer_operations import BlockComm, BlockOp
 from .lowering import layer_bytes
-from .plan import OFFLOAD_MODULES, RECOMPUTE_MODULES, Layout
+from .per_op_policy import kept_per_op, redone_per_op
+from .plan import OFFLOAD_MODULES, PER_OP, RECOMPUTE, RECOMPUTE_MODULES, Layout
 
 __all__ = [
     "broken_modules",
@@ -41,6 +43,8 @@ __all__ = [
     "modules_of",
     "offloaded_share",
     "redone_comms",
+    "without_unread",
+    "without_unread_sums",
 ]
 
 DROPPED: Mapping[str, tuple[str, ...]] = {
@@ -146,6 +150,7 @@ def dropped(block: list[BlockOp], layout: Layout) -> list[BlockOp]:
     """
     switches = module_switches(layout.plan.recompute_modules, modules=RECOMPUTE_MODULES)
     results = {op.name: op.gradient_bytes for op in block}
+    per_op = kept_per_op(block, layout)
     found: list[BlockOp] = []
     for op in block:
         stored, again, name = op.stored_bytes, layout.selective if op.core else layout.full, plain(op.name)
@@ -157,6 +162,8 @@ def dropped(block: list[BlockOp], layout: Layout) -> list[BlockOp]:
             stored = at_least(stored - switches["layernorm"] * results[norm], 0.0)
         if redone is not None:
             again = jnp.maximum(again, redone)
+        policy, (kept, run) = switches[PER_OP], per_op[op.name]
+        stored, again = stored + policy * (kept - stored), again + policy * (run - again)
         found.append(dataclasses.replace(op, stored_bytes=stored, recomputed=again))
     return found
 
@@ -176,6 +183,31 @@ def redone_comms(comms: list[BlockComm], layout: Layout, dense_share: Array) -> 
         again = network if comm.name == "mlp_tp" else _any(switches, REDONE_COMMS.get(comm.name, ()))
         if again is not None:
             comm = dataclasses.replace(comm, recompute=jnp.maximum(comm.recompute, again * comm.forward))
+        policy = jnp.maximum(comm.recompute, switches[PER_OP] * redone_per_op(comm))
+        comm = dataclasses.replace(comm, recompute=policy)
+        found.append(comm)
+    return found
+
+
+UNREAD = ("mlp_down", "mlp_residual", "moe_shared_down")
+"""Operations whose results no gradient of their own layer reads."""
+
+
+def without_unread(block: list[BlockOp]) -> list[BlockOp]:
+    """Operations of a layer that run again only where a gradient reads their result.
+
+    A compiler that removes dead code from the backward pass leaves out the last product of a layer and what follows
+    it; checkpoints that call the layer's forward again do not. Experts' results stay: router scores read them.
+    """
+    return [dataclasses.replace(op, recomputed=0.0 * op.recomputed) if plain(op.name) in UNREAD else op for op in block]
+
+
+def without_unread_sums(comms: list[BlockComm], dense_share: Array) -> list[BlockComm]:
+    """Communication without the repeated sum over tensor ranks of a dense network's result, which nothing reads."""
+    found: list[BlockComm] = []
+    for comm in comms:
+        if comm.name == "mlp_tp" and comm.operation in ("all_reduce", "reduce_scatter"):
+            comm = dataclasses.replace(comm, recompute=comm.recompute * (1 - dense_share))
         found.append(comm)
     return found
 
@@ -215,6 +247,9 @@ def module_violations(block: list[BlockOp], layout: Layout) -> dict[str, Array]:
     plan = layout.plan
     switches = module_switches(plan.recompute_modules, modules=RECOMPUTE_MODULES)
     absent = jnp.where(plan.recompute_modules > 0, layout.full, 0.0)
+    alone = 2.0 ** RECOMPUTE_MODULES.index(PER_OP)
+    beside = jnp.where(plan.recompute_modules == alone, 0.0, 1.0) + layout.selective
+    absent = absent + switches[PER_OP] * beside
     for name, layers in _layers_with(block).items():
         absent = absent + jnp.where(layers > 0, 0.0, switches[name])
     return {"modules": absent}
@@ -226,6 +261,11 @@ def broken_modules(block: list[BlockOp], plan: Any) -> str:
     told = f"plan.recompute_modules = {'+'.join(chosen)}"
     layers = _layers_with(block)
     absent = [name for name in chosen if name in layers and not float(layers[name])]
+    if PER_OP in chosen and (len(chosen) > 1 or float(plan.recompute) == 1):
+        return (
+            f"{told} with plan.recompute = {RECOMPUTE[round(float(plan.recompute))]}: per_op is a policy of its own,"
+            " which saves what attention gives (torchtitan: selective)"
+        )
     if not absent:
         return f"{told} is part of plan.recompute = full (Megatron: --recompute-modules is of granularity selective)"
     return f"{told}: this model has no {', '.join(absent)}" + (

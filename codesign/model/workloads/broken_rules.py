@@ -28,42 +28,72 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
     counted = "cluster.device_count" if plan.device_count is None else "plan.device_count"
     replicas, micro, trains = float(layout.dp), float(plan.micro_batch), hasattr(workload, "global_batch")
     texts: dict[str, Callable[[], str]] = {
-        "devices": lambda: f"plan: {product} does not divide {counted} = {devices:g}",
-        "heads": lambda: f"plan.tp = {ranks['tp']:g} does not divide model heads = {float(model.attention.heads):g}",
+        "devices": lambda: (
+            f"plan: {product} does not divide {counted} = {devices:g}"
+            f" ({_whose(trains, 'world size = tensor * context * pipeline * data ranks', 'whole engines')})"
+        ),
+        "heads": lambda: (
+            f"plan.tp = {ranks['tp']:g}{_groups(plan)} does not divide model heads = {float(model.attention.heads):g}"
+            f" ({_whose(trains, 'num_attention_heads % tensor_model_parallel_size', 'num_attention_heads % tp')} = 0)"
+        ),
         "layers": lambda: (
             broken_ends(workload, layout)
             or (
                 f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not divide"
                 f" model layers = {float(model.layers):g} into equal chunks"
-                f" ({float(workload.layers_per_stage(layout)):g} layers a stage)"
+                f" ({float(workload.layers_per_stage(layout)):g} layers a stage;"
+                " Megatron: num_layers % (pipeline stages * virtual stages) = 0)"
             )
         ),
         "batch": lambda: (
             f"plan.micro_batch = {micro:g} times {replicas:g} replicas does not divide"
-            f" workload.global_batch = {float(workload.global_batch):g}"
+            f" workload.global_batch = {float(workload.global_batch):g} (Megatron: global_batch_size %"
+            " (micro_batch_size * data_parallel_size) = 0)"
             if hasattr(workload, "global_batch")
             else f"plan.micro_batch = {micro:g} is less than one sequence"
         ),
         "experts": lambda: (
             broken_folding(workload, layout)
             or (
-                f"plan.ep = {float(plan.ep):g} must {'divide' if trains else 'be at most twice'} model experts ="
-                f" {float(getattr(model.feed_forward, 'experts', plan.ep)):g} and {'' if trains else 'divide '}the"
-                f" {replicas * ranks['cp']:g} data ranks"
+                f"plan.ep = {float(plan.ep):g}: {type(model.feed_forward).__name__} has no experts to spread"
+                if not hasattr(model.feed_forward, "experts")
+                else f"plan.ep = {float(plan.ep):g} must {'divide' if trains else 'be at most twice'} model experts ="
+                f" {float(model.feed_forward.experts):g} and {'' if trains else 'divide '}the"
+                f" {replicas * ranks['cp']:g} data ranks{_spread_over_tensor(layout) if trains else ''}"
             )
         ),
         "schedule": lambda: broken_schedule(layout, float(workload.micro_batches(layout))),
         "interleaving": lambda: (
             f"plan.virtual_stages = {float(plan.virtual_stages):g} needs a pipeline, but plan.pp = {ranks['pp']:g}"
+            " (Megatron: interleaving is of pipeline_model_parallel_size > 1)"
         ),
         "sequence": lambda: (
             f"plan: cp {ranks['cp']:g} * tp {ranks['tp']:g} does not divide"
-            f" workload.sequence = {float(workload.sequence):g}"
+            f" workload.sequence = {float(workload.sequence):g} (Megatron: seq_length % (context * tensor ranks) = 0)"
         ),
         "context": lambda: broken_context(workload, layout),
         "modules": lambda: broken_modules(model.layer_ops(workload.shard(layout)), plan),
     }
     return texts[rule]() if rule in texts else None
+
+
+def _whose(trains: bool, trained: str, served: str) -> str:
+    """A framework with its rule."""
+    return f"Megatron: {trained}" if trains else f"vLLM, SGLang, TensorRT-LLM: {served}"
+
+
+def _groups(plan: Any) -> str:
+    """The attention groups of a replica, where it has several."""
+    return f" / plan.attention_dp = {float(plan.attention_dp):g}" if float(plan.attention_dp) > 1 else ""
+
+
+def _spread_over_tensor(layout: Layout) -> str:
+    """The way to expert ranks out of tensor ranks, where a plan has them and does not take it."""
+    plan = layout.plan
+    if float(plan.tp) <= 1 or float(plan.etp):
+        return ""
+    ranks = float(layout.dp * plan.cp * plan.tp)
+    return f" (plan.etp = 0 cuts each expert over tp; 1 spreads whole ones over the {ranks:g} ranks of a stage)"
 
 
 def broken_context(workload: Any, layout: Layout) -> str:
@@ -77,11 +107,12 @@ def broken_context(workload: Any, layout: Layout) -> str:
         return f"{told} is of training: engines pass keys and values round context ranks in equal parts"
     if exchanged <= 1:
         return "plan.cp_order = contiguous needs context ranks, but plan.cp = 1"
+    heads = float(getattr(attention, "kv_heads", attention.heads))
     if cp % exchanged:
         return (
-            f"plan.ulysses = {exchanged:g} does not divide plan.cp = {cp:g} (Megatron: a2a ranks are among those of cp)"
+            f"plan.ulysses = {exchanged:g} does not divide plan.cp = {cp:g} (Megatron: a2a ranks are among those of cp;"
+            f" Transformer Engine: with tp = {tp:g} they divide {heads:g} key-value heads)"
         )
-    heads = float(getattr(attention, "kv_heads", attention.heads))
     if attention.exchanges_heads:
         return (
             f"plan.ulysses = {exchanged:g} with plan.tp = {tp:g} does not divide {heads:g} key-value heads (Transformer"
@@ -109,13 +140,22 @@ def broken_ends(workload: Any, layout: Layout) -> str | None:
     each = (layers + first + last) / chunks
     if max(first, last) > each:
         return f"{told}: a chunk has {each:g} layers and cannot have fewer than none"
-    return f"{told}: of two chunks one is full" if chunks == 2 and first and last else None
+    if chunks == 2 and first and last:
+        return f"{told}: of two chunks one has all its layers, so one of the two is 0"
+    return None
 
 
 def broken_folding(workload: Any, layout: Layout) -> str | None:
     """One line on experts with a tensor degree of their own; None where the plan gives them none."""
     plan = layout.plan
     etp, ep, each = float(plan.etp), float(plan.ep), float(layout.dp * plan.cp * plan.tp)
+    capacity = float(plan.capacity_factor)
+    if capacity and not hasattr(workload, "global_batch"):
+        return f"plan.capacity_factor = {capacity:g} is of training: engines drop no tokens"
+    if capacity and not workload.model.has_experts:
+        return f"plan.capacity_factor = {capacity:g}: this model has no experts"
+    if 0 < capacity < 1:
+        return f"plan.capacity_factor = {capacity:g} is neither 0 nor at least 1: below 1 even experts drop tokens"
     if not etp or not hasattr(workload, "global_batch"):
         return f"plan.etp = {etp:g} is of training: an engine cuts experts as it cuts the rest" if etp else None
     experts = getattr(workload.model.feed_forward, "experts", None)
@@ -138,7 +178,7 @@ def broken_batching(workload: Any, rule: str, layout: Layout) -> str | None:
     batch, chunk = float(plan.micro_batch), float(plan.token_budget)
     groups, stages, tp = float(plan.attention_dp), float(plan.pp), float(plan.tp)
     if rule == "attention_groups":
-        return f"plan.attention_dp = {groups:g} does not divide plan.tp = {tp:g}"
+        return f"plan.attention_dp = {groups:g} does not divide plan.tp = {tp:g} (SGLang: tp_size % dp_size = 0)"
     if rule == "batch":
         return (
             f"plan.micro_batch = {batch:g} leaves some of pp {stages:g} * attention_dp {groups:g} parts without a"
@@ -193,7 +233,10 @@ def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
         "attention_groups": indivisible(plan.tp, plan.attention_dp),
         "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
         "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
-        "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep) + at_most(plan.etp, 1.0),
+        "experts": unspread(experts, plan.ep)
+        + indivisible(layout.dp * plan.cp, plan.ep)
+        + at_most(plan.etp, 1.0)
+        + plan.capacity_factor,
         "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order,
         "cache": undivided_cache(model, plan),
         "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),

@@ -12,7 +12,8 @@ half. Between the two, ranks are weakly dependent (they share one sum). The dist
 last expert up, a subset of c + 1 of m + 1 experts having the new one with chance (c + 1) / (m + 1).
 
 Measured loads lie as they are, experts in order: the busiest rank of each layer, averaged over layers. A capacity
-factor C cuts each expert at C / E of the copies; what is beyond is dropped. `padded` experts work on C / E each.
+factor C cuts each expert at C / E of the copies; what is beyond is dropped. `padded` experts work on C / E each, as do
+those of a plan with a capacity factor.
 
 Assumes: many tokens a rank, so that draws of single tokens even out; the placement is not chosen by load.
 Source: capacity [fedus2022]; the expected maximum is derived here.
@@ -143,6 +144,23 @@ class ExpertLoad(eqx.Module):
         """Share of the token copies that no expert takes."""
         layers = self._layers()
         return 1 - sum(map(sum, layers)) / len(layers)
+
+    def dropped(self, capacity_factor: Array) -> Array:
+        """Share of the token copies that no expert takes at a capacity factor C of a plan; its own where that is 0.
+
+        1 - mean over layers of sum_e min(p_e, C / E).
+        """
+        shares = jnp.asarray(self.loads or (power_law(self.exponent, self.experts),))
+        most = capacity_factor[..., None, None] / self.experts
+        kept = jnp.sum(jnp.minimum(shares, most), axis=(-2, -1)) / len(shares)
+        return jnp.where(capacity_factor > 0, at_least(1 - kept, 0.0), self.dropped_ratio())
+
+    def padded_share(self, capacity_factor: Array) -> Array:
+        """Share of the experts' work that is padding: 1 - kept tokens / capacity where they are padded, else 0."""
+        own = self.capacity_factor if self.padded else 1.0
+        factor = jnp.where(capacity_factor > 0, capacity_factor, own)
+        on = jnp.where(capacity_factor > 0, 1.0, float(self.padded))
+        return on * (1 - (1 - self.dropped(capacity_factor)) / factor)
 
     def _ratio(self, ranks: int) -> float:
         layers = self._layers()

@@ -50,6 +50,11 @@ class AbstractFeedForward(eqx.Module):
         """Class of weights (`number_formats.CLASSES`) -> how many, of an average layer."""
         return {"dense": self.parameters(hidden, layers)}
 
+    def capacity_shares(self, layout: Layout) -> dict[str, Array]:
+        """Metrics of a capacity of experts, where the model has some of uneven load."""
+        del layout
+        return {}
+
     def dense_share(self, layers: Array) -> Array:
         """Share of layers whose network has no experts."""
         return jnp.ones_like(layers)
@@ -148,7 +153,19 @@ class MixtureOfExperts(AbstractFeedForward):
 
     def _busiest(self, layout: Layout) -> Array:
         """Token copies of the busiest expert rank over the mean."""
-        return self.imbalance if self.load is None else self.imbalance * self.load.ratio(layout.plan.ep)
+        own = self.imbalance if self.load is None else self.imbalance * self.load.ratio(layout.plan.ep)
+        capacity = layout.plan.capacity_factor
+        return jnp.where(capacity > 0, capacity, own)  # padded: all ranks alike
+
+    def capacity_shares(self, layout: Layout) -> dict[str, Array]:
+        """Shares of token copies that are dropped, and of the experts' work that is padding."""
+        if self.load is None:
+            return {}
+        factor = layout.plan.capacity_factor
+        return {
+            "dropped_token_ratio": self.load.dropped(factor),
+            "padded_token_ratio": self.load.padded_share(factor),
+        }
 
     def _parameters(self, hidden: Array, layers: Array, experts: Array) -> Array:
         matrices = hidden * (2 + self.gated)

@@ -123,7 +123,15 @@ def broken_schedule(layout: Layout, micro_batches: float) -> str:
         whose = "PyTorch: two stages a rank" if number == ZB_V else "one chunk a stage"
         return f"{name} takes plan.virtual_stages = {asked:g} ({whose}), not {chunks:g}"
     if micro_batches < least:
-        return f"{name} takes {least:g} micro-batches or more over {p:g} stages, not {micro_batches:g}"
+        return (
+            f"{name} takes {least:g} micro-batches or more over plan.pp = {p:g} stages, not {micro_batches:g} of"
+            f" plan.micro_batch = {float(plan.micro_batch):g}"
+            f"{' (DualPipe: num_chunks >= 2 * num_ranks)' if number == DUAL_PIPE else ''}:"
+            f" workload.global_batch of {least * float(layout.dp * plan.micro_batch):g} or more"
+        )
     if number == DUAL_PIPE and (p % 2 or micro_batches % 2):
-        return f"{name} takes stages and micro-batches in pairs (both directions), not {p:g} and {micro_batches:g}"
+        return (
+            f"{name} takes stages and micro-batches in pairs (DualPipe: both directions), not plan.pp = {p:g} with"
+            f" {micro_batches:g}"
+        )
     return f"{name} takes stages of equal length: plan.first_stage_less and plan.last_stage_less of 0"

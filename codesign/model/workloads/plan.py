@@ -4,6 +4,7 @@ Every choice is a traced number, so a search prices plans as data with one compi
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -21,7 +22,9 @@ from .plan_fields import AbstractPlan, Change, combination, named
 
 RECOMPUTE = ("none", "selective", "full")
 MEGATRON_MODULES = ("layernorm", "mla_up_proj", "moe_act", "mlp", "moe", "shared_experts")  # beside core_attn
-RECOMPUTE_MODULES = (*MEGATRON_MODULES, "qkv_proj", "context", "out_proj", "mlp_act")  # those of MaxText's policies
+PER_OP = "per_op"  # torchtitan's policy, which goes with no module beside it
+RECOMPUTE_MODULES = (*MEGATRON_MODULES, *("qkv_proj", "context", "out_proj", "mlp_act"), PER_OP)
+"""Beside core_attn: Megatron's, those of MaxText's policies, torchtitan's policy."""
 OFFLOAD_MODULES = (
     *("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"),  # Megatron's
     "mlp_act",  # MaxText: mlpwi
@@ -29,11 +32,13 @@ OFFLOAD_MODULES = (
 CP_ORDERS = ("zigzag", "contiguous")
 SCHEDULES = ("1f1b", "zb_h1", "zb_v", "dual_pipe")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
+MORE_MODULES = 3  # that one suggestion adds to a list
 PREFILL = (  # of a pool that may be left out
     "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ulysses", "cp_order", "ep", "etp"),
+    "capacity_factor",
     "recompute",
     *("recompute_modules", "decode_cp"),
     *("sequence_parallel", "zero", "prefetch", "loss_chunks", "row_shards", "column_shards"),
@@ -73,6 +78,12 @@ class AbstractModelPlan(AbstractPlan):
     ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel")
     etp: Float[Array, "*b"] = integer(
         high=MOST, default=0.0, doc="tensor parallel inside experts (training); 0: as many ranks as tp"
+    )
+    capacity_factor: Float[Array, "*b"] = quantity(
+        high=64.0,
+        default=0.0,
+        doc="tokens of an expert over the mean, up to which all are padded and beyond which they are dropped"
+        " (training); 0: as workload.expert_load says",
     )
     row_shards: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="pieces of an embedding table, by rows"
@@ -233,6 +244,7 @@ class AbstractModelPlan(AbstractPlan):
             "sequence_parallel": lambda x: [1.0] if x < 1 else [],
             "zero": lambda x: [float(z) for z in range(int(x) + 1, 4)],
             "recompute": lambda x: [float(r) for r in range(int(x) + 1, 3)],
+            "recompute_modules": more_modules,
             "tp": lambda x: [x * 2**i for i in range(1, 7)],
             "pp": lambda x: [x * 2**i for i in range(1, 7)],
             "ep": lambda x: [x * 2**i for i in range(1, 7)],
@@ -257,6 +269,21 @@ class AbstractModelPlan(AbstractPlan):
 
 class Plan(AbstractModelPlan):
     """Degrees of parallelism and what is kept where, of a model whose shape is given."""
+
+
+def more_modules(chosen: float) -> list[float]:
+    """Lists with up to `MORE_MODULES` modules more than the one that a number stands for, the fewest first.
+
+    None beside `per_op`, which stands alone.
+    """
+    policy = RECOMPUTE_MODULES.index(PER_OP)
+    if int(chosen) >> policy & 1:
+        return []
+    left = [2**place for place in range(policy) if not int(chosen) >> place & 1]
+    found: list[float] = []
+    for count in range(1, MORE_MODULES + 1):
+        found += [chosen + sum(some) for some in itertools.combinations(left, count)]
+    return found
 
 
 class Layout(eqx.Module):

@@ -26,6 +26,7 @@ OF_TRAINING = (
     *(
         "virtual_stages",
         "ulysses",
+        "capacity_factor",
         "cp_order",
         "recompute",
         "recompute_modules",

@@ -181,7 +181,10 @@ class StaticBatch(AbstractServing):
             "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
             "heads": indivisible(model.attention.heads, plan.tp),
             "layers": at_least(per_stage * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
-            "experts": unspread(experts, plan.ep) + indivisible(layout.dp * plan.cp, plan.ep) + at_most(plan.etp, 1.0),
+            "experts": unspread(experts, plan.ep)
+            + indivisible(layout.dp * plan.cp, plan.ep)
+            + at_most(plan.etp, 1.0)
+            + plan.capacity_factor,
             "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order + at_least(plan.decode_cp - 1, 0.0),
             "batch": jnp.where(plan.micro_batch < 1, 1 / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
         }

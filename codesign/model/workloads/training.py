@@ -12,7 +12,14 @@ from ...core.computed_once import computed_once
 from ...core.cost import partly_hidden_s
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, maximum, ratio
-from .activation_modules import dropped, module_violations, offloaded_share, redone_comms
+from .activation_modules import (
+    dropped,
+    module_violations,
+    offloaded_share,
+    redone_comms,
+    without_unread,
+    without_unread_sums,
+)
 from .base import AbstractWorkload, Moments
 from .broken_rules import broken
 from .layer_operations import BlockOp, Precision, Shard
@@ -39,7 +46,8 @@ class AbstractTraining(AbstractWorkload):
     adds a pass over local memory to each tensor-parallel collective. `release_gradients` frees the gradient of an
     activation as soon as it has been used, so that two of them are alive; else a whole layer's are. `state_every_pass`
     moves an offloaded optimizer's state with every micro-batch instead of once a step. `forward_only` is a batch
-    without backward pass and update: evaluation, scoring, embedding. `buffers` is what a framework holds in memory
+    without backward pass and update: evaluation, scoring, embedding. `redo_unread` False recomputes no results that no
+    gradient reads (`activation_modules.without_unread`). `buffers` is what a framework holds in memory
     beside tensors. Memory is the peak over moments and stages (`training_memory`).
     """
 
@@ -60,6 +68,7 @@ class AbstractTraining(AbstractWorkload):
     release_gradients: bool = static(default=True)
     state_every_pass: bool = static(default=False)
     forward_only: bool = static(default=False)
+    redo_unread: bool = static(default=True)
     buffers: TrainerBuffers = eqx.field(default_factory=TrainerBuffers)
     document_tokens: Float[Array, "*b"] = quantity(
         default=0.0, doc="mean length of documents packed into a sequence, which attend themselves alone; 0: one each"
@@ -120,7 +129,8 @@ class AbstractTraining(AbstractWorkload):
 
     def _block(self, layout: Layout) -> list[BlockOp]:
         """Operations of a layer with what the plan drops and redoes of them."""
-        return dropped(self.model.layer_ops(self.shard(layout)), layout)
+        block = dropped(self.model.layer_ops(self.shard(layout)), layout)
+        return block if self.redo_unread else without_unread(block)
 
     def number_format(self) -> str:
         """Format of the matrix products."""
@@ -132,6 +142,7 @@ class AbstractTraining(AbstractWorkload):
         block = self._block(layout)
         dense = self.model.feed_forward.dense_share(self.model.layers)
         comms = redone_comms(self.model.layer_comms(shard), layout, dense)
+        comms = comms if self.redo_unread else without_unread_sums(comms, dense)
         head, once = self.model.head_ops(shard, shard.tokens), jnp.asarray(1.0)
         phases = ("forward",) if self.forward_only else ("forward", "backward", "recompute")
         forward = (
@@ -301,7 +312,14 @@ class AbstractTraining(AbstractWorkload):
         energy = m * sum(part.energy_j for part in passes.values())
         for once in (sync, gather, update, state, gathers):
             energy = energy + once.energy_j
-        return Timeline(time, breakdown, energy, self.tokens_per_step(), self.model_flops_per_step(), {})
+        return Timeline(
+            time,
+            breakdown,
+            energy,
+            self.tokens_per_step(),
+            self.model_flops_per_step(),
+            self.model.feed_forward.capacity_shares(layout),
+        )
 
     def _paced(
         self, repeated: Array, forward: Array, backward: Array, head: Array, layout: Layout, covers: Array
@@ -423,10 +441,11 @@ class AbstractTraining(AbstractWorkload):
         """Violation of the rule that expert ranks divide a stage's ranks; an expert is cut into equal widths."""
         plan = layout.plan
         if not self.model.has_experts:
-            return indivisible(layout.dp * plan.cp, plan.ep)
+            return indivisible(layout.dp * plan.cp, plan.ep) + plan.capacity_factor
+        few = jnp.where(plan.capacity_factor > 0, at_least(1 - plan.capacity_factor, 0.0), 0.0)
         width = self.model.feed_forward.expert_width  # pyright: ignore[reportAttributeAccessIssue]
         folded = jnp.where(plan.etp > 0, indivisible(width, layout.expert_tp), 0.0)
-        return indivisible(layout.dp * plan.cp * plan.tp, plan.ep * layout.expert_tp) + folded
+        return indivisible(layout.dp * plan.cp * plan.tp, plan.ep * layout.expert_tp) + folded + few
 
     def _uneven(self, layout: Layout) -> Array:
         """Violation by a layout with embedding or head as layers of the rule that its pipeline has whole, equal stages.
