@@ -33,11 +33,24 @@ from ..core.short_names import CHOICES, NUMBERS, WORDS
 from ..core.yaml_io import is_list, is_mapping
 from .construct import parameters, resolve
 from .engines import with_engine
-from .groups import PACKAGES, Edition, aliases, available, check_part, edition, expand, groups, plain_name, search_path
+from .groups import (
+    PACKAGES,
+    Edition,
+    aliases,
+    available,
+    check_part,
+    edition,
+    expand,
+    folders,
+    groups,
+    plain_name,
+    search_path,
+)
 from .kept_files import Composition, kept
 from .model_names import model_option
 from .own import own_folders
 from .parsed_once import parsed_once
+from .plain_composition import compose_plainly
 from .prices import GROUP, with_prices
 from .starting import started
 
@@ -302,7 +315,7 @@ def _arguments(node: Any) -> list[str]:
 
 
 def composed(overrides: list[str]) -> DictConfig:
-    """Compose by Hydra the overrides that `admit` returned.
+    """Compose the overrides that `admit` returned.
 
     Raises:
         ConfigError: what it complains of.
@@ -377,17 +390,29 @@ def _chosen(overrides: tuple[str, ...], edition_of_files: Edition) -> bytes:
 @functools.lru_cache(maxsize=64)
 def _whole(overrides: tuple[str, ...], edition_of_files: Edition) -> tuple[bytes, dict[str, str]]:
     """The configuration, pickled, and group -> option."""
-    made = kept(overrides, (path for path, _ in edition_of_files), lambda: _by_hydra(overrides))
+    made = kept(overrides, edition_of_files, lambda: _composed_anew(overrides))
     return pickle.dumps(made.config), made.options
 
 
-def _by_hydra(overrides: tuple[str, ...]) -> Composition:
+def _composed_anew(overrides: tuple[str, ...]) -> Composition:
+    ours = [text for text in overrides if not text.lstrip("+~").startswith("hydra")]
+    made = compose_plainly([str(conf_dir()), *map(str, folders())], [_parse(text) for text in ours])
+    if made is None:
+        made = _by_hydra(ours)
+    else:
+        config = OmegaConf.create(made.config)
+        OmegaConf.set_struct(config, True)
+        made = Composition(config, made.options)
+    return made._replace(config=_by_current_names(made.config)) if own_folders() else made
+
+
+def _by_hydra(overrides: list[str]) -> Composition:
     with _hydra():
         config = hydra_compose("config", overrides=[*search_path(parsed_once), *overrides], return_hydra_config=True)
-    options = {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}
+    chosen = {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}
     with flag_override(config, ["struct", "readonly"], False):
         del config["hydra"]
-    return Composition(_by_current_names(config) if own_folders() else config, options)
+    return Composition(config, {group: chosen[group] for group in chosen if not group.startswith("hydra/")})
 
 
 def _by_current_names(config: DictConfig) -> DictConfig:

@@ -1,7 +1,8 @@
 """Cache on disk of what Hydra composes, for the next process: JSON, under a hash of all files that may be read."""
 
+import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -20,21 +21,20 @@ class Composition(NamedTuple):
     options: dict[str, str]
 
 
-def kept(overrides: Sequence[str], files: Iterable[str], make: Callable[[], Composition]) -> Composition:
+def kept(overrides: Sequence[str], files: Sequence[tuple[str, int]], make: Callable[[], Composition]) -> Composition:
     """Return what `make` gives for these overrides, read from disk where it was made of the same files before.
 
     Args:
         overrides: choices of groups.
-        files: path of every file that may be read.
+        files: path of every file that may be read, and when it was written.
         make: composes anew.
     """
     if not keeps():
         return make()
     try:
-        parts = [part for name in files for part in (name, Path(name).read_bytes())]
+        key = key_of([repr(tuple(overrides)), version("hydra-core"), version("omegaconf"), _digest(tuple(files))])
     except OSError:
         return make()
-    key = key_of([repr(tuple(overrides)), version("hydra-core"), version("omegaconf"), *parts])
     found: list[Composition] = []
 
     def text() -> str:
@@ -48,6 +48,16 @@ def kept(overrides: Sequence[str], files: Iterable[str], make: Callable[[], Comp
 
     kept_text("composed", key, text, is_whole)
     return found[-1]
+
+
+@functools.lru_cache(maxsize=4)
+def _digest(files: tuple[tuple[str, int], ...]) -> str:
+    """A hash of all names and contents.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return key_of(part for name, _ in files for part in (name, Path(name).read_bytes()))
 
 
 def _read(text: str) -> Composition | None:

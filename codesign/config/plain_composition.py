@@ -1,0 +1,147 @@
+"""Files of the configuration put together by Hydra's defaults list, and merged as plain mappings.
+
+Hydra says which files there are and where each of them goes. It would compose its own settings beside ours and merge
+nodes of OmegaConf, which takes three times as long. What such a merge might do otherwise than one of plain mappings
+(keys below a reference, a key without a value) is left to it.
+"""
+
+import functools
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.defaults_list import create_defaults_list
+from hydra.core.config_search_path import SearchPathElement
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..core.yaml_io import is_list, is_mapping
+from .parsed_once import parsed_once
+
+PRIMARY = "config"
+PACKAGE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+NO_VALUE, REFERENCE, OF_HYDRA = "???", "${", "hydra"
+
+
+class NotPlain(Exception):
+    """A merge that is left to OmegaConf."""
+
+
+class Composed(NamedTuple):
+    """A configuration with its references unresolved, and which option was chosen of each group."""
+
+    config: dict[Any, Any]
+    options: dict[str, str]
+
+
+class _File(NamedTuple):
+    """A file as Hydra reads it, and its content: nobody may change either."""
+
+    result: ConfigResult
+    content: dict[Any, Any]
+
+
+class _Files(ConfigRepository):
+    """Folders of files, each of which is read once a process."""
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        """A file's header and defaults list; None where there is no such file."""
+        file = self.file(config_path)
+        return file.result if file is not None else None
+
+    def file(self, config_path: str) -> _File | None:
+        """A file of the first folder that has one of this name."""
+        source: Any = self._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None:
+            return None
+        told = os.stat(os.path.join(source.path, f"{config_path}.yaml"))
+        return _read(source.path, config_path, told.st_mtime_ns, told.st_size)
+
+
+def _files(folders: Sequence[str]) -> _Files:
+    path = ConfigSearchPathImpl()
+    path.config_search_path = [SearchPathElement("main", parsed_once(folder)) for folder in folders]
+    return _Files(path)
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(folder: str, config_path: str, *_: int) -> _File:
+    """A file of this age and size.
+
+    Raises:
+        NotPlain: it is no mapping.
+    """
+    result = ConfigRepository.load_config(_files([folder]), config_path)
+    if result is None or not isinstance(result.config, DictConfig):
+        raise NotPlain
+    content = OmegaConf.to_container(result.config, resolve=False)
+    assert is_mapping(content)
+    result.config = OmegaConf.create(dict.fromkeys(list(content)[:1]))  # Hydra asks whether there is any
+    return _File(result, content)
+
+
+def compose_plainly(folders: Sequence[str], overrides: Sequence[Override]) -> Composed | None:
+    """The configuration of these choices; None where it is for Hydra to compose, or to say what is wrong.
+
+    Args:
+        folders: ours, then those beside it.
+        overrides: of groups.
+    """
+    try:
+        files = _files(folders)
+        chosen = create_defaults_list(files, PRIMARY, [*overrides], prepend_hydra=False, skip_missing=False)
+        if chosen.config_overrides:
+            return None
+        config: dict[Any, Any] = {}
+        for default in chosen.defaults:
+            file = files.file(default.config_path) if default.config_path is not None else None
+            if file is None:
+                return None
+            package = default.package if default.package is not None else file.result.header["package"]
+            _merge(config, _placed(file.content, package or ""))
+    except (NotPlain, HydraException, OmegaConfBaseException, OSError, ValueError):
+        return None
+    choices = chosen.overrides.known_choices.items()
+    return Composed(config, {str(group): str(option) for group, option in choices if option})
+
+
+def _placed(content: dict[Any, Any], package: str) -> dict[Any, Any]:
+    """A file's content below the keys of a package.
+
+    Raises:
+        NotPlain: the package is no name, or the file speaks to Hydra.
+    """
+    if OF_HYDRA in content or (package and not PACKAGE.fullmatch(package)):
+        raise NotPlain
+    for key in reversed(package.split(".") if package else ()):
+        content = {key: content}
+    return content
+
+
+def _merge(base: dict[Any, Any], added: dict[Any, Any]) -> None:
+    """Put one mapping into another, as OmegaConf does: mappings key by key, anything else in place of what is there.
+
+    Raises:
+        NotPlain: OmegaConf might do otherwise.
+    """
+    for key, value in added.items():
+        here = base.get(key)
+        if value == NO_VALUE and key in base:
+            raise NotPlain
+        if (is_mapping(value) or is_list(value)) and isinstance(here, str) and REFERENCE in here:
+            raise NotPlain
+        if (is_list(value) and is_mapping(here)) or (is_mapping(value) and is_list(here)):  # it refuses these
+            raise NotPlain
+        if not is_mapping(value):
+            base[key] = value
+            continue
+        if not is_mapping(here):
+            base[key] = {}
+        _merge(base[key], value)
