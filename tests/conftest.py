@@ -126,6 +126,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(tiers.CpuTimes(config), "cpu-times")
 
 
+def pytest_unconfigure() -> None:
+    """Look once for objects that fail as they go; pytest looks five times more, through a gigabyte of programs."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--cpu-times FILE`."""
     tiers.add_options(parser)
