@@ -10,20 +10,30 @@ from omegaconf import OmegaConf
 from codesign.config import available
 from codesign.config.composition import _by_hydra, _composed_anew, _parse
 from codesign.config.groups import conf_dir, groups
-from codesign.config.plain_composition import NotPlain, _merge, compose_plainly
+from codesign.config.plain_composition import NotPlain, _merge, as_config, compose_plainly
 
 TYPICAL = [(), *((f"{group}={[*available(group)][-1]}",) for group in groups())]
 TYPICAL += [("experiment=serve_llama31_405b",), ("workload=disaggregated", "prefill=same"), ("~facility",)]
 TYPICAL += [("+calibration/power=b200",), ("+calibration@cluster.accelerator.kernels=h100_sxm_roofline",)]
 
 
+def same_nodes(one, other) -> bool:
+    """Whether two configurations are alike in everything but where they stand and what they look up again."""
+    of_one, of_other = ({**vars(node), "_parent": None, "_flags_cache": None} for node in (one, other))
+    content, others = of_one.pop("_content", None), of_other.pop("_content", None)
+    if type(one) is not type(other) or of_one != of_other or type(content) is not type(others):
+        return False
+    if isinstance(content, dict):
+        return [*content] == [*others] and all(map(same_nodes, content.values(), others.values()))
+    return not isinstance(content, list) or (len(content) == len(others) and all(map(same_nodes, content, others)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", TYPICAL, ids=" ".join)
 def test_every_group_is_composed_as_hydra_does(overrides):
     made, by_hydra = _composed_anew(overrides), _by_hydra([*overrides])
-    assert repr(made.config) == repr(by_hydra.config)
-    assert [*made.options.items()] == [*by_hydra.options.items()]
-    assert OmegaConf.is_struct(made.config)
+    assert repr(made) == repr(by_hydra)
+    assert same_nodes(as_config(made.config), OmegaConf.create(made.config))
 
 
 def test_a_study_is_left_to_hydra_in_no_part():
@@ -49,6 +59,12 @@ def test_mappings_are_merged_as_omegaconf_does(parts):
         by_omegaconf.merge_with(OmegaConf.create(part))
     assert repr(merged) == repr(OmegaConf.to_container(by_omegaconf, resolve=False))
     assert parts == before
+
+
+@given(MAPPINGS)
+def test_nodes_are_those_that_omegaconf_creates(tree):
+    assert same_nodes(as_config(tree), OmegaConf.create(tree))
+    assert not same_nodes(as_config(tree), OmegaConf.create({**tree, "d": [1]}))
 
 
 @pytest.mark.parametrize(("base", "added"), [("${b}", {"c": 1}), ("${b}", [1]), (1, "???")])

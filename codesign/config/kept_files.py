@@ -5,20 +5,11 @@ import json
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
-
-from omegaconf import DictConfig, OmegaConf
 
 from ..core.disk_cache import keeps, kept_text, key_of
 from ..core.json_io import dumps
 from ..core.yaml_io import is_mapping
-
-
-class Composition(NamedTuple):
-    """A configuration with its references unresolved, and which option was chosen of each group."""
-
-    config: DictConfig
-    options: dict[str, str]
+from .plain_composition import Composition
 
 
 def kept(overrides: Sequence[str], files: Sequence[tuple[str, int]], make: Callable[[], Composition]) -> Composition:
@@ -64,17 +55,16 @@ def _read(text: str) -> Composition | None:
     """None where nothing of use is there."""
     try:
         plain = json.loads(text)
-        config, options = OmegaConf.create(plain["config"]), plain["options"]
+        config, options = plain["config"], plain["options"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    if not isinstance(config, DictConfig) or not is_mapping(options):
+    if not is_mapping(config) or not is_mapping(options):
         return None
-    OmegaConf.set_struct(config, True)  # as Hydra leaves it
     return Composition(config, {group: str(option) for group, option in options.items()})
 
 
 def _text(made: Composition) -> str:
     """Composition as JSON; empty if JSON would not give it back unchanged."""
-    plain = {"config": OmegaConf.to_container(made.config, resolve=False), "options": made.options}
+    plain = {"config": made.config, "options": made.options}
     text = dumps(plain)  # strict: what JSON has no words for is changed, and then not kept
     return text if repr(json.loads(text)) == repr(plain) else ""

@@ -19,7 +19,7 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..core.yaml_io import is_list, is_mapping
@@ -34,7 +34,7 @@ class NotPlain(Exception):
     """A merge that is left to OmegaConf."""
 
 
-class Composed(NamedTuple):
+class Composition(NamedTuple):
     """A configuration with its references unresolved, and which option was chosen of each group."""
 
     config: dict[Any, Any]
@@ -87,7 +87,7 @@ def _read(folder: str, config_path: str, *_: int) -> _File:
     return _File(result, content)
 
 
-def compose_plainly(folders: Sequence[str], overrides: Sequence[Override]) -> Composed | None:
+def compose_plainly(folders: Sequence[str], overrides: Sequence[Override]) -> Composition | None:
     """The configuration of these choices; None where it is for Hydra to compose, or to say what is wrong.
 
     Args:
@@ -109,7 +109,31 @@ def compose_plainly(folders: Sequence[str], overrides: Sequence[Override]) -> Co
     except (NotPlain, HydraException, OmegaConfBaseException, OSError, ValueError):
         return None
     choices = chosen.overrides.known_choices.items()
-    return Composed(config, {str(group): str(option) for group, option in choices if option})
+    return Composition(config, {str(group): str(option) for group, option in choices if option})
+
+
+def as_config(plain: Any, key: Any = None, parent: Any = None) -> Any:
+    """`OmegaConf.create` of mappings, lists, words and numbers, in a quarter of its time: it looks at each node thrice.
+
+    Args:
+        plain: what it is made of.
+        key: of the node.
+        parent: its node.
+    """
+    node: Any = None
+    if is_mapping(plain):
+        node = DictConfig({}, key=key, parent=parent)
+        _content(node).update({name: as_config(value, name, node) for name, value in plain.items()})
+    elif is_list(plain):
+        node = ListConfig([], key=key, parent=parent)
+        _content(node).extend(as_config(value, place, node) for place, value in enumerate(plain))
+    else:
+        node = AnyNode(plain, key=key, parent=parent)
+    return node
+
+
+def _content(node: Any) -> Any:
+    return node.__dict__["_content"]
 
 
 def _placed(content: dict[Any, Any], package: str) -> dict[Any, Any]:
