@@ -118,7 +118,7 @@ def admit(overrides: list[str]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _base(chosen: tuple[str, ...], _: Any) -> Any:
+def _base(chosen: tuple[str, ...], edition_of_files: Edition) -> Any:
     """Compose these groups of this edition of the files, as plain mappings that nobody may change."""
     return OmegaConf.to_container(composed(list(chosen)), resolve=False)
 
@@ -323,9 +323,9 @@ def composed(overrides: list[str]) -> DictConfig:
         parsed = [_parse(text) for text in overrides]
         values = [item for item in parsed if not _is_group(item)]
         if any(_is_group(item) and isinstance(item.value(), dict) for item in parsed):  # Hydra takes these as values
-            return with_prices(with_engine(_chosen(tuple(overrides), edition())))
+            return _chosen(tuple(overrides), edition())
         groups_chosen = tuple(str(item.input_line) for item in parsed if _is_group(item))
-        config = with_prices(with_engine(_chosen(groups_chosen, edition())))
+        config = _chosen(groups_chosen, edition())
         late = [item for item in values if item.key_or_group.startswith(f"{PACKAGES['prefill']}.cluster.")]
         early = [item for item in values if item not in late]
         _override(early, config)  # jobs that choose alike compose their files once
@@ -387,10 +387,23 @@ def _hydra() -> Generator[None, None, None]:
 
 
 def _chosen(overrides: tuple[str, ...], edition_of_files: Edition) -> DictConfig:
-    """Composition of this edition of the files, which whoever asks may change."""
-    config = as_config(_whole(overrides, edition_of_files).config)
+    """Composition of this edition of the files with engine and prices, which whoever asks may change."""
+    return _struct(_with_choices(overrides, edition_of_files))
+
+
+def _struct(plain: dict[str, Any]) -> DictConfig:
+    config = as_config(plain)
     OmegaConf.set_struct(config, True)  # as Hydra leaves it
     return config
+
+
+@functools.lru_cache(maxsize=64)
+def _with_choices(overrides: tuple[str, ...], edition_of_files: Edition) -> dict[str, Any]:
+    """A composition after its engine and list of prices, as plain mappings that nobody may change."""
+    config = with_prices(with_engine(_struct(_whole(overrides, edition_of_files).config)))
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert is_mapping(plain)
+    return plain
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,25 +9,30 @@ import functools
 import os
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
+import yaml
 from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.defaults_list import create_defaults_list
-from hydra.core.config_search_path import SearchPathElement
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
+from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from ..core.yaml_io import is_list, is_mapping
-from .parsed_once import parsed_once
+from ..core.yaml_io import Loader, is_list, is_mapping
 
 PRIMARY = "config"
 PACKAGE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-NO_VALUE, REFERENCE, OF_HYDRA = "???", "${", "hydra"
+NO_VALUE, REFERENCE, OF_HYDRA, DEFAULTS = "???", "${", "hydra", "defaults"
+
+
+_LOADER: Any = type("_Loader", (Loader,), {"yaml_implicit_resolvers": get_yaml_loader().yaml_implicit_resolvers})
+"""The C parser with the words, numbers and dates of OmegaConf."""
 
 
 class NotPlain(Exception):
@@ -48,8 +53,36 @@ class _File(NamedTuple):
     content: dict[Any, Any]
 
 
+class _Source(FileConfigSource):
+    """Hydra's source of files, parsed by the C library; what it needs of one is the header and the defaults list."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Scheme that its addresses begin with."""
+        return "plain"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """A file's header, its defaults list, and one of the keys beside it.
+
+        Raises:
+            NotPlain: see `_parsed`.
+        """
+        text, content = _parsed(f"{self.path}/{config_path}.yaml")
+        listed = {key: content[key] for key in content if key == DEFAULTS}
+        some = dict.fromkeys([key for key in content if key != DEFAULTS][:1])  # Hydra asks whether there is any
+        return ConfigResult(
+            provider=self.provider,
+            path=f"{self.scheme()}://{self.path}",
+            config=OmegaConf.create(some | listed),
+            header=self._get_header_dict(text[:512]),
+        )
+
+
 class _Files(ConfigRepository):
     """Folders of files, each of which is read once a process."""
+
+    def __init__(self, folders: Sequence[str]):
+        self.sources = [_Source("main", f"{_Source.scheme()}://{folder}") for folder in folders]
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         """A file's header and defaults list; None where there is no such file."""
@@ -61,30 +94,47 @@ class _Files(ConfigRepository):
         source: Any = self._find_object_source(config_path, ObjectType.CONFIG)
         if source is None:
             return None
-        told = os.stat(os.path.join(source.path, f"{config_path}.yaml"))
+        told = os.stat(f"{source.path}/{config_path}.yaml")
         return _read(source.path, config_path, told.st_mtime_ns, told.st_size)
 
 
-def _files(folders: Sequence[str]) -> _Files:
-    path = ConfigSearchPathImpl()
-    path.config_search_path = [SearchPathElement("main", parsed_once(folder)) for folder in folders]
-    return _Files(path)
-
-
 @functools.lru_cache(maxsize=4096)
-def _read(folder: str, config_path: str, *_: int) -> _File:
+def _read(folder: str, config_path: str, *age_and_size: int) -> _File:
     """A file of this age and size.
 
     Raises:
-        NotPlain: it is no mapping.
+        NotPlain: see `_parsed`.
     """
-    result = ConfigRepository.load_config(_files([folder]), config_path)
-    if result is None or not isinstance(result.config, DictConfig):
+    result = ConfigRepository.load_config(_Files([folder]), config_path)
+    assert result is not None
+    _, content = _parsed(f"{folder}/{config_path}.yaml")
+    return _File(result, {key: content[key] for key in content if key != DEFAULTS})
+
+
+def _parsed(path: str) -> tuple[str, dict[Any, Any]]:
+    """Text and content of a file.
+
+    Raises:
+        NotPlain: it is no mapping of words, numbers, lists and mappings.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        content = yaml.load(text, Loader=_LOADER)
+    except yaml.YAMLError as error:
+        raise NotPlain from error
+    if content is None:
+        return text, {}
+    if not is_mapping(content) or not _is_plain(content):
         raise NotPlain
-    content = OmegaConf.to_container(result.config, resolve=False)
-    assert is_mapping(content)
-    result.config = OmegaConf.create(dict.fromkeys(list(content)[:1]))  # Hydra asks whether there is any
-    return _File(result, content)
+    return text, content
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str | int) and _is_plain(part) for key, part in cast(dict[Any, Any], value).items())
+    if isinstance(value, list):
+        return all(map(_is_plain, cast(list[Any], value)))
+    return value is None or isinstance(value, str | int | float)
 
 
 def compose_plainly(folders: Sequence[str], overrides: Sequence[Override]) -> Composition | None:
@@ -95,7 +145,7 @@ def compose_plainly(folders: Sequence[str], overrides: Sequence[Override]) -> Co
         overrides: of groups.
     """
     try:
-        files = _files(folders)
+        files = _Files(folders)
         chosen = create_defaults_list(files, PRIMARY, [*overrides], prepend_hydra=False, skip_missing=False)
         if chosen.config_overrides:
             return None
