@@ -126,12 +126,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Between two subjects, free programs where they take much; tests of the cache may have turned it elsewhere."""
-    if nextitem is not None and subject(nextitem) == subject(item):
-        return
-    keep_as_commands_do(item.config)
+    """Free programs where they take much, of one subject a little later; tests of the cache may have turned it."""
+    shared = nextitem is not None and subject(nextitem) == subject(item)
+    if not shared:
+        keep_as_commands_do(item.config)
     for step in LESS_MEMORY:
-        if resident_bytes() <= allowed[0]:
+        if resident_bytes() <= allowed[0] + shared * MARGIN:
             return
         step()
     allowed[0] = max(MAX_RESIDENT, resident_bytes() + MARGIN)
