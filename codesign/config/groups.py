@@ -56,6 +56,12 @@ def groups() -> list[str]:
 
 def describe(path: Path) -> str:
     """The first comment of a YAML file that is no directive to Hydra."""
+    told = path.stat()
+    return _first_comment(path, told.st_mtime_ns, told.st_size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _first_comment(path: Path, *age_and_size: int) -> str:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         text = line.strip()
         if text.startswith("#") and not text.startswith("# @package"):
