@@ -2,11 +2,11 @@
 
 import contextlib
 import ctypes
+import functools
 import gc
 import os
 import sys
 from collections import OrderedDict
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -40,7 +40,7 @@ hypothesis.settings.load_profile("codesign")
 OF_EXPERIMENTS = {"test_claims_recomputed.py", "test_conf.py", "test_staging.py", "test_proofs.py"}
 
 
-@cache
+@functools.cache
 def experiments() -> frozenset[str]:
     """Names of the experiments."""
     return frozenset(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
@@ -58,8 +58,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=experiment_of)
 
 
-HOLDERS = ("codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search")
-"""Rooms whose modules keep the last programs that they made."""
+HOLDERS = (
+    "codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search", "codesign.evidence.validation.many",
+    "program_slopes",
+)  # fmt: skip
+"""Rooms and modules that keep the last programs that they made."""
+CACHE_OF_CALLS = type(functools.lru_cache(len))
 MAX_RESIDENT, MARGIN = 6 * 2**28, 2**28
 """Bytes of a worker above which it lets go of traced and compiled programs (1.5 GiB), and how much it may grow after
 all steps before it takes them again: some memory does not go back to the system, and to look through all takes long."""
@@ -89,6 +93,8 @@ def drop_programs() -> None:
             for kept in vars(module).values():
                 if isinstance(kept, OrderedDict):
                     kept.clear()
+                elif isinstance(kept, CACHE_OF_CALLS):
+                    kept.cache_clear()
     trim()
 
 
