@@ -48,7 +48,6 @@ from .groups import (
 from .kept_files import kept
 from .model_names import model_option
 from .own import own_folders
-from .parsed_once import parsed_once
 from .plain_composition import Composition, as_config, compose_plainly
 from .prices import GROUP, with_prices
 from .starting import started
@@ -379,7 +378,7 @@ def _hydra() -> Generator[None, None, None]:
     GlobalHydra.instance().clear()
     try:
         hydra_version.setbase("1.3")
-        files = create_config_search_path(parsed_once(str(conf_dir())))
+        files = create_config_search_path(f"file://{conf_dir()}")
         Hydra.create_main_hydra2(task_name="codesign", config_search_path=files)
         yield
     finally:
@@ -421,7 +420,7 @@ def _composed_anew(overrides: tuple[str, ...]) -> Composition:
 
 def _by_hydra(overrides: list[str]) -> Composition:
     with _hydra():
-        config = hydra_compose("config", overrides=[*search_path(parsed_once), *overrides], return_hydra_config=True)
+        config = hydra_compose("config", overrides=[*search_path(), *overrides], return_hydra_config=True)
     chosen = {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}
     with flag_override(config, ["struct", "readonly"], False):
         del config["hydra"]
