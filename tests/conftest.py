@@ -2,11 +2,11 @@
 
 import contextlib
 import ctypes
+import functools
 import gc
 import os
 import sys
 from collections import OrderedDict
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -40,7 +40,7 @@ hypothesis.settings.load_profile("codesign")
 OF_EXPERIMENTS = {"test_claims_recomputed.py", "test_conf.py", "test_staging.py", "test_proofs.py"}
 
 
-@cache
+@functools.cache
 def experiments() -> frozenset[str]:
     """Names of the experiments."""
     return frozenset(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
@@ -58,11 +58,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=experiment_of)
 
 
-HOLDERS = ("codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search")
-"""Rooms whose modules keep the last programs that they made."""
+HOLDERS = (
+    "codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search", "codesign.evidence.validation.many",
+    "program_slopes",
+)  # fmt: skip
+"""Rooms and modules that keep the last programs that they made."""
+CACHE_OF_CALLS = type(functools.lru_cache(len))
 MAX_RESIDENT, MARGIN = 6 * 2**28, 2**28
 """Bytes of a worker above which it lets go of traced and compiled programs (1.5 GiB), and how much it may grow after
-that before it does so again: some memory does not go back to the system, and to look through all takes a second."""
+all steps before it takes them again: some memory does not go back to the system, and to look through all takes long."""
 MOST_COMPOSED = 3000
 """Choices of parts whose composition is kept on disk, more than all tests make: each takes Hydra a quarter second."""
 allowed = [MAX_RESIDENT]
@@ -75,19 +79,35 @@ def resident_bytes() -> int:
     return 0
 
 
-def let_go() -> None:
-    """Free programs, those of JAX and our own, and give the memory back; compiled ones stay on disk."""
+def trim() -> None:
+    """Give the system back what is free; the models let the C library keep half a gigabyte for the next array."""
+    with contextlib.suppress(OSError, AttributeError):  # of glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def drop_programs() -> None:
+    """Free programs, those of JAX and our own; compiled ones stay on disk."""
     jax.clear_caches()
     for name, module in [*sys.modules.items()]:
         if name.startswith(HOLDERS):
             for kept in vars(module).values():
                 if isinstance(kept, OrderedDict):
                     kept.clear()
+                elif isinstance(kept, CACHE_OF_CALLS):
+                    kept.cache_clear()
+    trim()
+
+
+def collect() -> None:
+    """Free objects that hold each other, among all that there are."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-    with contextlib.suppress(OSError, AttributeError):  # of glibc
-        ctypes.CDLL(None).malloc_trim(0)
+    trim()
+
+
+LESS_MEMORY = (trim, drop_programs, collect)
+"""Steps that take 0.05, 0.5 and 1 to 4 seconds: none is taken where the one before it was enough."""
 
 
 def subject(item: pytest.Item) -> tuple[Path, str]:
@@ -112,18 +132,26 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Between two subjects, free programs where they take much; tests of the cache may have turned it elsewhere."""
-    if nextitem is not None and subject(nextitem) == subject(item):
-        return
-    keep_as_commands_do(item.config)
-    if resident_bytes() > allowed[0]:
-        let_go()
-        allowed[0] = max(MAX_RESIDENT, resident_bytes() + MARGIN)
+    """Free programs where they take much, of one subject a little later; tests of the cache may have turned it."""
+    shared = nextitem is not None and subject(nextitem) == subject(item)
+    if not shared:
+        keep_as_commands_do(item.config)
+    for step in LESS_MEMORY:
+        if resident_bytes() <= allowed[0] + shared * MARGIN:
+            return
+        step()
+    allowed[0] = max(MAX_RESIDENT, resident_bytes() + MARGIN)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Measure the CPU time of each test, and hold it against its tier."""
     config.pluginmanager.register(tiers.CpuTimes(config), "cpu-times")
+
+
+def pytest_unconfigure() -> None:
+    """Look once for objects that fail as they go; pytest looks five times more, through a gigabyte of programs."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

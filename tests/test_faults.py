@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from example_run import write_run
-from omegaconf import OmegaConf
 
 from codesign.commands.cli import main
 from codesign.commands.compiled_on_disk import CheckedEntries
@@ -93,8 +92,8 @@ def test_evaluate_and_optimize_without_a_plan_end_with_2(capsys, tmp_path, monke
 
 
 def composition(_):
-    made = Composition(OmegaConf.create({"a": 1.5}), {"g": "o"})
-    return kept((), [], lambda: made).config.a
+    made = Composition({"a": 1.5}, {"g": "o"})
+    return kept((), [], lambda: made).config["a"]
 
 
 def program(_):

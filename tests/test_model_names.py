@@ -96,9 +96,12 @@ def test_endings_that_change_no_shape_do_not_count(ending):
         assert model_option(f"x/{option.upper()}{ending}") == option
 
 
+OPTIONS = {None, *(path.stem for path in files("model"))}
+
+
 @given(st.text(max_size=30))
 def test_any_text_is_an_option_or_nothing(name):
-    assert model_option(name) in {None, *(path.stem for path in files("model"))}
+    assert model_option(name) in OPTIONS
 
 
 def named(overrides: list[str]) -> list[str]:

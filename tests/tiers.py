@@ -5,6 +5,7 @@ use included. It is measured in seconds of a reference machine, which runs `yard
 machine fails no test.
 """
 
+import contextlib
 import csv
 import os
 import sys
@@ -44,6 +45,14 @@ def cpu_s() -> float:
     return spent.user + spent.system + spent.children_user + spent.children_system
 
 
+def peak_mib() -> float:
+    """Most memory that this process ever held; 0 where the system does not tell."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), 0.0)
+    return 0.0
+
+
 def mostly_slow(values: Iterable[Any], *, quick: Iterable[Any]) -> list[Any]:
     """Values of a parametrised test: those of `quick` for the quick tier, all others marked."""
     kept = list(quick)
@@ -65,6 +74,7 @@ class CpuTimes:
         self.seconds: dict[str, float] = {}
         self.marked: set[str] = set()
         self.speed = 1.0
+        self.peak = (0.0, "")
 
     def pytest_sessionstart(self) -> None:
         """Measure the machine, and begin the file."""
@@ -87,7 +97,7 @@ class CpuTimes:
         try:
             return (yield)
         finally:
-            item.user_properties.append(("cpu_s", (cpu_s() - start) * self.speed))
+            item.user_properties += [("cpu_s", (cpu_s() - start) * self.speed), ("peak_mib", peak_mib())]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect, in the process that prints."""
@@ -95,6 +105,8 @@ class CpuTimes:
             self.seconds[report.nodeid] = sum(s for name, s in report.user_properties if name == "cpu_s")
             if MARK in report.keywords:
                 self.marked.add(report.nodeid)
+            held = max((mib for name, mib in report.user_properties if name == "peak_mib"), default=0.0)
+            self.peak = max(self.peak, (held, report.nodeid), key=lambda pair: pair[0])
             if self.path is not None:  # at once: a run that is stopped leaves what it measured
                 with self.path.open("a", encoding="utf-8") as file:
                     file.write(
@@ -118,6 +130,8 @@ class CpuTimes:
             return
         total = sum(self.seconds.values())
         terminalreporter.write_line(f"{total:,.0f} CPU s of the reference machine in {len(self.seconds):,} tests")
+        if self.peak[0]:
+            terminalreporter.write_line(f"a worker held {self.peak[0]:,.0f} MiB at most, first in {self.peak[1]}")
         for name, s in self.unmarked().items():
             verdict = "needs the mark `slow`" if s > TOLERANCE * SLOW_S else "may need the mark `slow`"
             terminalreporter.write_line(f"{s:.1f} CPU s: {name} {verdict}")

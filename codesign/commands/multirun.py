@@ -47,7 +47,7 @@ def _by_hydra() -> None:
     One help text of Hydra 1.3 is an object without `in`; Python 3.14 tries every help when it is given, and refuses it.
     """
     with mock.patch.object(argparse.ArgumentParser, "_check_help", create=True, return_value=None):
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(hydra_job)()
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="hydra_jobs")(hydra_job)()
 
 
 def inform(options: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ argument of the class that stands there (`_target_`), so nobody has to know whic
 import contextlib
 import functools
 import itertools
-import pickle  # in this process alone: nothing of it is read from a file (`kept_files` reads JSON)
 import re
 from collections.abc import Generator, Iterable
 from typing import Any
@@ -33,11 +32,23 @@ from ..core.short_names import CHOICES, NUMBERS, WORDS
 from ..core.yaml_io import is_list, is_mapping
 from .construct import parameters, resolve
 from .engines import with_engine
-from .groups import PACKAGES, Edition, aliases, available, check_part, edition, expand, groups, plain_name, search_path
-from .kept_files import Composition, kept
+from .groups import (
+    PACKAGES,
+    Edition,
+    aliases,
+    available,
+    check_part,
+    edition,
+    expand,
+    folders,
+    groups,
+    plain_name,
+    search_path,
+)
+from .kept_files import kept
 from .model_names import model_option
 from .own import own_folders
-from .parsed_once import parsed_once
+from .plain_composition import Composition, as_config, compose_plainly
 from .prices import GROUP, with_prices
 from .starting import started
 
@@ -106,7 +117,7 @@ def admit(overrides: list[str]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _base(chosen: tuple[str, ...], _: Any) -> Any:
+def _base(chosen: tuple[str, ...], edition_of_files: Edition) -> Any:
     """Compose these groups of this edition of the files, as plain mappings that nobody may change."""
     return OmegaConf.to_container(composed(list(chosen)), resolve=False)
 
@@ -302,7 +313,7 @@ def _arguments(node: Any) -> list[str]:
 
 
 def composed(overrides: list[str]) -> DictConfig:
-    """Compose by Hydra the overrides that `admit` returned.
+    """Compose the overrides that `admit` returned.
 
     Raises:
         ConfigError: what it complains of.
@@ -311,15 +322,20 @@ def composed(overrides: list[str]) -> DictConfig:
         parsed = [_parse(text) for text in overrides]
         values = [item for item in parsed if not _is_group(item)]
         if any(_is_group(item) and isinstance(item.value(), dict) for item in parsed):  # Hydra takes these as values
-            return with_prices(with_engine(pickle.loads(_chosen(tuple(overrides), edition()))))
+            return _chosen(tuple(overrides), edition())
         groups_chosen = tuple(str(item.input_line) for item in parsed if _is_group(item))
-        config = with_prices(with_engine(pickle.loads(_chosen(groups_chosen, edition()))))
+        config = _chosen(groups_chosen, edition())
         late = [item for item in values if item.key_or_group.startswith(f"{PACKAGES['prefill']}.cluster.")]
         early = [item for item in values if item not in late]
         _override(early, config)  # jobs that choose alike compose their files once
         config = _with_pool(config, [text for text in groups_chosen if text.startswith(f"{GROUP}=")])
         _override(late, config)
-        return _by_current_names(config) if any(mentions(text) for text in overrides) else config
+        if not any(mentions(text) for text in overrides):
+            return config
+        before = OmegaConf.to_container(config, resolve=False)
+        assert is_mapping(before)
+        tree = _by_current_names(before)
+        return config if tree is before else OmegaConf.create(tree)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{mark.name}, line {mark.line + 1}: " if mark else ""
@@ -362,44 +378,64 @@ def _hydra() -> Generator[None, None, None]:
     GlobalHydra.instance().clear()
     try:
         hydra_version.setbase("1.3")
-        files = create_config_search_path(parsed_once(str(conf_dir())))
+        files = create_config_search_path(f"file://{conf_dir()}")
         Hydra.create_main_hydra2(task_name="codesign", config_search_path=files)
         yield
     finally:
         GlobalHydra.instance().hydra = running
 
 
-def _chosen(overrides: tuple[str, ...], edition_of_files: Edition) -> bytes:
-    """Composition by Hydra of this edition of the files, pickled: read back in a seventh of the time of a copy."""
-    return _whole(overrides, edition_of_files)[0]
+def _chosen(overrides: tuple[str, ...], edition_of_files: Edition) -> DictConfig:
+    """Composition of this edition of the files with engine and prices, which whoever asks may change."""
+    return _struct(_with_choices(overrides, edition_of_files))
+
+
+def _struct(plain: dict[str, Any]) -> DictConfig:
+    config = as_config(plain)
+    OmegaConf.set_struct(config, True)  # as Hydra leaves it
+    return config
 
 
 @functools.lru_cache(maxsize=64)
-def _whole(overrides: tuple[str, ...], edition_of_files: Edition) -> tuple[bytes, dict[str, str]]:
-    """The configuration, pickled, and group -> option."""
-    made = kept(overrides, (path for path, _ in edition_of_files), lambda: _by_hydra(overrides))
-    return pickle.dumps(made.config), made.options
+def _with_choices(overrides: tuple[str, ...], edition_of_files: Edition) -> dict[str, Any]:
+    """A composition after its engine and list of prices, as plain mappings that nobody may change."""
+    config = with_prices(with_engine(_struct(_whole(overrides, edition_of_files).config)))
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert is_mapping(plain)
+    return plain
 
 
-def _by_hydra(overrides: tuple[str, ...]) -> Composition:
+@functools.lru_cache(maxsize=64)
+def _whole(overrides: tuple[str, ...], edition_of_files: Edition) -> Composition:
+    """The configuration and its options, which nobody may change."""
+    return kept(overrides, edition_of_files, lambda: _composed_anew(overrides))
+
+
+def _composed_anew(overrides: tuple[str, ...]) -> Composition:
+    ours = [text for text in overrides if not text.lstrip("+~").startswith("hydra")]
+    made = compose_plainly([str(conf_dir()), *map(str, folders())], [_parse(text) for text in ours])
+    made = made or _by_hydra(ours)
+    return made._replace(config=_by_current_names(made.config)) if own_folders() else made
+
+
+def _by_hydra(overrides: list[str]) -> Composition:
     with _hydra():
-        config = hydra_compose("config", overrides=[*search_path(parsed_once), *overrides], return_hydra_config=True)
-    options = {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}
+        config = hydra_compose("config", overrides=[*search_path(), *overrides], return_hydra_config=True)
+    chosen = {str(group): str(option) for group, option in config.hydra.runtime.choices.items() if option}
     with flag_override(config, ["struct", "readonly"], False):
         del config["hydra"]
-    return Composition(_by_current_names(config) if own_folders() else config, options)
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert is_mapping(plain)
+    return Composition(plain, {group: chosen[group] for group in chosen if not group.startswith("hydra/")})
 
 
-def _by_current_names(config: DictConfig) -> DictConfig:
-    before = OmegaConf.to_container(config, resolve=False)
-    tree = migrated_config(before, 1, warn=True)
-    if tree == before:
-        return config
+def _by_current_names(config: dict[str, Any]) -> dict[str, Any]:
+    tree = migrated_config(config, 1, warn=True)
     assert is_mapping(tree)
-    return OmegaConf.create(tree)
+    return config if tree == config else tree
 
 
 def chosen_options(overrides: list[str]) -> dict[str, str]:
     """Group -> option of what these overrides, and whatever an experiment or a part brings, choose in the end."""
     picked = tuple(text for text in admit(overrides) if _is_group(_parse(text)))
-    return dict(_whole(picked, edition())[1])
+    return dict(_whole(picked, edition()).options)

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,10 @@ def folders() -> list[Path]:
     return [*plugin_folders(), *own_folders()]
 
 
-def search_path(address: Callable[[str], str] = "file://{}".format) -> list[str]:
-    """Override that lets Hydra find the files beside ours; nothing where there are none.
-
-    Args:
-        address: of a folder, in Hydra's terms.
-    """
+def search_path() -> list[str]:
+    """Override that lets Hydra find the files beside ours; nothing where there are none."""
     quoted = (str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders())
-    listed = ",".join(f"'{address(folder)}'" for folder in quoted)
+    listed = ",".join(f"'file://{folder}'" for folder in quoted)
     return [f"hydra.searchpath=[{listed}]"] if listed else []
 
 
@@ -56,6 +52,12 @@ def groups() -> list[str]:
 
 def describe(path: Path) -> str:
     """The first comment of a YAML file that is no directive to Hydra."""
+    told = path.stat()
+    return _first_comment(path, told.st_mtime_ns, told.st_size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _first_comment(path: Path, *age_and_size: int) -> str:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         text = line.strip()
         if text.startswith("#") and not text.startswith("# @package"):

@@ -1,40 +1,31 @@
 """Cache on disk of what Hydra composes, for the next process: JSON, under a hash of all files that may be read."""
 
+import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
-
-from omegaconf import DictConfig, OmegaConf
 
 from ..core.disk_cache import keeps, kept_text, key_of
 from ..core.json_io import dumps
 from ..core.yaml_io import is_mapping
+from .plain_composition import Composition
 
 
-class Composition(NamedTuple):
-    """A configuration with its references unresolved, and which option was chosen of each group."""
-
-    config: DictConfig
-    options: dict[str, str]
-
-
-def kept(overrides: Sequence[str], files: Iterable[str], make: Callable[[], Composition]) -> Composition:
+def kept(overrides: Sequence[str], files: Sequence[tuple[str, int]], make: Callable[[], Composition]) -> Composition:
     """Return what `make` gives for these overrides, read from disk where it was made of the same files before.
 
     Args:
         overrides: choices of groups.
-        files: path of every file that may be read.
+        files: path of every file that may be read, and when it was written.
         make: composes anew.
     """
     if not keeps():
         return make()
     try:
-        parts = [part for name in files for part in (name, Path(name).read_bytes())]
+        key = key_of([repr(tuple(overrides)), version("hydra-core"), version("omegaconf"), _digest(tuple(files))])
     except OSError:
         return make()
-    key = key_of([repr(tuple(overrides)), version("hydra-core"), version("omegaconf"), *parts])
     found: list[Composition] = []
 
     def text() -> str:
@@ -50,21 +41,30 @@ def kept(overrides: Sequence[str], files: Iterable[str], make: Callable[[], Comp
     return found[-1]
 
 
+@functools.lru_cache(maxsize=4)
+def _digest(files: tuple[tuple[str, int], ...]) -> str:
+    """A hash of all names and contents.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return key_of(part for name, _ in files for part in (name, Path(name).read_bytes()))
+
+
 def _read(text: str) -> Composition | None:
     """None where nothing of use is there."""
     try:
         plain = json.loads(text)
-        config, options = OmegaConf.create(plain["config"]), plain["options"]
+        config, options = plain["config"], plain["options"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    if not isinstance(config, DictConfig) or not is_mapping(options):
+    if not is_mapping(config) or not is_mapping(options):
         return None
-    OmegaConf.set_struct(config, True)  # as Hydra leaves it
     return Composition(config, {group: str(option) for group, option in options.items()})
 
 
 def _text(made: Composition) -> str:
     """Composition as JSON; empty if JSON would not give it back unchanged."""
-    plain = {"config": OmegaConf.to_container(made.config, resolve=False), "options": made.options}
+    plain = {"config": made.config, "options": made.options}
     text = dumps(plain)  # strict: what JSON has no words for is changed, and then not kept
     return text if repr(json.loads(text)) == repr(plain) else ""

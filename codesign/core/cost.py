@@ -1,17 +1,17 @@
 """Cost of an operation, in seconds and joules, and how costs combine."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from .computed_once import one_call
 from .fields import quantity
 from .jax_typed import asarray
+from .module import Module
 from .smooth import maximum
 
 __all__ = ["Cost", "overlap", "partly_hidden_s", "zero"]
 
 
-class Cost(eqx.Module):
+class Cost(Module):
     """Time and energy of one operation on one device.
 
     `a + b` is one after the other, `overlap(a, b)` side by side, `a * n` is repetition. `engine_s` is the compute

@@ -4,14 +4,14 @@ Errors of a class of operations are shared by all its launches, those of a sourc
 by everything that runs. A scenario without doubts is the model itself; with them it is the same model under one draw.
 """
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..core.fields import quantities, quantity
 from ..core.jax_typed import asarray
+from ..core.module import Module
 
 
-class Doubts(eqx.Module):
+class Doubts(Module):
     """Measured over predicted, of one draw: classes of kernels, collective operations, and what is seen from outside.
 
     kernels: `class number_format` or `class` -> factor; collectives: operation -> factor; what has no entry is

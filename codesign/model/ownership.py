@@ -5,16 +5,16 @@ A facility without an owner writes the price off evenly, which is what compariso
 
 import abc
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import quantities, quantity, static
+from ..core.module import Module
 from ..core.short_names import option_name
 from ..core.units import HOUR_S, YEAR_S
 
 
-class AbstractOwnership(eqx.Module):
+class AbstractOwnership(Module):
     """Cost of a cluster for each second of its life."""
 
     @abc.abstractmethod

@@ -15,6 +15,7 @@ from ..core.cost import Cost, zero
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import integer, quantity, static
 from ..core.jax_typed import asarray, flatten, unflatten
+from ..core.module import Module
 from ..core.pretty import as_html, as_text
 from ..core.smooth import maximum, used_share
 from .carbon import Carbon
@@ -38,7 +39,7 @@ OTHERS = "background"
 """Name of the used share of a level's links that traffic of others takes."""
 
 
-class Host(eqx.Module):
+class Host(Module):
     """An accelerator's share of its node: the second memory tier, the link to it, processors, chassis."""
 
     memory: AbstractMemory
@@ -55,7 +56,7 @@ class Host(eqx.Module):
         return Cost(seconds, nbytes * (self.link.energy_j_per_byte + self.memory.energy()))
 
 
-class Facility(eqx.Module):
+class Facility(Module):
     """Facility around the cluster: overhead power, electricity, write-off, and the tenants who share it.
 
     Without `tenancy` the cluster is in use for `utilisation` of its life; with it, for that share of what its tenants
@@ -97,7 +98,7 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
         ) from None
 
 
-class Cluster(eqx.Module):
+class Cluster(Module):
     """`device_count` equal accelerators, their hosts, and network levels from the inside out.
 
     `levels` names the entries of `network` innermost first. `placement` pins mesh axes to one level (axis -> level
@@ -332,7 +333,7 @@ class Cluster(eqx.Module):
         return dataclasses.replace(moved, energy_j=nbytes * self.host.memory.energy() * count)
 
 
-class PrefillPool(eqx.Module):
+class PrefillPool(Module):
     """Accelerators beside a cluster's own that compute prompts, and the network over which caches leave them.
 
     `cluster` is one of which accelerator, host and networks count: how many there are is the plan's to say
@@ -368,7 +369,7 @@ def _numbers(op: Op, beside: Mapping[Flow, Sequence[Beside]]) -> tuple[Any, ...]
     return op.nbytes, op.count
 
 
-class Scenario(eqx.Module):
+class Scenario(Module):
     """A candidate: what runs, on what, laid out how."""
 
     cluster: Cluster

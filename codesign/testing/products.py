@@ -3,11 +3,11 @@
 Traced and compiled in a tenth of the time of a transformer, so that every search can be run on every problem.
 """
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..core.fields import quantity, replace, static
 from ..core.jax_typed import arrays, asarray, ones_like
+from ..core.module import Module
 from ..model.hardware import Work
 from ..model.scenario import Cluster, Scenario
 from ..model.workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op, Plan, Precision
@@ -18,7 +18,7 @@ from .small import accelerator, cluster
 BYTES = 2.0  # of an element
 
 
-class Square(eqx.Module):
+class Square(Module):
     """`layers` square matrices of `hidden` rows."""
 
     hidden: Float[Array, "*b"] = quantity(low=1.0)

@@ -70,7 +70,8 @@ def probe(ask: Callable[..., dict[str, Any]]) -> Probing:
     ready: OrderedDict[Any, Any] = OrderedDict()
 
     def made(tree: Any, leaves: list[str]) -> Any:
-        trace = jax.jit(told).trace(tree, dict.fromkeys(leaves, jnp.asarray(0.0)))
+        once = jax.jit(lambda *given: told(*given))  # JAX keeps a trace for as long as its function lives
+        trace = once.trace(tree, dict.fromkeys(leaves, jnp.asarray(0.0)))
         program = flatten(trace.jaxpr)
         program = with_slopes(program, program.inputs[-len(leaves) :])
         return program, prepared(program), list(trace.out_info[1])

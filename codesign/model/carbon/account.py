@@ -1,12 +1,12 @@
 """Carbon of a cluster: of making it, by die area and bytes of memory; of running it, by region and hour."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import quantities, quantity
 from ...core.jax_typed import arrays, asarray
+from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from ...core.units import KWH
 
@@ -14,7 +14,7 @@ HOURS = 24
 SURVEYS = "life-cycle assessments of parts"
 
 
-class PowerGrid(eqx.Module):
+class PowerGrid(Module):
     """Grams of CO2-equivalent for a kilowatt-hour, on average and by the hour of the day.
 
     `by_hour` are ratios to the mean (keys `h00` to `h23`, none left out, or none at all). A job that may move in time
@@ -60,7 +60,7 @@ class PowerGrid(eqx.Module):
             raise ConfigError(f"by_hour must have the keys h00 to h23, or none: {missing} ...")
 
 
-class Carbon(eqx.Module):
+class Carbon(Module):
     """Carbon of making a cluster and of running it.
 
         made of a device = die area * kg per cm2 / yield + HBM * kg per byte + DDR * kg per byte + the rest of its node

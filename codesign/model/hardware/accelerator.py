@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -12,6 +11,7 @@ from ...core.cost import Cost
 from ...core.errors import ConfigError
 from ...core.fields import part, quantities, quantity, static
 from ...core.jax_typed import asarray
+from ...core.module import Module
 from ...core.pretty import as_text
 from .board import AbstractBoard
 from .compute import AbstractKernel, Work
@@ -39,7 +39,7 @@ DATA_OF = {
 """Class of data that a class of kernel mostly moves; the others move activations."""
 
 
-class Accelerator(eqx.Module):
+class Accelerator(Module):
     """A device that computes. Peaks are dense; `vector` is the peak of everything that is no matrix product.
 
     kernels maps class -> number format -> kernel model; a class or format without its own entry takes the nearest

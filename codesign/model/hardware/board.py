@@ -8,12 +8,13 @@ from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import asarray
+from ...core.module import Module
 from ...core.smooth import at_least, maximum, used_share
 
 LEAST_W = 1e-3  # left for kernels where idle power takes all of a limit: see `limits`
 
 
-class AbstractBoard(eqx.Module):
+class AbstractBoard(Module):
     """Power model of a board: what it draws beyond its idle power while kernels run, and which limit it keeps."""
 
     working_w: eqx.AbstractVar[Float[Array, "*b"]]

@@ -13,10 +13,11 @@ from jaxtyping import Array, Float
 
 from ...core.examples import by_default
 from ...core.fields import as_leaf, quantity, static
+from ...core.module import Module
 from ...core.smooth import maximum, ratio
 
 
-class Routing(eqx.Module):
+class Routing(Module):
     """Token routing of a grouped product: the inputs of routing, permutation and padding.
 
     Of a group of devices that share a layer's experts. `visits` is how many experts a token visits, `shards` how many
@@ -32,7 +33,7 @@ class Routing(eqx.Module):
     back: Float[Array, "*b"] = quantity(default=0.0)
 
 
-class Work(eqx.Module):
+class Work(Module):
     """Work of one kernel launch.
 
     flops and nbytes are the compulsory arithmetic and memory traffic. The shape is what the class of kernel says: a
@@ -51,7 +52,7 @@ class Work(eqx.Module):
     routing: Routing | None = None
 
 
-class AbstractKernel(eqx.Module):
+class AbstractKernel(Module):
     """A kernel-time model: seconds of one launch. `long` formulas are traced once for all launches of their kind."""
 
     long: ClassVar[bool] = False
@@ -87,7 +88,7 @@ class Roofline(AbstractKernel):
         return jnp.where(work.flops + work.nbytes > 0, self.t0_s + busy, 0.0)
 
 
-class Steps(eqx.Module):
+class Steps(Module):
     """An efficiency table: the ratio of the first break that the size reaches, else the last ratio.
 
     Not differentiable in the size (the size is a constant of the plan); exact in the hardware.

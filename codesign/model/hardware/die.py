@@ -1,13 +1,13 @@
 """The compute dies of a package as a design: area and clock of their engines, and what they cost in power and money."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
+from ...core.module import Module
 from ...core.smooth import used_share
 
 
-class Die(eqx.Module):
+class Die(Module):
     """Engines of `engines_mm2` at `clock_hz` on `dies` dies; an accelerator's numbers are those of one nominal die.
 
         peak         = peak0 a f              a = engines_mm2 / nominal_engines_mm2, f = clock_hz / nominal_clock_hz

@@ -16,11 +16,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity, static
+from ...core.module import Module
 from ...core.smooth import operation
 from .compute import AbstractKernel, Work
 
 
-class AbstractChip(eqx.Module):
+class AbstractChip(Module):
     """The device that a kernel was measured on: what its tilings were chosen for.
 
     A design that changes peak or bandwidth keeps these, and with them the tilings.

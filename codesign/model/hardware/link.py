@@ -1,12 +1,12 @@
 """A channel between two devices."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
+from ...core.module import Module
 
 
-class Link(eqx.Module):
+class Link(Module):
     """A point-to-point channel under the alpha-beta (Hockney) model: t = alpha_s + beta_s_per_byte * nbytes.
 
     Bandwidth is payload, per direction, per endpoint; energy counts a byte once from sender to receiver.

@@ -2,16 +2,16 @@
 
 import abc
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.examples import by_default
 from ...core.fields import quantity
 from ...core.jax_typed import arrays
+from ...core.module import Module
 from ...core.pretty import as_text
 
 
-class AbstractMemory(eqx.Module):
+class AbstractMemory(Module):
     """Memory as a device sees it: capacity, bandwidth, energy and price. All per accelerator.
 
     `data` names a class of data (weights, kv_cache, activations, optimizer, tables...) where a memory keeps different

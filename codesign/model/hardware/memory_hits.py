@@ -2,19 +2,19 @@
 
 import abc
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import broadcast_shapes, fori_loop, linspace, zeros
+from ...core.module import Module
 from ...core.smooth import at_most
 
 POINTS, STEPS = 512, 60  # of the integral over ranks, of the bisection
 
 
-class AbstractHits(eqx.Module):
+class AbstractHits(Module):
     """A model of the hit ratio.
 
     Assumes: not log-convex in the cache's capacity (a bounded share), whatever the model.

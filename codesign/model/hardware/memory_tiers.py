@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -11,11 +10,12 @@ from jaxtyping import Array, Float
 from ...core.errors import ConfigError, suggestion
 from ...core.fields import as_leaves, quantities, quantity, static
 from ...core.jax_typed import arrays, asarray
+from ...core.module import Module
 from ...core.smooth import at_least, maximum, used_share
 from .memory import AbstractMemory, MemoryTier
 
 
-class Placement(eqx.Module):
+class Placement(Module):
     """Tier -> share of one class of data that lies there."""
 
     shares: dict[str, Float[Array, "*b"]] = quantities(high=1.0)

@@ -1,13 +1,13 @@
 """Optical circuit switch: how fast it points circuits at partners, how many it joins, what a port of it costs."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
+from ...core.module import Module
 from ...core.smooth import used_share
 
 
-class OpticalSwitch(eqx.Module):
+class OpticalSwitch(Module):
     """A technology of optical circuit switches, as built: nothing of it is set faster or joins more.
 
     One plane of switches joins one port of each endpoint; an endpoint of several waveguides takes as many planes.

@@ -2,10 +2,10 @@
 
 import math
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
+from ...core.module import Module
 from ...core.smooth import used_share
 from .photonic_modulator import AbstractModulator
 from .photonic_path import OpticalPath
@@ -14,7 +14,7 @@ from .photonic_receiver import PhotonicReceiver, from_decibel
 NEIGHBOURS = 10 / math.log(10) * math.pi**2 / 3  # dB per (half width / spacing)^2, channels on both sides
 
 
-class PhotonicLink(eqx.Module):
+class PhotonicLink(Module):
     """Photonic port of one endpoint, per direction: waveguides G, each with N wavelengths of R bits per second.
 
         bandwidth    = payload_ratio G N R / 8

@@ -2,14 +2,14 @@
 
 import abc
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import zeros_like
+from ...core.module import Module
 
 
-class AbstractModulator(eqx.Module):
+class AbstractModulator(Module):
     """One modulator per wavelength, and what belongs to it at the receiving end of a multiplexed waveguide."""
 
     @abc.abstractmethod

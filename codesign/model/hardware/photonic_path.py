@@ -1,13 +1,13 @@
 """Optical path between a modulator and a receiver."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import asarray
+from ...core.module import Module
 
 
-class OpticalPath(eqx.Module):
+class OpticalPath(Module):
     """Loss = stages x dB + crossings x dB + length x dB/m + couplers x dB + splitter + margin, all in dB.
 
     A switch stage is a Mach-Zehnder interferometer of the mesh that points circuits; each passed is held by

@@ -1,12 +1,12 @@
 """The receiving end of an optical channel: how much light a bit needs."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import asarray
+from ...core.module import Module
 
 
 def decibel(power_ratio: Array) -> Array:
@@ -34,7 +34,7 @@ def bit_error_ratio_of(quality: Array) -> Array:
     return ndtr(-asarray(quality))
 
 
-class PhotonicReceiver(eqx.Module):
+class PhotonicReceiver(Module):
     """Photodiode, amplifier and slicer of one wavelength: OMA = 2 Q i_n sqrt(w R) / (responsivity 10^(-penalty/10)).
 
     OMA is the optical modulation amplitude, light of a one less light of a zero; R the bits per second, w R the noise

@@ -1,11 +1,11 @@
 """One message from host to host: PCIe to the card, the wire, PCIe from the card, as a pipeline of packets."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, suggestion
 from ...core.fields import as_leaves, quantity
+from ...core.module import Module
 from ...core.smooth import at_most, maximum
 from .protocols import AbstractProtocol, infiniband, pcie
 
@@ -23,7 +23,7 @@ MPI = dict(start_s=425.2e-9, cached_s_per_byte=206.83e-12, uncached_s_per_byte=4
 """Times and rates that MPI adds to a write. Source: as `MEASURED`, osu_latency: mean error 3.7 %."""
 
 
-class ThreeStagePath(eqx.Module):
+class ThreeStagePath(Module):
     """T(n) = t0 + read [n > inline] + n1 (a1 + a2 + a3) + (n - n1) max(a1, a2, a3) + ramp n^2 / (n^2 + nr^2)
 
     with n1 = min(n, payload of one wire packet) and a the seconds per byte of each stage: the first packet is stored
@@ -66,7 +66,7 @@ class ThreeStagePath(eqx.Module):
         return 1 / maximum(*self.stages_s_per_byte())
 
 
-class Copied(eqx.Module):
+class Copied(Module):
     """A path under a library that copies short messages through buffers: one rate in the cache, one beyond.
 
     Up to `eager_bytes` a message costs `start_s`, `cached_s_per_byte` for its first `cached_bytes` and
@@ -113,7 +113,7 @@ def _measured(test: str, generation: int, network: str) -> ThreeStagePath:
     return ThreeStagePath(pcie(generation), infiniband(network), pcie(generation), **as_leaves(MEASURED[test]))
 
 
-class Windowed(eqx.Module):
+class Windowed(Module):
     """Throughput with many messages in flight: n / (t0^q + (n / B)^q)^(1/q), which is not n over the latency.
 
     Short messages are issued every `interval_s`, long ones fill the wire at `bandwidth_bytes_per_s`.

@@ -7,13 +7,13 @@ A protocol prices one direction of one link; what crosses it is payload. All are
 
 import abc
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import as_leaves, integer, quantity
+from ...core.module import Module
 
 
-class AbstractProtocol(eqx.Module):
+class AbstractProtocol(Module):
     """One direction of a link under load."""
 
     @abc.abstractmethod

@@ -17,7 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +25,7 @@ from jaxtyping import Array, Float
 from ...core.errors import ConfigError, DataError
 from ...core.fields import static
 from ...core.jax_typed import asarray, ones
+from ...core.module import Module
 from ...core.resources import conf_dir
 from ...core.untrusted_io import read_arrays
 from .compute import AbstractKernel, Routing, Work
@@ -218,7 +218,7 @@ def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwor
     return applied(known.network, asarray(known.context), work, known.chip)
 
 
-class AbstractResidual(eqx.Module):
+class AbstractResidual(Module):
     """Correction factor on the times of launches.
 
     folder: of networks that `codesign calibrate` wrote; those that come with the package if empty.

@@ -1,14 +1,14 @@
 """The edge of the die as a resource that memory stacks, links and photonic ports compete for."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantities, quantity
 from ...core.jax_typed import asarray
+from ...core.module import Module
 from ...core.smooth import used_share
 
 
-class Shoreline(eqx.Module):
+class Shoreline(Module):
     """`edge_mm` of edge of each die, and the bandwidth that a millimetre of each technology carries.
 
     used = sum over technologies of bandwidth / density. HBM is counted by its PHY: bandwidth of a stack over the

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +14,7 @@ from ...core.computed_once import computing_once, one_call
 from ...core.cost import Cost
 from ...core.errors import ConfigError, suggestion
 from ...core.jax_typed import asarray
+from ...core.module import Module
 from ...core.pretty import fields_text, html_table, number_text
 from ...core.smooth import ratio, reads_hard, used_share
 from ...core.yaml_io import is_mapping
@@ -36,7 +36,7 @@ SPARSE = ("violations", "memory_bytes", "breakdown_s")  # groups of which zeros 
 PROMPTS = "prompts, "  # begins the names of rates of the pool that computes prompts
 
 
-class Metrics(eqx.Module):
+class Metrics(Module):
     """Metrics of a candidate. Times are of one step (training) or one batch of requests (serving).
 
     `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built

@@ -5,11 +5,11 @@ What an algorithm of minimal volume puts on the wire, from the same operations t
 
 from collections.abc import Callable, Sequence
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.jax_typed import asarray
+from ...core.module import Module
 from ..networks.fabrics import Group
 from ..networks.fabrics.path_energy import PathEnergy, PathShares
 from ..scenario import Scenario
@@ -29,7 +29,7 @@ SENT: dict[str, Callable[[Array], Array]] = {
 """Bytes a member sends per byte of the operation."""
 
 
-class Entry(eqx.Module):
+class Entry(Module):
     """Bytes that one scheme moves in a step or batch, on all devices, by class of path."""
 
     tray: Float[Array, "*b"]

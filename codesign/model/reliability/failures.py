@@ -1,12 +1,12 @@
 """Failure rates of a cluster's parts, checkpointing, and the share of time that is productive."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, suggestion
 from ...core.fields import quantity, static
 from ...core.jax_typed import asarray
+from ...core.module import Module
 from ...core.smooth import TINY, maximum, used_share
 from ...core.units import HOUR_S
 from .renewal import HOPELESS, best_interval_s, growth, least_growth
@@ -15,7 +15,7 @@ STORES = ("storage", "host", "pool")
 WELL = 3.0  # standard deviations of parts under repair that spares should cover
 
 
-class Failure(eqx.Module):
+class Failure(Module):
     """One kind of failure: of a part that serves `devices_each` devices, every `mtbf_hours` of its time.
 
     `lost_s` is work lost beyond that since the last checkpoint: an error that is silent is found late. `replaced`: 1
@@ -32,7 +32,7 @@ class Failure(eqx.Module):
         return devices / self.devices_each / (self.mtbf_hours * HOUR_S)
 
 
-class Reliability(eqx.Module):
+class Reliability(Module):
     """Failures of the parts that a job runs on, checkpoints and restarts.
 
         goodput = 1 / (g s)       g: `renewal`, s = 1 + straggling sqrt(2 log n): the slowest of n devices in a step

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ...core.fields import quantity, switch
 from ...core.jax_typed import asarray
+from ...core.module import Module
 from ...core.smooth import maximum, used_share
 
 Number = Array | float
@@ -57,7 +58,7 @@ class Span(NamedTuple):
         return maximum(used_share(self.value, self.high), used_share(self.low, self.value))
 
 
-class AbstractLaw(eqx.Module):
+class AbstractLaw(Module):
     """The loss of a trained model, in nats a token of the text that the law was fitted on.
 
     Outside the range of its fit a design is refused (`usage.scaling_law.parameters` and the like are above 1), unless
@@ -111,7 +112,7 @@ class AbstractLaw(eqx.Module):
         return {f"scaling_law.{name}": jnp.where(wanted, 0.0, span.used()) for name, span in self.spans(model).items()}
 
 
-class Ranges(eqx.Module):
+class Ranges(Module):
     """Least and most parameters and tokens that a law was fitted on."""
 
     least_parameters: Float[Array, "*b"] = quantity(low=1.0)

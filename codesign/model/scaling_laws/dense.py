@@ -6,11 +6,12 @@ from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import arrays, asarray
+from ...core.module import Module
 from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
 from .shape import ShapeCorrection
 
 
-class FitErrors(eqx.Module):
+class FitErrors(Module):
     """Standard errors of the five constants of `DenseLaw`, as published with them."""
 
     entropy: Float[Array, "*b"] = quantity()

@@ -6,10 +6,11 @@ from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import arrays
+from ...core.module import Module
 from .base import Number, Span, Trained
 
 
-class Shapes(eqx.Module):
+class Shapes(Module):
     """Least and most hidden sizes, layers, and hidden sizes over layers of the models a correction was fitted on."""
 
     least_width: Float[Array, "*b"] = quantity(low=1.0)
@@ -28,7 +29,7 @@ class Shapes(eqx.Module):
         }
 
 
-class ShapeCorrection(eqx.Module):
+class ShapeCorrection(Module):
     """The factor, 1 at the best shape, by which a shape raises what a law loses to finite size.
 
     Width and depth each leave a loss of their own, a m^-alpha + b l^-beta, beside that of finite data. At equal m^2 l,

@@ -1,6 +1,5 @@
 """Blocking without a simulation: the Kaufman-Roberts recursion, differentiable in load and capacity."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +9,7 @@ from jaxtyping import Array, Float
 from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, static
 from ...core.jax_typed import arange, asarray, ones, zeros
+from ...core.module import Module
 from ...core.smooth import at_most
 
 LOADS = (0.5, 0.8, 3.0)  # offered over capacity, at which a rack's effective ratios are told; between them by log(load)
@@ -55,7 +55,7 @@ def blocking(offered: Array, volumes: tuple[int, ...], capacity: Array, most: in
     return jnp.cumsum(full)[last]
 
 
-class SharedRack(eqx.Module):
+class SharedRack(Module):
     """A rack that tenants share, without a simulation: what share of what they ask for they get, what stays in use.
 
     Requests of `sizes` (equally frequent unless `weights`) take `volumes` of the `effective_ratio` capacity that a

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
+from ...core.module import Module
 from .quantiles import tailed
 
 __all__ = ["BesideHost", "Demand", "LongerContexts", "RooflineTimes", "TableTimes", "Times"]
@@ -22,7 +23,7 @@ class Times(Protocol):
         ...
 
 
-class RooflineTimes(eqx.Module):
+class RooflineTimes(Module):
     """Traced counterpart of `simulation.serving.RooflineSteps`."""
 
     fixed_s: Float[Array, "*b"] = quantity()
@@ -37,7 +38,7 @@ class RooflineTimes(eqx.Module):
         return linear + self.read_s * decodes * context + self.pair_s * prompt_tokens * keys
 
 
-class TableTimes(eqx.Module):
+class TableTimes(Module):
     """Traced counterpart of `simulation.serving.TabulatedSteps`: bilinear between listed numbers."""
 
     decodes: Float[Array, " n"]
@@ -53,7 +54,7 @@ class TableTimes(eqx.Module):
         return jnp.interp(decodes, self.decodes, rows) + reading + self.pair_s * prompt_tokens * keys
 
 
-class BesideHost(eqx.Module):
+class BesideHost(Module):
     """Steps whose engine prepares one beside the one before: the longer of both times."""
 
     device: Times
@@ -66,7 +67,7 @@ class BesideHost(eqx.Module):
         return jnp.maximum(self.device.step_s(decodes, context, prompt_tokens, keys), own)
 
 
-class LongerContexts(eqx.Module):
+class LongerContexts(Module):
     """Steps that read more than a demand says: of answers that it counts in steps, of prompts that a cache holds."""
 
     times: Times
@@ -78,7 +79,7 @@ class LongerContexts(eqx.Module):
         return self.times.step_s(decodes, context + self.context, prompt_tokens, keys + self.keys)
 
 
-class Demand(eqx.Module):
+class Demand(Module):
     """Requests of one engine: their rate (1/s), variation of gaps, lengths, and the tokens that a step takes at most.
 
     prompts, answers: lengths over their mean and shares, as `kinds` has them; without, lengths are lognormal.

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import integer, quantity, static
+from ...core.module import Module
 from ...core.smooth import at_least
 from ..hardware import Work
 from .layer_operations import (
@@ -23,7 +24,7 @@ from .layer_operations import (
 )
 
 
-class AbstractAttention(eqx.Module):
+class AbstractAttention(Module):
     """One attention sub-layer, from its norm to its residual addition."""
 
     heads: eqx.AbstractVar[Float[Array, "*b"]]

@@ -8,6 +8,7 @@ import equinox as eqx
 from jaxtyping import Array
 
 from ...core.examples import by_default
+from ...core.module import Module
 from ...core.pretty import as_text
 from .layer_operations import Precision
 from .ops import Op
@@ -20,7 +21,7 @@ Moments = dict[str, dict[str, tuple[Array, Array]]]
 """Moment -> class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
 
 
-class AbstractWorkload(eqx.Module):
+class AbstractWorkload(Module):
     """A job: lowers a layout to operations, and says what it keeps in memory.
 
     `plan_class` are the plans by which this family is laid out, `words` what reports call its numbers.

@@ -1,13 +1,13 @@
 """Parts of a checkpoint beside the layers of its language model: a vision encoder, further embeddings."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import integer, quantity
+from ...core.module import Module
 
 
-class VisionEncoder(eqx.Module):
+class VisionEncoder(Module):
     """A transformer over the patches of an image, and the projection of its tokens to the language model.
 
     `heads` attend all patches of their image; feed-forward networks have `gated` + 2 matrices. `merge` patches become
@@ -56,7 +56,7 @@ class VisionEncoder(eqx.Module):
         return cls(256.0, 4.0, 1024.0, 256.0, 0.0, 588.0, 256.0, 1024.0 * 512.0, 4.0, 256.0, 4.0)
 
 
-class ExtraEmbeddings(eqx.Module):
+class ExtraEmbeddings(Module):
     """Embeddings beside the vocabulary's (positions, kinds of token, one a layer): looked up, not multiplied."""
 
     rows: Float[Array, "*b"] = integer(low=1.0)

@@ -2,11 +2,11 @@
 
 import dataclasses
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import integer, quantity
+from ...core.module import Module
 from ...core.smooth import at_most
 from ..hardware import Work
 from .attention import AbstractAttention, input_bytes
@@ -25,7 +25,7 @@ from .layer_operations import (
 from .local_attention import mean_seen
 
 
-class EntryIndex(eqx.Module):
+class EntryIndex(Module):
     """A small index over compressed entries: `heads` queries of `dim` a token, one key an entry, `selected` seen."""
 
     selected: Float[Array, "*b"] = integer(low=1.0, doc="entries")

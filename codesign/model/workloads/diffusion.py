@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.cost import partly_hidden_s
 from ...core.fields import integer, quantity, static
+from ...core.module import Module
 from ...core.smooth import at_least
 from ..hardware import Work
 from ..networks.fabrics import Group
@@ -25,7 +25,7 @@ JOINT_WEIGHTS = 36.0  # of a block with weights of its own for image and text: t
 LATENT_CHANNELS = 64.0  # of a token of the image: 16 latent channels of 2 x 2, at most
 
 
-class DiffusionTransformer(eqx.Module):
+class DiffusionTransformer(Module):
     """`layers` blocks of width `hidden` on the tokens of image and text, `joint_layers` of them in two streams.
 
     A block multiplies every token by 12 h^2; a joint one has weights for image and text apart, which is memory and no

@@ -19,12 +19,12 @@ Source: the profile runs of [vllm_source] and [sglang_source].
 import math
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, static
+from ...core.module import Module
 from ...core.smooth import at_least, at_most, ceil, floor
 from .layer_operations import BlockOp, Precision
 from .number_formats import WEIGHT_FORMATS, class_of
@@ -60,7 +60,7 @@ class CacheBudget(NamedTuple):
     budget_bytes: Array
 
 
-class EngineMemory(eqx.Module):
+class EngineMemory(Module):
     """Memory of an engine beside weights and cache, and the share of the device's memory that it takes.
 
     `utilisation` is the share of the visible memory that the engine takes (0: as much as the design stores); by

@@ -22,13 +22,13 @@ Source: capacity [fedus2022]; the expected maximum is derived here.
 import functools
 from collections.abc import Sequence
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from ...core.errors import ConfigError
 from ...core.fields import static
+from ...core.module import Module
 from ...core.smooth import at_least, at_most
 
 __all__ = ["ExpertLoad", "busiest_ratio", "power_law"]
@@ -102,7 +102,7 @@ def _as_tuples(layers: Sequence[Sequence[float]]) -> tuple[Shares, ...]:
     return tuple(tuple(map(float, layer)) for layer in layers)
 
 
-class ExpertLoad(eqx.Module):
+class ExpertLoad(Module):
     """Load of the experts of a layer, by a power law or as measured, and what a capacity does to it.
 
     `experts` of the model; `exponent` of the power law, 0 uniform; `loads`, where measured, shares of each layer's

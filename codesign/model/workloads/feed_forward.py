@@ -3,11 +3,11 @@
 import abc
 import dataclasses
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import integer, quantity, switch
+from ...core.module import Module
 from ...core.smooth import at_least, at_most, ceil, ratio
 from ..hardware import Routing, Work
 from .attention import input_bytes, join_bytes
@@ -27,7 +27,7 @@ from .layer_operations import (
 from .plan import Layout
 
 
-class AbstractFeedForward(eqx.Module):
+class AbstractFeedForward(Module):
     """One feed-forward sub-layer, from its norm to its residual addition, averaged over the layers."""
 
     @abc.abstractmethod

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from ...core.errors import ConfigError
 from ...core.fields import quantity
 from ...core.matrix_slopes import Moving, stored_matrix, stored_product
+from ...core.module import Module
 from ...jaxprs.evaluator import interpreted
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .steady_state import FULLEST
@@ -44,7 +45,7 @@ HELPS = {
 SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
 
 
-class SLO(eqx.Module):
+class SLO(Module):
     """Limits on the times of a request, which a share of all requests must keep."""
 
     ttft_s: Float[Array, "*b"] = quantity(low=1e-9)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from ...core.computed_once import computed_once
 from ...core.fields import quantity, static
+from ...core.module import Module
 from ...core.units import BYTES
 from ..hardware import Work
 from .number_formats import WeightFormats
@@ -21,7 +22,7 @@ EXPANDED = ("bf16", "fp16")
 """Arithmetic that weights of fewer bits are expanded for."""
 
 
-class Precision(eqx.Module):
+class Precision(Module):
     """Number format of each class of tensor, and of the arithmetic.
 
     `gradient_buffer` is the format in which one layer's whole gradients are computed before they join the (sharded)
@@ -62,7 +63,7 @@ class Precision(eqx.Module):
         return 0.0 if (tensor, number_format) == ("gradient_buffer", "none") else BYTES[number_format]
 
 
-class Shard(eqx.Module):
+class Shard(Module):
     """The tokens one device works on, and how the layout cuts them.
 
     sequences x queries new tokens, each sequence attending `keys` tokens (itself included). `staged` adds a pass over
@@ -90,7 +91,7 @@ class Shard(eqx.Module):
         return 1 + self.layout.scattered * (self.layout.plan.tp - 1)
 
 
-class BlockOp(eqx.Module):
+class BlockOp(Module):
     """One forward operation of a layer with its backward, weights and what it keeps for the backward pass.
 
     `per_layer` is how often an average layer runs it; `core` marks the attention core, redone under selective
@@ -116,7 +117,7 @@ class BlockOp(eqx.Module):
     recomputed: Float[Array, "*b"] = quantity(default=0.0)
 
 
-class BlockComm(eqx.Module):
+class BlockComm(Module):
     """One communication of a layer: how many times in forward, backward and recomputation, and its local work.
 
     `element_bytes`: as of a `CommOp`, outside training.

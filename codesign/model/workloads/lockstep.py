@@ -13,17 +13,17 @@ Of clients that have no place, queued_ratio of them for each that has one, each 
 before it: by Little's law (C q / C) S = queued_ratio S more to the first token.
 """
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
+from ...core.module import Module
 from ...core.smooth import at_least
 
 __all__ = ["Lockstep"]
 
 
-class Lockstep(eqx.Module):
+class Lockstep(Module):
     """See the module. Without an engine that was measured nobody is in step, and `steady_state` says who waits.
 
     `client_overhead_s` is the time of a host that serves its clients one by one, for each other request that is open.

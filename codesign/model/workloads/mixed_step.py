@@ -2,12 +2,12 @@
 
 import dataclasses
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.computed_once import computed_once, one_call
 from ...core.fields import quantity
+from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from .layer_operations import BlockComm, BlockOp, Precision, Shard
 from .lowering import comm_ops, forward_ops
@@ -24,7 +24,7 @@ def divided_cache(shard: Shard) -> Shard:
     return dataclasses.replace(shard, layout=together, keys=shard.keys / plan.decode_cp)
 
 
-class MixedStep(eqx.Module):
+class MixedStep(Module):
     """Contents of one pass of a stage, as one attention group of a replica sees it.
 
     `decodes` sequences with `context` tokens each, of which a step verifies `queries` (one without speculation), and

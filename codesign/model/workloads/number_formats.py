@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import equinox as eqx
-
 from ...core.errors import ConfigError, suggestion
 from ...core.fields import static
+from ...core.module import Module
 
 
 class WeightFormat(NamedTuple):
@@ -66,7 +65,7 @@ def class_of(operation: str) -> str:
     return next((kind for start, kind in OP_CLASSES if operation.startswith(start)), "")
 
 
-class WeightFormats(eqx.Module):
+class WeightFormats(Module):
     """The format of each class of weights, and of the cache where a checkpoint says it (empty: it does not)."""
 
     attention: str = static(default="bf16")

@@ -7,10 +7,10 @@ traced program stays small.
 
 from typing import Any
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity, static
+from ...core.module import Module
 from ..hardware import Work
 
 PER_MICRO_BATCH: tuple[str, ...] = ("forward", "backward", "recompute")
@@ -23,7 +23,7 @@ KV_TRANSFER = "kv_transfer"
 """The phase in which caches leave that pool."""
 
 
-class ComputeOp(eqx.Module):
+class ComputeOp(Module):
     """`count` launches of one kernel. `edge` work exists on one stage only: it paces a pipeline, it fills no bubble.
 
     `weight_gradient` work waits for no other stage and none waits for it: schedules may defer it.
@@ -39,7 +39,7 @@ class ComputeOp(eqx.Module):
     weight_gradient: bool = static(default=False)
 
 
-class CommOp(eqx.Module):
+class CommOp(Module):
     """`count` collective operations among the members of a mesh axis, each with its own `local` work.
 
     `element_bytes` is the size of a number of what is summed where it may be rounded, 0 where it may not: what rounding
@@ -56,7 +56,7 @@ class CommOp(eqx.Module):
     element_bytes: float = static(default=0.0)
 
 
-class TransferOp(eqx.Module):
+class TransferOp(Module):
     """`count` transfers of `nbytes` between the accelerator's memory and its second tier."""
 
     name: str = static()

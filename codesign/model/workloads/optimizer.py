@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity, static
+from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from ..hardware import Work
 from .layer_operations import BlockOp, Precision
@@ -15,7 +16,7 @@ from .ops import CommOp, ComputeOp, Op
 from .plan import Layout
 
 
-class AbstractOptimizer(eqx.Module):
+class AbstractOptimizer(Module):
     """Rule by which weights are updated: bytes of state a parameter, operations of an update."""
 
     state_bytes: eqx.AbstractVar[Float[Array, "*b"]]

@@ -8,7 +8,6 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -16,6 +15,7 @@ from ...core.computed_once import computed_once
 from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, switch
 from ...core.jax_typed import ones_like
+from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from ..networks.fabrics import ALGORITHMS, Group
 from .plan_fields import AbstractPlan, Change, combination, named
@@ -286,7 +286,7 @@ def more_modules(chosen: float) -> list[float]:
     return found
 
 
-class Layout(eqx.Module):
+class Layout(Module):
     """A plan on a number of devices: everything derived that the lowering needs.
 
     `rhythm` is what a workload asks of this plan again and again, where it has been computed (`laid_out`).

@@ -19,6 +19,7 @@ from ...core.errors import ConfigError, suggestion
 from ...core.examples import by_default
 from ...core.fields import as_leaf, as_numbers
 from ...core.jax_typed import asarray
+from ...core.module import Module
 from ...core.pretty import as_text
 from ..networks.fabrics import Group
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 Change = Callable[[float], list[float]]
 
 
-class AbstractPlan(eqx.Module):
+class AbstractPlan(Module):
     """The parallelisation of one job.
 
     Replicas are no field: they are what the devices leave, `Layout.dp`. A plan with a `device_count` buys that many,

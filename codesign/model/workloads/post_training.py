@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, static, switch
+from ...core.module import Module
 from ...core.smooth import at_least, at_most, ceil, maximum
 from .base import AbstractWorkload
 from .continuous import ContinuousServing
@@ -79,7 +80,7 @@ WORDS = Words(
 )  # fmt: skip
 
 
-class RolloutEngine(eqx.Module):
+class RolloutEngine(Module):
     """Engine of the rollouts: formats, overheads and memory, as of `ContinuousServing`."""
 
     precision: Precision = Precision()

@@ -25,12 +25,12 @@ Source: [che2002], why it holds [fricker2012]; what was used within a time as wh
 import itertools
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
+from ...core.module import Module
 from ...simulation.fleet import Reuse
 
 __all__ = ["HitCurve", "PowerBounds", "curve_of_rates", "curve_of_reuse", "power_bounds"]
@@ -41,7 +41,7 @@ LEAST_MISSED = 1e-6
 STEEPEST, SHORTEST = 40.0, 1e-3  # times the longest mean time between uses, and the shortest, that curves go to
 
 
-class HitCurve(eqx.Module):
+class HitCurve(Module):
     """Share of the blocks asked for that a cache of `room` blocks holds, linear between knots."""
 
     rooms: Float[Array, " k"] = quantity()

@@ -20,13 +20,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import integer, quantities, quantity, static, switch
+from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from ..hardware.memory_hits import characteristic_time, zipf_popularity
 from .sessions import computed_cv, keys_before
@@ -43,7 +43,7 @@ Curve = tuple[float, tuple[Row, ...]]
 """Number of caches, and rows of one of them, the room rising."""
 
 
-class PrefixHits(eqx.Module):
+class PrefixHits(Module):
     """Share of prompt tokens found, what that leaves, and what bringing it takes, on the hardware of a design.
 
     `share` is of all prompt tokens, `tiers` each memory's part of it; `cv` the variation of the tokens that prompts
@@ -66,7 +66,7 @@ class PrefixHits(eqx.Module):
         return found | {f"prefix_room_tokens_{tier}": room for tier, room in self.room_tokens.items()}
 
 
-class AbstractPrefixReuse(eqx.Module):
+class AbstractPrefixReuse(Module):
     """Reuse of the beginnings of prompts."""
 
     @abc.abstractmethod
@@ -161,7 +161,7 @@ class TracedPrefixes(AbstractPrefixReuse):
         return sum((weights[place] * value for place, value in enumerate(values[1:], 1)), weights[0] * values[0])
 
 
-class PrefixCaching(eqx.Module):
+class PrefixCaching(Module):
     """Prefix caches in what serving leaves of its memories, and in a store over the network.
 
     All of the first memory that weights and running sequences leave is room, of the host's and of a pool's the shares

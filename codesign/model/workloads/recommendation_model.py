@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import as_leaf, integer, quantity, static
+from ...core.module import Module
 from ...core.units import BYTES
 from ..hardware import Work
 from .popularity import hot_share
@@ -28,7 +29,7 @@ def _widths(value: Any) -> tuple[Any, ...]:
     return tuple(as_leaf(x) for x in value)
 
 
-class EmbeddingTables(eqx.Module):
+class EmbeddingTables(Module):
     """`count` tables of `rows` x `dimension`; a sample looks `pooling` rows up in each and adds them.
 
     `skew` is the Zipf exponent of the rows' popularity: 0 is uniform, recorded traces lie near 1.
@@ -68,7 +69,7 @@ class EmbeddingTables(eqx.Module):
         return hot_share(share * self.rows, self.rows, self.skew)
 
 
-class RecommendationModel(eqx.Module):
+class RecommendationModel(Module):
     """DLRM: dense features through the bottom perceptron, pooled embeddings, dot products of all pairs, top perceptron.
 
     With T tables of dimension D and b = bottom[-1] (which must equal D, or be absent), F = T + 1 vectors meet in

@@ -10,12 +10,13 @@ from jaxtyping import Array, Float
 
 from ...core.computed_once import stacked
 from ...core.cost import Cost, partly_hidden_s, zero
+from ...core.module import Module
 from ...core.smooth import maximum
 from .ops import CommOp, ComputeOp, Op, TransferOp
 from .plan import AbstractModelPlan
 
 
-class Timeline(eqx.Module):
+class Timeline(Module):
     """Outcome of a job: per step in training, per batch of requests in serving.
 
     `breakdown_s` sums to `time_s`; `energy_j` is one device's operations (idle power not included); `tokens` and
@@ -38,7 +39,7 @@ class Timeline(eqx.Module):
     working_s: Float[Array, "*b"] = eqx.field(default_factory=lambda: jnp.asarray(0.0))
 
 
-class Pass(eqx.Module):
+class Pass(Module):
     """One phase of one micro-batch on one stage: arithmetic, what communication and transfers leave exposed.
 
     `busy_s` is the sum of both: all but the work that only one stage has. It is carried along instead of summed up,

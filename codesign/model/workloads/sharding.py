@@ -1,9 +1,9 @@
 """Embedding tables over devices: by tables, by rows, by columns, or in a memory that all of them address."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity, switch
+from ...core.module import Module
 from ...core.smooth import at_least, ceil
 from ..hardware import Work
 from .lowering import indivisible
@@ -14,7 +14,7 @@ from .recommendation_model import EmbeddingTables
 LENGTH_BYTES = 4.0  # of how many rows a sample wants of a table: a 32-bit number
 
 
-class Sharding(eqx.Module):
+class Sharding(Module):
     """Cut of tables: what the fullest of a replica's n = tp devices holds, looks up and sends, for `samples` = B.
 
     A table is cut into R row_shards x C column_shards; W = n / (R C) groups of devices hold ceil(T / W) tables each:

@@ -2,10 +2,10 @@
 
 import dataclasses
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
+from ...core.module import Module
 from .ops import PER_MICRO_BATCH, CommOp, ComputeOp, Op
 from .schedule import Priced
 
@@ -13,7 +13,7 @@ ATTENTION = ("attention_prefill", "mla_prefill")
 """Classes of kernels that a framework brings itself: not those that were timed."""
 
 
-class Slowdowns(eqx.Module):
+class Slowdowns(Module):
     """Factors on the times of classes of operations, beside `kernel_slowdown`, which is on all kernels.
 
     `attention` of attention kernels, `elementwise` of passes over memory, `experts` of products of experts, `dispatch`

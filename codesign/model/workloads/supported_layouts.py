@@ -17,18 +17,18 @@ Source: [vllm_parallel], [sglang_parallel], [trtllm_parallel].
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.fields import static
+from ...core.module import Module
 from .lowering import indivisible
 from .transformer import Transformer
 
 __all__ = ["SupportedLayouts"]
 
 
-class SupportedLayouts(eqx.Module):
+class SupportedLayouts(Module):
     """Layouts that one engine accepts; by default everything.
 
     Args:

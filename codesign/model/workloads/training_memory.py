@@ -14,12 +14,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, suggestion
 from ...core.fields import quantity, static
+from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from .plan import Layout
 
@@ -33,7 +33,7 @@ WORKING = ("layer", "gathered", "logits", "matrices", "allocator")
 """Classes of a moment that metrics show as one, `working`."""
 
 
-class TrainerBuffers(eqx.Module):
+class TrainerBuffers(Module):
     """Memory of a training framework beside the tensors that a plan and a model name.
 
     `logits_bytes`: bytes of one logit while the loss is computed. 6: the bf16 product and its fp32 copy, turned in

@@ -1,11 +1,11 @@
 """A decoder-only transformer: what its layers, embedding and head cost on one device."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.computed_once import computed_once
 from ...core.fields import integer, static, switch
+from ...core.module import Module
 from .attention import AbstractAttention, GroupedQueryAttention
 from .beside_layers import ExtraEmbeddings, VisionEncoder
 from .feed_forward import AbstractFeedForward, DenseFeedForward
@@ -22,7 +22,7 @@ Source: derived from the passes of [shoeybi2019], `VocabParallelCrossEntropy`.
 """
 
 
-class Transformer(eqx.Module):
+class Transformer(Module):
     """`layers` equal layers of attention and feed-forward, an embedding and a language-model head.
 
     vocab 0 leaves embedding and head out. `norm_vectors` is 2 for layer normalisation with bias, 1 for RMS norm.

@@ -9,7 +9,6 @@ import abc
 import dataclasses
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -17,13 +16,14 @@ from ....core.cost import Cost
 from ....core.examples import by_default
 from ....core.fields import quantity
 from ....core.jax_typed import arrays, asarray, zeros_like
+from ....core.module import Module
 from ...hardware import Link
 from ..fabrics import Group
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast", "reduce")
 
 
-class AbstractCollective(eqx.Module):
+class AbstractCollective(Module):
     """An algorithm for one operation. `long` formulas are traced once for all operations of their kind.
 
     `operation` is what it carries out (a wrapper: what its example does), of `OPERATIONS`. `log_convex` says whether

@@ -4,7 +4,6 @@ import abc
 import dataclasses
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -12,13 +11,14 @@ from ....core.cost import Cost
 from ....core.errors import ConfigError
 from ....core.fields import integer, quantity
 from ....core.jax_typed import asarray, zeros_like
+from ....core.module import Module
 from ....core.smooth import at_least, at_most, maximum, used_share
 from ...hardware import Link
 from ..fabrics import Group
 from .base import AbstractCollective
 
 
-class SwitchMemory(eqx.Module):
+class SwitchMemory(Module):
     """Buffer memory of a switch chip: area per byte, room and price.
 
     Assumes: buffers only; adders, tables and control of the accelerator are not counted.

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -13,6 +12,7 @@ from ....core.cost import Cost, overlap, zero
 from ....core.errors import ConfigError
 from ....core.fields import quantity
 from ....core.jax_typed import asarray, where
+from ....core.module import Module
 from ..fabrics import AbstractFabric, Group
 from .base import OPERATIONS, AbstractCollective
 from .in_network import AbstractSwitchCollective, InNetworkAllReduce
@@ -21,7 +21,7 @@ from .quantised import Quantised
 from .tree import PipelinedChain
 
 
-class Collectives(eqx.Module):
+class Collectives(Module):
     """One algorithm per operation; broadcast and reduce along a chain unless told otherwise.
 
     Operations of an accelerator in the switches (`AbstractSwitchCollective`) run on the one that `all_reduce` describes
@@ -73,7 +73,7 @@ def in_switch(one: AbstractSwitchCollective, all_reduce: AbstractCollective) -> 
     return inner if plain is None else plain
 
 
-class NetworkLevel(eqx.Module):
+class NetworkLevel(Module):
     """A fabric and the collectives that run on it.
 
     processor_ratio is the share of the compute engines that communication on this level takes while it overlaps.

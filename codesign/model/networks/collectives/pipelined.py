@@ -1,18 +1,18 @@
 """Phases of one operation on two network levels at once."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ....core.cost import Cost
 from ....core.fields import quantity
+from ....core.module import Module
 from ....core.smooth import TINY, at_least, at_most
 from ...hardware.kernels_base import p_norm
 
 SUMS = "all_reduce"
 
 
-class Pipelined(eqx.Module):
+class Pipelined(Module):
     """T = (inside^p + outside^p)^(1/p) + hop_s h(n) (s + (1 - s) z / (1 + z)), z = (nbytes / (N g) / switch_bytes)^2.
 
     A library cuts a message into pieces, and while one piece crosses between domains another moves inside of one: for

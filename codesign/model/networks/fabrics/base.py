@@ -4,12 +4,12 @@ import abc
 import dataclasses
 from typing import ClassVar
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ....core.examples import by_default
 from ....core.fields import quantity
 from ....core.jax_typed import asarray
+from ....core.module import Module
 from ....core.pretty import as_text
 from ....core.smooth import at_least, at_most, floor
 from ...hardware import Link
@@ -18,7 +18,7 @@ ALGORITHMS = ("ring", "all_to_all", "sipac", "radix_2", "radix_4")
 """Names by which a plan may choose among the algorithms of a network level that offers several (`Chosen`)."""
 
 
-class Beside(eqx.Module):
+class Beside(Module):
     """The job's other traffic that is under way together with a group's own, per byte of the group's own.
 
     here_ratio: bytes of the others over the links that the group uses. elsewhere_s_per_byte: time that whatever is
@@ -40,7 +40,7 @@ class Beside(eqx.Module):
 ALONE = Beside()
 
 
-class Group(eqx.Module):
+class Group(Module):
     """A process group: `size` members, `stride` devices apart, while others load the same links.
 
     All real-valued, so that searches may relax them. `beside` is what the plan itself sends at the same time; only
@@ -66,7 +66,7 @@ class Group(eqx.Module):
         return inner, outer
 
 
-class AbstractFabric(eqx.Module):
+class AbstractFabric(Module):
     """Network that connects devices. Prices and powers are per endpoint, so a cluster multiplies by its device count.
 
     `sees_others` says whether a link depends on what else is under way (`Group.beside`); `whole` are parts of the names

@@ -9,11 +9,11 @@ Waits are those of M/D/1 queues, q(u, s) = u s / (2 (1 - u)); `s` is the time of
 
 from typing import NamedTuple
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ....core.fields import as_leaf, quantity
 from ....core.jax_typed import asarray
+from ....core.module import Module
 from ....core.smooth import maximum
 from .contended import slowdown
 
@@ -28,7 +28,7 @@ MEMORY_RATIO = 0.65
 to it cannot do so again within one message's time)."""
 
 
-class CoupledNode(eqx.Module):
+class CoupledNode(Module):
     """Accelerators, a network card, and the switch between them.
 
     Assumes: Poisson messages of one size, destinations uniform inside the node and over all other nodes; packets first
@@ -65,7 +65,7 @@ class CoupledNode(eqx.Module):
         return self.accelerators * beyond * load * self.link_bytes_per_s / self.message_bytes
 
 
-class RealLifeFatTree(eqx.Module):
+class RealLifeFatTree(Module):
     """Two stages of equal switches at full bisection: `nodes / leaf_nodes` leaves, `leaf_nodes` spines.
 
     Routes follow the destination (D-mod-K), so a link from spine to leaf carries the traffic of one node alone.

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ....core.fields import integer, quantity
+from ....core.module import Module
 from ....core.smooth import at_least, ceil, floor, ratio
 from .base import Group
 
@@ -21,7 +21,7 @@ class PathShares(NamedTuple):
     inter_rack: Array
 
 
-class PathEnergy(eqx.Module):
+class PathEnergy(Module):
     """Energy per byte of each class of path in a Clos network of trays and racks.
 
     A path costs its two adapters and its switches; inside a tray one figure stands for the whole path. `offload` is the

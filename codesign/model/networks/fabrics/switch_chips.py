@@ -1,16 +1,16 @@
 """A single-stage switch domain of counted chips: their ports bound how many endpoints share it, and are bought."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ....core.fields import integer, quantity
 from ....core.jax_typed import asarray
+from ....core.module import Module
 from ....core.smooth import maximum, used_share
 from ...hardware import Link
 from .base import AbstractFabric, Group
 
 
-class PacketFormat(eqx.Module):
+class PacketFormat(Module):
     """Packets of a link whose rate is counted raw, behind switches that forward only so many a second.
 
         wire bytes per payload byte = max(payload + header + frame, slot) / payload
