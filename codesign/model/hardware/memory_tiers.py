@@ -1,5 +1,6 @@
 """Several memories of one accelerator, and which share of each class of data lies in which."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -13,6 +14,13 @@ from ...core.fields import as_leaves, quantities, quantity, static
 from ...core.jax_typed import arrays, asarray
 from ...core.smooth import at_least, maximum, used_share
 from .memory import AbstractMemory, MemoryTier
+
+SAME_AS = {"attended": "kv_cache"}
+"""Class of data -> class with which it lies where nothing is said: what is read of a class that is stored."""
+
+
+def _tiers_of(placed: "Placement | NearFirst") -> list[str]:
+    return [placed.then] if isinstance(placed, NearFirst) else list(placed.shares)
 
 
 class Placement(eqx.Module):
@@ -30,8 +38,19 @@ class Placement(eqx.Module):
             raise ConfigError(f"shares sum to {float(np.mean(total)):g}, not to 1 ({listed})")
 
 
+class NearFirst(eqx.Module):
+    """One class of data in the near tier as far as there is room, the rest in the tier `then`.
+
+    How much that is follows from a design as a whole (`metrics.cache_placement`); until then all of it lies near.
+    """
+
+    then: str = static()
+
+
 class TieredMemory(AbstractMemory):
     """Memories by name, the data placed on them by class; classes without a placement lie in the tier `near`.
+
+    What decodes attend (`attended`) lies where caches do, unless it has a placement of its own.
 
     A byte of a class takes tau_i = share_i / bandwidth_i in tier i. Read one after the other that is their sum, read
     side by side the longest; `prefetch` says how much of the others hides:
@@ -45,13 +64,13 @@ class TieredMemory(AbstractMemory):
     """
 
     tiers: dict[str, AbstractMemory]
-    placement: dict[str, Placement]
+    placement: dict[str, Placement | NearFirst]
     near: str = static()
     prefetch: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of the other tiers' time that is hidden")
 
     def __check_init__(self) -> None:
         """Every tier that is named must exist and hold something."""
-        for name in (self.near, *(tier for placed in self.placement.values() for tier in placed.shares)):
+        for name in (self.near, *(tier for placed in self.placement.values() for tier in _tiers_of(placed))):
             if name not in self.tiers:
                 raise ConfigError(f"memory tier {name!r} does not exist{suggestion(name, self.tiers)}")
         for name, tier in self.tiers.items():
@@ -67,9 +86,31 @@ class TieredMemory(AbstractMemory):
 
     def shares(self, data: str) -> dict[str, Array]:
         """Tier -> share of a class of data."""
-        if data in self.placement:
-            return self.placement[data].shares
-        return {self.near: asarray(1.0)}
+        placed = self.placement.get(data) or self.placement.get(SAME_AS.get(data, data))
+        return placed.shares if isinstance(placed, Placement) else {self.near: asarray(1.0)}
+
+    def placing(self, data: str, shares: dict[str, Array]) -> "TieredMemory":
+        """With a class of data placed so."""
+        return dataclasses.replace(self, placement=self.placement | {data: Placement(shares)})
+
+    def pool(self) -> str:
+        """Name of the tier that takes what is not near: the first pool, else the first other tier.
+
+        Raises:
+            ConfigError: there is no other tier.
+        """
+        others = [name for name in self.tiers if name != self.near]
+        pools = [name for name in others if self.tiers[name].beyond_s_per_byte() is not None]
+        if not others:
+            raise ConfigError(f"tiers has no tier beside {self.near!r}: add one, or leave out plan.pool_kv_cache")
+        return (pools + others)[0]
+
+    def kept_ratio(self, data: str, holders: Array, replicas: Array) -> Array:
+        """As the tier says in which all of a class lies; what is spread over several is kept by each replica."""
+        shares = list(self.shares(data))
+        if len(shares) > 1:
+            return 1.0 + 0.0 * replicas
+        return self.tiers[shares[0]].kept_ratio(data, holders, replicas)
 
     def usable_bytes(self) -> Array:
         """All tiers together, none of them less than nothing; `limits` says whether each one's part fits."""
@@ -128,6 +169,8 @@ class TieredMemory(AbstractMemory):
         held = self.stored(stored)
         used = {name: used_share(held[name], tier.usable_bytes()) for name, tier in self.tiers.items()}
         for data, placed in self.placement.items():
+            if data in SAME_AS or not isinstance(placed, Placement):
+                continue
             shares = list(placed.shares.values())
             used[f"placed.{data}"] = used_share(1.0, sum(shares[1:], shares[0]))
         return used

@@ -24,11 +24,11 @@ from ..scenario import Cluster, Scenario
 from ..workloads import ComputeOp, Layout, Op
 from ..workloads.ops import PREFILL
 from ..workloads.schedule import Timeline
+from .cache_placement import placed
 from .footprint import engine_limits, memory_by_class, memory_limits, per_tier
 from .ledger import moved
 from .lifetime import Bill, lifetime, lifetime_limits, with_spares
 from .money import device_capex_usd, device_idle_w, device_provisioned_w, prefill_pool, summed
-from .prefix_room import with_prefix_hits
 
 BANDWIDTH = "near memory"  # among the rates of an account
 AXES = ("tp", "attention_tp", "cp", "ep", "pp", "dp")  # parts of a time that are communication
@@ -124,7 +124,7 @@ def _is_zero(value: Any) -> bool:
 def priced_ops(scenario: Scenario, layout: Layout | None = None) -> list[tuple[Op, Cost]]:
     """Every operation of the workload with its cost on the cluster, laid out as the scenario says."""
     if layout is None:
-        scenario = with_prefix_hits(scenario)
+        scenario = placed(scenario)
         layout = scenario.workload.laid_out(scenario.layout)
     ops = scenario.workload.lower(layout)
     cluster = scenario.cluster.joining(layout.devices)
@@ -178,7 +178,7 @@ class Account(NamedTuple):
 def account(scenario: Scenario) -> Account:
     """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
     with computing_once():
-        scenario = with_prefix_hits(scenario)
+        scenario = placed(scenario)
         layout = scenario.workload.laid_out(scenario.layout)
         priced, repeats = priced_ops(scenario, layout), scenario.workload.repeats(layout)
         rates: dict[str, Array] = {}
@@ -215,7 +215,7 @@ def parts_of(scenario: Scenario) -> dict[str, Array]:
 def _evaluate(scenario: Scenario) -> Metrics:
     """Implementation of `evaluate`, without a decision on how it runs."""
     with computing_once():
-        scenario = with_prefix_hits(scenario)
+        scenario = placed(scenario)
         layout = scenario.workload.laid_out(scenario.layout)
         return _metrics(scenario, priced_ops(scenario, layout), layout)
 

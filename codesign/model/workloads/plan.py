@@ -136,6 +136,11 @@ class AbstractModelPlan(AbstractPlan):
     offload_kv_cache: Float[Array, "*b"] = quantity(
         high=1.0, default=0.0, doc="share kept in the second tier, brought back each step (serving)"
     )
+    pool_kv_cache: Float[Array, "*b"] | None = quantity(
+        high=1.0,
+        default=None,
+        doc="share of the cache in the accelerator's pool; null: as the memory places it (serving)",
+    )
     partition_activations: Float[Array, "*b"] = switch(default=1.0, doc="full recomputation keeps a rank's own share")
     sequence_parallel_regather: Float[Array, "*b"] = switch(
         default=1.0, doc="gather sequence-parallel inputs again for the backward"
