@@ -33,6 +33,7 @@ PREFILL = (  # of a pool that may be left out
     "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
+    *("later_stages", "later_layers"),
     *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ulysses", "cp_order", "ep", "etp"),
     "recompute",
     *("recompute_modules", "decode_cp"),
@@ -91,6 +92,12 @@ class AbstractModelPlan(AbstractPlan):
     )
     last_stage_less: Float[Array, "*b"] = integer(
         high=1e5, default=0.0, doc="layers that the last stage has less than others, for head and loss (training)"
+    )
+    later_stages: Float[Array, "*b"] = integer(
+        high=1e5, default=0.0, doc="last stages that are accelerators of the cluster's second kind (mixed training)"
+    )
+    later_layers: Float[Array, "*b"] = integer(
+        high=1e5, default=0.0, doc="layers of each of these; 0: as many as if all stages were alike (mixed training)"
     )
     micro_batch: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="sequences")
     token_budget: Float[Array, "*b"] = integer(
