@@ -46,6 +46,8 @@ from .standing import CliqueAllReduce as CliqueAllReduce
 from .standing import CliqueAllToAll as CliqueAllToAll
 from .standing import SipacAllGather as SipacAllGather
 from .standing import SipacAllReduce as SipacAllReduce
+from .synthesised import SynthesisedAllGather as SynthesisedAllGather
+from .synthesised import SynthesisedAllReduce as SynthesisedAllReduce
 from .tree import BinomialTree as BinomialTree
 from .tree import ChainAllReduce as ChainAllReduce
 from .tree import DoubleBinaryTreeAllReduce as DoubleBinaryTreeAllReduce
@@ -100,6 +102,8 @@ __all__ = [
     "SipacAllReduce",
     "Stage",
     "SwitchMemory",
+    "SynthesisedAllGather",
+    "SynthesisedAllReduce",
     "TreeAllReduce",
     "Tuned",
     "TwoShotAllReduce",
