@@ -10,8 +10,14 @@ from codesign import Certified, DesignSpace, Objective, Problem, designs
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.model.hardware import Link
-from codesign.model.networks.collectives import RadixAllReduce, SynthesisedAllGather, SynthesisedAllReduce
-from codesign.model.networks.collectives.synthesis import Circuits, best_schedule, seconds
+from codesign.model.networks.collectives import (
+    Circuits,
+    RadixAllReduce,
+    SynthesisedAllGather,
+    SynthesisedAllReduce,
+    best_schedule,
+)
+from codesign.model.networks.collectives import schedule_s as seconds
 from codesign.model.networks.fabrics import ALGORITHMS, Group
 from codesign.search.results import numbers_of
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from codesign.model.networks.collectives.synthesis import Circuits, RadixBlock, Schedule, block_s, blocks, seconds
+from codesign.model.networks.collectives import Circuits, RadixBlock, Schedule, block_s, radix_blocks, schedule_s
 
 from .circuit_schedule import Message, Round, cliques, digits
 
@@ -22,7 +22,7 @@ def every(size: int) -> Iterator[Schedule]:
         yield ()
         return
     for whole in (False, True):
-        for block in blocks(size, whole):
+        for block in radix_blocks(size, whole):
             for rest in every(size // block.product()):
                 if not whole or all(each.whole for each in rest):
                     yield (block, *rest)
@@ -36,7 +36,7 @@ def divide_and_conquer(size: int, rack: Circuits, nbytes: float) -> tuple[float,
         block = min(choices, key=lambda one: block_s(one, share, rack, False) / math.log(one.product()))
         schedule.append(block)
         left, share = left // block.product(), share / block.product()
-    return seconds(tuple(schedule), nbytes, rack), tuple(schedule)
+    return schedule_s(tuple(schedule), nbytes, rack), tuple(schedule)
 
 
 def bound_s(size: int, nbytes: float, rack: Circuits) -> float:

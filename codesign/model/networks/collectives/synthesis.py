@@ -80,7 +80,7 @@ def block_s(block: RadixBlock, left: float, rack: Circuits, last: bool, both_way
     return of.settings * rack.setup_s + of.messages * rack.alpha_s + of.share * loss / rack.bytes_per_s
 
 
-def seconds(schedule: Schedule, nbytes: float, rack: Circuits, both_ways: bool = True) -> float:
+def schedule_s(schedule: Schedule, nbytes: float, rack: Circuits, both_ways: bool = True) -> float:
     """Of an all-reduce of `nbytes`, or of half of it."""
     spent, left = 0.0, float(nbytes)
     for index, block in enumerate(schedule):
@@ -112,7 +112,7 @@ def _orders(product: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def blocks(size: int, whole: bool) -> Iterator[RadixBlock]:
+def radix_blocks(size: int, whole: bool) -> Iterator[RadixBlock]:
     """Every block that divides a group; of one exchanged whole the order says nothing."""
     for product in range(2, size + 1):
         if size % product == 0:
@@ -128,7 +128,7 @@ def best_schedule(size: int, nbytes: float, rack: Circuits, both_ways: bool = Tr
         """Of `left` members that still have to meet, with `share` bytes; after one whole exchange all are."""
         found: tuple[float, Schedule] = (math.inf, ()) if left > 1 else (0.0, ())
         for whole in (True,) if whole_only else (False, True)[: 1 + both_ways]:
-            for block in blocks(left, whole):
+            for block in radix_blocks(left, whole):
                 after = left // block.product()
                 own = block_s(block, share, rack, after == 1, both_ways)
                 spent, tail = rest(after, share if whole else share / block.product(), whole)
