@@ -73,7 +73,7 @@ def test_readers_of_a_pool_share_it_as_in_a_fluid_simulation():
             ])  # fmt: skip
             step = np.min(np.divide(left, rate, out=np.full_like(left, np.inf), where=rate > 0))
             left, now = np.maximum(left - rate * step, 0.0), now + step
-        assert 1e9 / float(shared.bandwidth("attended")) == pytest.approx(now, rel=1e-6)
+        assert 1e9 / float(shared.bandwidth("kv_cache")) == pytest.approx(now, rel=1e-6)
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_the_energy_of_the_path_is_paid():
             "kv_cache", {"hbm": jnp.asarray(1 - share), "pool": jnp.asarray(share)}
         )
         by_hand = (1 - share) * 3.12e-11 + share * (8.0e-11 + 4.32e-11)
-        assert float(memory.energy("attended")) == pytest.approx(by_hand, rel=1e-6)
+        assert float(memory.energy("kv_cache")) == pytest.approx(by_hand, rel=1e-6)
     joules = [numbers(POOL, f"plan.pool_kv_cache={share}")["energy_j"] for share in (0, 0.2)]
     assert joules[1] != joules[0]
 

@@ -33,7 +33,7 @@ RELATED_KERNELS = {"mla_prefill": "attention_prefill", "mla_decode": "attention_
 """Class of kernel that stands in for one without constants of its own."""
 
 DATA_OF = {
-    "gemm": "weights", "moe_gemm": "weights", "attention_decode": "attended", "mla_decode": "attended",
+    "gemm": "weights", "moe_gemm": "weights", "attention_decode": "kv_cache", "mla_decode": "kv_cache",
     "optimizer": "optimizer",
 }  # fmt: skip
 """Class of data that a class of kernel mostly moves; the others move activations."""

@@ -15,8 +15,8 @@ from ...core.jax_typed import arrays, asarray
 from ...core.smooth import at_least, maximum, used_share
 from .memory import AbstractMemory, MemoryTier
 
-SAME_AS = {"attended": "kv_cache"}
-"""Class of data -> class with which it lies where nothing is said: what is read of a class that is stored."""
+READ_OF = {"kv_cache": "attended"}
+"""Class of data that is stored -> class that says where what is read of it lies, where that is another mix of tiers."""
 
 
 def _tiers_of(placed: "Placement | NearFirst") -> list[str]:
@@ -50,7 +50,7 @@ class NearFirst(eqx.Module):
 class TieredMemory(AbstractMemory):
     """Memories by name, the data placed on them by class; classes without a placement lie in the tier `near`.
 
-    What decodes attend (`attended`) lies where caches do, unless it has a placement of its own.
+    What decodes attend of a cache is where caches lie, unless `attended` has a placement of its own.
 
     A byte of a class takes tau_i = share_i / bandwidth_i in tier i. Read one after the other that is their sum, read
     side by side the longest; `prefetch` says how much of the others hides:
@@ -85,9 +85,14 @@ class TieredMemory(AbstractMemory):
         return (pools + others)[0] if pools or others else None
 
     def shares(self, data: str) -> dict[str, Array]:
-        """Tier -> share of a class of data."""
-        placed = self.placement.get(data) or self.placement.get(SAME_AS.get(data, data))
+        """Tier -> share of a class of data that lies there."""
+        placed = self.placement.get(data)
         return placed.shares if isinstance(placed, Placement) else {self.near: asarray(1.0)}
+
+    def moved(self, data: str) -> dict[str, Array]:
+        """Tier -> share of what is moved of a class of data: where it lies, unless that has a placement of its own."""
+        own = READ_OF.get(data)
+        return self.shares(own if own in self.placement else data)
 
     def placing(self, data: str, shares: dict[str, Array]) -> "TieredMemory":
         """With a class of data placed so."""
@@ -118,7 +123,7 @@ class TieredMemory(AbstractMemory):
 
     def bandwidth(self, data: str = "") -> Array:
         """Bytes of this class per second."""
-        taken = [share / self.tiers[name].bandwidth(data) for name, share in self.shares(data).items()]
+        taken = [share / self.tiers[name].bandwidth(data) for name, share in self.moved(data).items()]
         serial = sum(taken[1:], taken[0])
         hidden = [self.prefetch * each + (1 - self.prefetch) * serial for each in taken]
         longest = hidden[0]
@@ -128,7 +133,7 @@ class TieredMemory(AbstractMemory):
 
     def energy(self, data: str = "") -> Array:
         """Joules per byte of this class."""
-        parts = [share * self.tiers[name].energy(data) for name, share in self.shares(data).items()]
+        parts = [share * self.tiers[name].energy(data) for name, share in self.moved(data).items()]
         return sum(parts[1:], parts[0])
 
     def price_usd(self) -> Array:
@@ -145,7 +150,7 @@ class TieredMemory(AbstractMemory):
 
     def added_bytes(self, nbytes: Array, data: str = "") -> Array:
         """The ramps and latencies of the tiers, weighted by what comes from each."""
-        parts = [share * self.tiers[name].added_bytes(nbytes, data) for name, share in self.shares(data).items()]
+        parts = [share * self.tiers[name].added_bytes(nbytes, data) for name, share in self.moved(data).items()]
         return sum(parts[1:], parts[0])
 
     def edge_bytes_per_s(self) -> dict[str, Array]:
@@ -169,7 +174,7 @@ class TieredMemory(AbstractMemory):
         held = self.stored(stored)
         used = {name: used_share(held[name], tier.usable_bytes()) for name, tier in self.tiers.items()}
         for data, placed in self.placement.items():
-            if data in SAME_AS or not isinstance(placed, Placement):
+            if data in READ_OF.values() or not isinstance(placed, Placement):
                 continue
             shares = list(placed.shares.values())
             used[f"placed.{data}"] = used_share(1.0, sum(shares[1:], shares[0]))
