@@ -218,15 +218,20 @@ class Cluster(eqx.Module):
             return {}
         return beside(ops, levels, layout, repeats)
 
+    def _own(self, ops: Sequence[Op]) -> list[Op]:
+        """Operations that run on the cluster itself, not on a pool beside it or between the two."""
+        away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
+        return [op for op in ops if op.phase not in away and not op.phase.startswith(LATER)]
+
     def crowded(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[str, Array]:
         """Level -> share of its links' rate that others take where the plan talks, over what waits are known for."""
         shared = [name for name in self.levels if self.network[name].fabric.sees_others]
         if not shared:
             return {}
-        away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
+        ops = self._own(ops)
         sent: dict[Flow, Array] = {}
         for op in ops:
-            if isinstance(op, CommOp) and op.phase not in away and not op.phase.startswith(LATER):
+            if isinstance(op, CommOp):
                 sent[op.phase, op.axis] = sent.get((op.phase, op.axis), asarray(0.0)) + op.count * op.nbytes
         seen, found = self.beside(ops, layout, repeats), {name: asarray(0.0) for name in shared}
         for flow, nbytes in sent.items():
@@ -242,9 +247,9 @@ class Cluster(eqx.Module):
         """Times of single collectives and sends among others' bursts; nothing where no level has queues."""
         if not any(isinstance(self.network[name].fabric, QueuedNode) for name in self.levels):
             return {}
-        away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
+        ops = self._own(ops)
         seen = self.beside(ops, layout, repeats)
-        here = [op for op in ops if isinstance(op, CommOp) and op.phase not in away and not op.phase.startswith(LATER)]
+        here = [op for op in ops if isinstance(op, CommOp)]
         return collective_times(
             (op, self._stages(op.axis, layout, seen.get((op.phase, op.axis), ()), op.element_bytes)) for op in here
         )
