@@ -12,6 +12,9 @@ SAMPLE = [  # every memory, job and goal, and the fabrics that are least alike
     ("PCIe graph", "pool", "serving", "cost"),
     ("switch, priced by paths", "HBM only", "recommendation", "time"),
     ("in-network sums, quantised", "HBM only", "MoE training", "cost"),
+    ("slice of circuits", "pool", "continuous", "energy"),
+    ("queued node", "HBM only", "disaggregated", "time"),
+    ("switch", "HBM only", "goodput", "cost"),
 ]
 
 
