@@ -230,3 +230,8 @@ def test_a_share_without_a_pool_is_refused_in_a_line():
     with pytest.raises(ConfigError, match=r"distinct_prefixes = 5 stands beside workload.prefix_cache"):
         scenario(POOL, "+workload.distinct_prefixes=5", "+workload.prefix_cache.prefix_tokens=100",
                  "+workload.prefix_cache.count=10")  # fmt: skip
+
+
+def test_a_job_without_a_cache_leaves_the_pool_empty():
+    training = ("framework=none", "model=llama2_7b", "cluster.device_count=8", "plan.tp=8", "workload.global_batch=8")
+    assert numbers_of(scenario_from_config(*training, THEN))["usage.hbm.pool"] == 0.0

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.errors import ConfigError
+from ...core.jax_typed import asarray
 from ...core.smooth import at_least, at_most
 from ..hardware.memory_tiers import NearFirst, TieredMemory
 from ..scenario import Scenario
@@ -83,7 +84,7 @@ def cache_on_tiers(scenario: Scenario) -> Array | None:
         return None
     used = memory_by_class(scenario)
     stored = {name.split("/")[1]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}
-    stored.pop(CACHE)
+    stored.pop(CACHE, None)
     held = memory.stored(stored)
     room = {name: at_least(tier.usable_bytes() - held[name], 0.0) for name, tier in memory.tiers.items()}
     rule = memory.placement.get(CACHE)
@@ -98,6 +99,8 @@ def cache_on_tiers(scenario: Scenario) -> Array | None:
 def _near_first(scenario: Scenario, memory: TieredMemory, rule: NearFirst) -> dict[str, Array]:
     used = memory_by_class(scenario)
     stored = {name.split("/")[1]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}
+    if CACHE not in stored:  # of a job that keeps none
+        return {memory.near: asarray(1.0)}
     cache = stored.pop(CACHE)
     others = memory.stored(stored)[memory.near]
     room = (memory.tiers[memory.near].usable_bytes() - others) * (1 - ROUNDING)
