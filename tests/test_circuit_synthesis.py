@@ -5,7 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from _lib.circuit_synthesis import Circuits, RadixBlock, best, bound_s, carried_out, divide_and_conquer, every, seconds
+from _lib.circuit_synthesis import bound_s, carried_out, divide_and_conquer, every
+from codesign.model.networks.collectives import Circuits, RadixBlock
+from codesign.model.networks.collectives import best_schedule as best
+from codesign.model.networks.collectives import schedule_s as seconds
 
 RACK = Circuits()
 SIZES = (1e3, 6.4e4, 1e6, 8e6, 1e9)

@@ -13,6 +13,7 @@ from ..config.study import documented_scenario
 from ..config.weight_formats import format_lines
 from ..core.interval_text import remarks_text
 from ..core.json_io import dumps
+from ..model.metrics.prefix_room import has_prefix_cache
 from ..search.results import busy_links, numbers_in, ops, priced
 from ..uncertainty import uncertain, with_room
 from .evaluation_tables import model_text, room_text, sections, show_evaluation
@@ -67,7 +68,7 @@ def evaluate_design(
     say_trace(provenance)
     for line in format_lines(scenario):
         print(f"codesign: {line}", file=sys.stderr)
-    worth = prefix_worth(scenario, numbers) if "prefix_hit_rate" in numbers else {}
+    worth = prefix_worth(scenario, numbers) if has_prefix_cache(scenario) else {}
     if as_json:
         told = {f"prefix_worth_usd_per_tb_{tier}": one.usd for tier, one in worth.items()}
         print(dumps(numbers | told | drawn.columns(), indent=2))

@@ -44,14 +44,15 @@ def check_formats(scenario: Scenario) -> None:
         ConfigError: naming the key, the format and the known ones.
     """
     accelerator, precision = scenario.cluster.accelerator, scenario.workload.precision
-    pool = scenario.cluster.prefill
+    named = {"prefill": scenario.cluster.prefill, "later_stages": scenario.cluster.later_stages}
+    whose, pool = next(((name, pool) for name, pool in named.items() if pool is not None), ("", None))
     there = accelerator if pool is None else pool.cluster.accelerator
     for tensor in ARITHMETIC:
         value = getattr(precision, tensor)
         if value in accelerator.peak_flops_per_s and value not in there.peak_flops_per_s:
             known = ", ".join(sorted(set(there.peak_flops_per_s) - {"vector"}))
             raise ConfigError(
-                f"workload.precision.{tensor} = {value!r}: {there.name} of cluster.prefill has no peak for it"
+                f"workload.precision.{tensor} = {value!r}: {there.name} of cluster.{whose} has no peak for it"
                 f" (it has {known})"
             )
     for field in dataclasses.fields(precision):

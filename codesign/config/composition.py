@@ -56,6 +56,7 @@ EXPERT_LOAD = "workload.expert_load"
 OPEN = {
     "cluster.facility.ownership.usd_per_device_h",
     "cluster.facility.ownership.region_ratio",
+    "cluster.later_stages.like",
     "cluster.prefill.like",
     "objective.limits",
     "objective.floors",
@@ -69,8 +70,8 @@ OPEN = {
 
 DID = "did you mean"  # of a suggestion that names one
 OPTIONAL = {
-    "memory", "die", "stack", "path_energy", "prefill", "experiment", "hardware", "ownership", "kernel_correction",
-    "framework",
+    "memory", "die", "stack", "path_energy", "prefill", "later_stages", "experiment", "hardware", "ownership",
+    "kernel_correction", "framework",
     "reliability", "carbon", "scaling_law", "precision", "optimizer", "engine_memory", "runner", "prices",
 }  # fmt: skip
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
@@ -79,6 +80,9 @@ _override: Any = vars(ConfigLoaderImpl)["_apply_overrides_to_config"].__func__  
 LONGEST = 10_000  # characters of an override; the longest that anything here writes has 300
 RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:")
 """`${oc.env:NAME}` and its like: what they find would be written into the run folder and its page."""
+
+POOLS = (PACKAGES["prefill"], PACKAGES["later_stages"])
+"""Parts of a cluster that may be like another cluster."""
 
 OF_A_POOL = ("accelerator", "host", "network", "levels", "device_count", "_target_")
 """Keys of a configuration that a pool which is like it takes over."""
@@ -325,10 +329,11 @@ def composed(overrides: list[str]) -> DictConfig:
             return _chosen(tuple(overrides), edition())
         groups_chosen = tuple(str(item.input_line) for item in parsed if _is_group(item))
         config = _chosen(groups_chosen, edition())
-        late = [item for item in values if item.key_or_group.startswith(f"{PACKAGES['prefill']}.cluster.")]
+        late = [item for item in values if item.key_or_group.startswith(tuple(f"{pool}.cluster." for pool in POOLS))]
         early = [item for item in values if item not in late]
         _override(early, config)  # jobs that choose alike compose their files once
-        config = _with_pool(config, [text for text in groups_chosen if text.startswith(f"{GROUP}=")])
+        for pool in POOLS:
+            config = _with_pool(config, pool, [text for text in groups_chosen if text.startswith(f"{GROUP}=")])
         _override(late, config)
         if not any(mentions(text) for text in overrides):
             return config
@@ -347,27 +352,27 @@ def composed(overrides: list[str]) -> DictConfig:
         raise ConfigError("; ".join(itertools.islice(lines, 2)) or type(error).__name__) from error
 
 
-def _with_pool(config: DictConfig, priced: list[str]) -> DictConfig:
-    """Prefill pool made of the options that `cluster.prefill.like` names (`accelerator: b200`).
+def _with_pool(config: DictConfig, pool: str, priced: list[str]) -> DictConfig:
+    """A pool made of the options that its `like` names (`accelerator: b200`): `cluster.prefill`, for instance.
 
     It costs what the list of prices says that was chosen, if one was.
 
     Raises:
         ConfigError: no such group or option.
     """
-    like = OmegaConf.select(config, f"{PACKAGES['prefill']}.like")
+    like = OmegaConf.select(config, f"{pool}.like")
     if like is None:
         return config
     try:
         chosen = [f"{group}={option}" for group, option in like.items()] + priced
         other = OmegaConf.to_container(composed(admit(chosen)), resolve=True)
     except ConfigError as error:
-        raise ConfigError(f"{PACKAGES['prefill']}.like: {error}") from error
+        raise ConfigError(f"{pool}.like: {error}") from error
     assert is_mapping(other)
     part = {key: other["cluster"][key] for key in OF_A_POOL}
-    own: Any = OmegaConf.select(config, f"{PACKAGES['prefill']}.cluster") or {}
+    own: Any = OmegaConf.select(config, f"{pool}.cluster") or {}
     with open_dict(config):
-        config.cluster.prefill.cluster = OmegaConf.merge(part, own)
+        OmegaConf.select(config, pool).cluster = OmegaConf.merge(part, own)
     return config
 
 

@@ -22,6 +22,8 @@ def check_levels(cluster: Cluster) -> None:
     pools = {"cluster": cluster}
     if cluster.prefill is not None:
         pools["cluster.prefill.cluster"] = cluster.prefill.cluster
+    if cluster.later_stages is not None:
+        pools["cluster.later_stages.cluster"] = cluster.later_stages.cluster
     for where, one in pools.items():
         listed = f"{where}.levels = [{', '.join(one.levels)}]"
         pinned = {level for _, level in one.placement}

@@ -198,6 +198,7 @@ PACKAGES = {
     "ownership": "cluster.facility.ownership",
     "path_energy": "cluster.path_energy",
     "prefill": "cluster.prefill",
+    "later_stages": "cluster.later_stages",
     "fabric": "cluster.network.scale_up.fabric",
     "collective": "cluster.network.scale_up.collectives",
     "scale_out": "cluster.network.scale_out",

@@ -68,8 +68,9 @@ def _block_scaled(precision: Precision) -> Precision:
 
 
 def _devices(scenario: Scenario) -> list[Accelerator]:
-    pool = scenario.cluster.prefill
-    return [scenario.cluster.accelerator, *([] if pool is None else [pool.cluster.accelerator])]
+    cluster = scenario.cluster
+    others = [pool.cluster.accelerator for pool in (cluster.prefill, cluster.later_stages) if pool is not None]
+    return [cluster.accelerator, *others]
 
 
 def _has(accelerator: Accelerator, number_format: str) -> bool:

@@ -32,7 +32,7 @@ from .ownership import AbstractOwnership
 from .reliability import Reliability
 from .slices import SharedRack
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
-from .workloads.ops import KV_TRANSFER, PREFILL, kind_of
+from .workloads.ops import KV_TRANSFER, LATER, PREFILL, kind_of
 
 MANY = 40  # kernels of a kind above which they are priced as one batch
 OTHERS = "background"
@@ -116,6 +116,7 @@ class Cluster(Module):
     path_energy: PathEnergy | None = None
     doubts: Doubts | None = None
     prefill: "PrefillPool | None" = None
+    later_stages: "StagePool | None" = None
     reliability: Reliability | None = None
     carbon: Carbon | None = None
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
@@ -218,15 +219,20 @@ class Cluster(Module):
             return {}
         return beside(ops, levels, layout, repeats)
 
+    def _own(self, ops: Sequence[Op]) -> list[Op]:
+        """Operations that run on the cluster itself, not on a pool beside it or between the two."""
+        away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
+        return [op for op in ops if op.phase not in away and not op.phase.startswith(LATER)]
+
     def crowded(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[str, Array]:
         """Level -> share of its links' rate that others take where the plan talks, over what waits are known for."""
         shared = [name for name in self.levels if self.network[name].fabric.sees_others]
         if not shared:
             return {}
-        away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
+        ops = self._own(ops)
         sent: dict[Flow, Array] = {}
         for op in ops:
-            if isinstance(op, CommOp) and op.phase not in away:
+            if isinstance(op, CommOp):
                 sent[op.phase, op.axis] = sent.get((op.phase, op.axis), asarray(0.0)) + op.count * op.nbytes
         seen, found = self.beside(ops, layout, repeats), {name: asarray(0.0) for name in shared}
         for flow, nbytes in sent.items():
@@ -242,9 +248,9 @@ class Cluster(Module):
         """Times of single collectives and sends among others' bursts; nothing where no level has queues."""
         if not any(isinstance(self.network[name].fabric, QueuedNode) for name in self.levels):
             return {}
-        away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
+        ops = self._own(ops)
         seen = self.beside(ops, layout, repeats)
-        here = [op for op in ops if isinstance(op, CommOp) and op.phase not in away]
+        here = [op for op in ops if isinstance(op, CommOp)]
         return collective_times(
             (op, self._stages(op.axis, layout, seen.get((op.phase, op.axis), ()), op.element_bytes)) for op in here
         )
@@ -262,6 +268,12 @@ class Cluster(Module):
             repeats: how often each phase runs, so that shared levels see the plan's other traffic; without it no level
                 does.
         """
+        if self.later_stages is not None:
+            there = {index for index, op in enumerate(ops) if op.phase.startswith(LATER)}
+            here = dataclasses.replace(self, later_stages=None)
+            own = iter(here.price([op for index, op in enumerate(ops) if index not in there], layout, repeats))
+            other = iter(self.later_stages.price([ops[index] for index in sorted(there)], layout, repeats))
+            return [next(other if index in there else own) for index in range(len(ops))]
         if self.prefill is not None:
             away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, KV_TRANSFER)}
             here = dataclasses.replace(self, prefill=None)
@@ -333,6 +345,23 @@ class Cluster(Module):
         return dataclasses.replace(moved, energy_j=nbytes * self.host.memory.energy() * count)
 
 
+class StagePool(Module):
+    """Accelerators of a second kind, which hold the last stages of a pipeline.
+
+    `cluster` is one of which accelerator, host and networks count: how many there are is the plan's to say
+    (`later_stages` of `pp`).
+    """
+
+    cluster: Cluster
+
+    __repr__ = as_text
+
+    def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
+        """Cost of the operations of these stages; see `Cluster.price`."""
+        named = [dataclasses.replace(op, phase=op.phase.removeprefix(LATER)) for op in ops]
+        return self.cluster.joining(layout.devices).price(named, layout, repeats)
+
+
 class PrefillPool(Module):
     """Accelerators beside a cluster's own that compute prompts, and the network over which caches leave them.
 
@@ -386,6 +415,16 @@ class Scenario(Module):
             raise ConfigError(f"{name} needs cluster.prefill, a pool that computes prompts: choose prefill=same")
         if pool is not None and not self.workload.two_pools:
             raise ConfigError(f"{name} uses no cluster.prefill: choose workload=disaggregated, or leave out prefill")
+        later, cluster = self.cluster.later_stages, self.cluster
+        if later is None and self.workload.two_kinds:
+            raise ConfigError(f"{name} needs cluster.later_stages, accelerators of a second kind: later_stages=other")
+        if later is not None and not self.workload.two_kinds:
+            raise ConfigError(
+                f"{name} uses no cluster.later_stages: choose workload=mixed_training, or leave out later_stages"
+            )
+        for part in ("reliability", "carbon", "path_energy") if later is not None else ():
+            if getattr(cluster, part) is not None:
+                raise ConfigError(f"cluster.{part} counts accelerators of one kind: leave out {part} or later_stages")
 
     @property
     def layout(self) -> Layout:

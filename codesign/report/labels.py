@@ -59,6 +59,7 @@ MEMORY_CLASSES = {
     "optimizer": ("optimizer state", "#009e73"),
     "activations": ("activations", "#e69f00"),
     "kv_cache": ("KV cache", "#d55e00"),
+    "shared_prefixes": ("beginnings of prompts, kept once", "#b8860b"),
     "tables": ("embedding tables", "#009e73"),
     "dense": ("perceptrons", "#2f6fb0"),
     "kept": ("kept for the backward pass", "#e69f00"),

@@ -14,6 +14,8 @@ MEANINGS = {
     "requests_per_s": "requests served per second in steady state",
     "concurrency": "requests in flight",
     "hybrid_step_share": "share of steps that carry prefill tokens as well as decodes",
+    "stage_s": "forward and backward of a micro-batch on one of a pipeline's first stages",
+    "later_stage_s": "the same on one of its last stages, of the second kind of accelerator, the head included",
     "prefill_utilisation": "share of the prefill token budget in use; below 1, or prompts queue without bound",
     "slot_utilisation": "mean share of an engine's batch slots (plan.micro_batch) in use",
     "queued_share": "share of requests that find all batch slots of an engine taken, and queue",

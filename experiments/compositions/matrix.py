@@ -68,8 +68,19 @@ FABRICS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {  # overrides; var
         {"rate": f"{UP}.bandwidth_bytes_per_s"},
     ),
     "rails outside": (("fabric=nvlink4", "scale_out=rail_optimised_ndr"), {"rate": f"{UP}.bandwidth_bytes_per_s"}),
+    "queued node": (
+        ("fabric=nvlink4_queued", "scale_out=infiniband_ndr_queued"),
+        {"rate": f"{UP}.inner.bandwidth_bytes_per_s", "others": f"{UP}.background_bytes_per_s"},
+    ),
+    "slice of circuits": (
+        ("fabric=lightpath_slice", "collective=lumorph"),
+        {"fiber": f"{UP}.fiber_bytes_per_s", "setting": f"{UP}.reconfiguration_s"},
+    ),
 }
-CARDS = {"rails outside": f"{OUT}.links.rail.bits_per_s"}  # path of the outer rate where it has another name
+CARDS = {  # path of the outer rate where it has another name
+    "rails outside": f"{OUT}.links.rail.bits_per_s",
+    "queued node": f"{OUT}.inner.bandwidth_bytes_per_s",
+}
 
 STACKS = {"stacks": (f"{NEAR}.capacity_bytes", (f"{NEAR}.bandwidth_bytes_per_s",))}
 TIERS = {
@@ -102,18 +113,39 @@ JOBS: dict[str, tuple[tuple[str, ...], dict[str, tuple[float, ...]]]] = {
          "workload.output_tokens=128", "cluster.device_count=16"),
         {"tp": (8.0, 16.0), "micro_batch": (8.0, 16.0)},
     ),
+    "continuous": (
+        ("workload=continuous", "model=llama31_70b", "plan=serving_node", "workload.input_tokens=1024",
+         "workload.output_tokens=128", "plan.token_budget=2048", "cluster.device_count=16"),
+        {"tp": (8.0, 16.0), "micro_batch": (16.0, 32.0)},
+    ),
+    "goodput": (
+        ("workload=goodput", "model=llama31_70b", "plan=serving_node", "workload.input_tokens=1024",
+         "workload.output_tokens=128", "plan.token_budget=2048", "cluster.device_count=16"),
+        {"tp": (8.0, 16.0), "micro_batch": (16.0, 32.0)},
+    ),
+    "disaggregated": (
+        ("workload=disaggregated", "prefill=same", "model=llama31_70b", "plan=serving_node",
+         "workload.input_tokens=1024", "workload.output_tokens=128", "plan.token_budget=2048",
+         "plan.prefill_devices=16", "cluster.device_count=16"),
+        {"tp": (8.0, 16.0), "micro_batch": (16.0, 32.0)},
+    ),
     "recommendation": (
         ("workload=recommendation", "model=dlrm_criteo", "plan=embedding_node", "cluster.device_count=16"),
         {"tp": (8.0, 16.0), "micro_batch": (4096.0, 8192.0)},
     ),
 }  # fmt: skip
 
+UNLIKE = ("switch", "in-network sums, quantised", "queued node", "slice of circuits")
+"""Fabrics on which goodput is asked for."""
+
 GOALS = {"time": "time_s", "energy": "joules_per_token", "cost": "usd_per_million_tokens"}
 
 
 def ranged(scenario: Scenario, path: str, along: tuple[str, ...] = ()) -> Continuous:
-    """From a half to twice what ships."""
+    """From a half to twice what ships, the same in a prefill pool."""
     value = float(get_path(scenario, path))
+    if scenario.cluster.prefill is not None:
+        along = (*along, *(f"cluster.prefill.{each}" for each in (path, *along)))
     return Continuous(path, 0.5 * value, 2.0 * value, tied=along)
 
 
@@ -136,11 +168,13 @@ def problem(fabric: str, memory: str, job: str) -> tuple[Scenario, DesignSpace]:
         accelerator=dataclasses.replace(cluster.accelerator, hbm=near),
         device_count=asked.cluster.device_count,
     )
+    pool = asked.cluster.prefill
+    if pool is not None:  # of the same accelerators, memories and networks
+        cluster = dataclasses.replace(cluster, prefill=dataclasses.replace(pool, cluster=cluster))
     scenario = dataclasses.replace(asked, cluster=cluster)
-    hardware = {name: ranged(scenario, path) for name, path in ways.items()}
-    hardware["cards"] = ranged(scenario, CARDS.get(fabric, f"{OUT}.bandwidth_bytes_per_s"))
-    hardware |= {name: ranged(scenario, path, along) for name, (path, along) in held.items()}
-    return scenario, DesignSpace(plan, hardware)
+    ways = ways | {"cards": CARDS.get(fabric, f"{OUT}.bandwidth_bytes_per_s")}
+    paths = {name: (path, ()) for name, path in ways.items()} | held
+    return scenario, DesignSpace(plan, {name: ranged(scenario, *each) for name, each in paths.items()})
 
 
 def place_of(variable: Continuous, value: float) -> str:
@@ -199,8 +233,10 @@ def cell(fabric: str, memory: str, job: str, goal: str) -> dict[str, Any]:
 
 
 def cells() -> Iterator[tuple[str, str, str, str]]:
-    """All of them."""
-    yield from itertools.product(FABRICS, MEMORIES, JOBS, GOALS)
+    """All of them; goodput, whose plans take minutes each, on fabrics that are least alike."""
+    for fabric, memory, job, goal in itertools.product(FABRICS, MEMORIES, JOBS, GOALS):
+        if job != "goodput" or (fabric in UNLIKE and memory == "HBM only" and goal == "cost"):
+            yield fabric, memory, job, goal
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from .memory_hits import WorkingSet as WorkingSet
 from .memory_hits import ZipfLru as ZipfLru
 from .memory_pool import CachedPool as CachedPool
 from .memory_pool import SharedPool as SharedPool
+from .memory_tiers import NearFirst as NearFirst
 from .memory_tiers import Placement as Placement
 from .memory_tiers import TieredMemory as TieredMemory
 from .optical_switch import OpticalSwitch as OpticalSwitch
@@ -82,6 +83,7 @@ __all__ = [
     "LoadStore",
     "MachZehnderModulator",
     "MemoryTier",
+    "NearFirst",
     "OpticalPath",
     "OpticalSwitch",
     "Packets",

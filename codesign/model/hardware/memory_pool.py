@@ -1,5 +1,6 @@
 """Memory behind a port: a pool of one's own with a cache in front, and a pool that several accelerators share."""
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
@@ -118,7 +119,8 @@ class SharedPool(AbstractMemory):
     replicas of which accelerators share it: each counts its part of that. They read it as often as before.
 
     Assumes: fair sharing at the mean number of active accelerators, which is never faster than the mean over their
-    number; an accelerator's data lie in its own equal part. Log-convex in bandwidths, ports and energies.
+    number; an accelerator's data lie in its own equal part; where the pool gives an accelerator less than its
+    ports carry, their latency is longer by as much. Log-convex in bandwidths, ports and energies.
     Source: [ding2025pfa] sections 3.3 and 6.1, with the port bound added.
     """
 
@@ -193,8 +195,10 @@ class SharedPool(AbstractMemory):
         return self.tier.peak_power_w() / self.sharers + through * self.port.energy_j_per_byte
 
     def added_bytes(self, nbytes: Array, data: str = "") -> Array:
-        """The tier's ramp and latency, and the port's latency."""
-        return self.tier.added_bytes(nbytes) + self.port.alpha_s * self.bandwidth()
+        """The tier's ramp and latency, and the latency of the accelerator's ports at their rate."""
+        ports = self.ports_per_accelerator / self.port.beta_s_per_byte
+        rate = jnp.where(self.port_bound > 0, ports, self.tier.bandwidth() / self.active())
+        return self.tier.added_bytes(nbytes) + self.port.alpha_s * rate
 
     def edge_bytes_per_s(self) -> dict[str, Array]:
         """The accelerator's ports."""

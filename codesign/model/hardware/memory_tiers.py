@@ -1,5 +1,6 @@
 """Several memories of one accelerator, and which share of each class of data lies in which."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -13,6 +14,13 @@ from ...core.jax_typed import arrays, asarray
 from ...core.module import Module
 from ...core.smooth import at_least, maximum, used_share
 from .memory import AbstractMemory, MemoryTier
+
+READ_OF = {"kv_cache": "attended"}
+"""Class of data that is stored -> class that says where what is read of it lies, where that is another mix of tiers."""
+
+
+def _tiers_of(placed: "Placement | NearFirst") -> list[str]:
+    return [placed.then] if isinstance(placed, NearFirst) else list(placed.shares)
 
 
 class Placement(Module):
@@ -30,8 +38,19 @@ class Placement(Module):
             raise ConfigError(f"shares sum to {float(np.mean(total)):g}, not to 1 ({listed})")
 
 
+class NearFirst(Module):
+    """One class of data in the near tier as far as there is room, the rest in the tier `then`.
+
+    How much that is follows from a design as a whole (`metrics.cache_placement`); until then all of it lies near.
+    """
+
+    then: str = static()
+
+
 class TieredMemory(AbstractMemory):
     """Memories by name, the data placed on them by class; classes without a placement lie in the tier `near`.
+
+    What decodes attend of a cache is where caches lie, unless `attended` has a placement of its own.
 
     A byte of a class takes tau_i = share_i / bandwidth_i in tier i. Read one after the other that is their sum, read
     side by side the longest; `prefetch` says how much of the others hides:
@@ -45,13 +64,13 @@ class TieredMemory(AbstractMemory):
     """
 
     tiers: dict[str, AbstractMemory]
-    placement: dict[str, Placement]
+    placement: dict[str, Placement | NearFirst]
     near: str = static()
     prefetch: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of the other tiers' time that is hidden")
 
     def __check_init__(self) -> None:
         """Every tier that is named must exist and hold something."""
-        for name in (self.near, *(tier for placed in self.placement.values() for tier in placed.shares)):
+        for name in (self.near, *(tier for placed in self.placement.values() for tier in _tiers_of(placed))):
             if name not in self.tiers:
                 raise ConfigError(f"memory tier {name!r} does not exist{suggestion(name, self.tiers)}")
         for name, tier in self.tiers.items():
@@ -66,10 +85,37 @@ class TieredMemory(AbstractMemory):
         return (pools + others)[0] if pools or others else None
 
     def shares(self, data: str) -> dict[str, Array]:
-        """Tier -> share of a class of data."""
-        if data in self.placement:
-            return self.placement[data].shares
-        return {self.near: asarray(1.0)}
+        """Tier -> share of a class of data that lies there."""
+        placed = self.placement.get(data)
+        return placed.shares if isinstance(placed, Placement) else {self.near: asarray(1.0)}
+
+    def moved(self, data: str) -> dict[str, Array]:
+        """Tier -> share of what is moved of a class of data: where it lies, unless that has a placement of its own."""
+        own = READ_OF.get(data)
+        return self.shares(own if own in self.placement else data)
+
+    def placing(self, data: str, shares: dict[str, Array]) -> "TieredMemory":
+        """With a class of data placed so."""
+        return dataclasses.replace(self, placement=self.placement | {data: Placement(shares)})
+
+    def pool(self) -> str:
+        """Name of the tier that takes what is not near: the first pool, else the first other tier.
+
+        Raises:
+            ConfigError: there is no other tier.
+        """
+        others = [name for name in self.tiers if name != self.near]
+        pools = [name for name in others if self.tiers[name].beyond_s_per_byte() is not None]
+        if not others:
+            raise ConfigError(f"tiers has no tier beside {self.near!r}: add one, or leave out plan.pool_kv_cache")
+        return (pools + others)[0]
+
+    def kept_ratio(self, data: str, holders: Array, replicas: Array) -> Array:
+        """As the tier says in which all of a class lies; what is spread over several is kept by each replica."""
+        shares = list(self.shares(data))
+        if len(shares) > 1:
+            return 1.0 + 0.0 * replicas
+        return self.tiers[shares[0]].kept_ratio(data, holders, replicas)
 
     def usable_bytes(self) -> Array:
         """All tiers together, none of them less than nothing; `limits` says whether each one's part fits."""
@@ -77,7 +123,7 @@ class TieredMemory(AbstractMemory):
 
     def bandwidth(self, data: str = "") -> Array:
         """Bytes of this class per second."""
-        taken = [share / self.tiers[name].bandwidth(data) for name, share in self.shares(data).items()]
+        taken = [share / self.tiers[name].bandwidth(data) for name, share in self.moved(data).items()]
         serial = sum(taken[1:], taken[0])
         hidden = [self.prefetch * each + (1 - self.prefetch) * serial for each in taken]
         longest = hidden[0]
@@ -87,7 +133,7 @@ class TieredMemory(AbstractMemory):
 
     def energy(self, data: str = "") -> Array:
         """Joules per byte of this class."""
-        parts = [share * self.tiers[name].energy(data) for name, share in self.shares(data).items()]
+        parts = [share * self.tiers[name].energy(data) for name, share in self.moved(data).items()]
         return sum(parts[1:], parts[0])
 
     def price_usd(self) -> Array:
@@ -104,7 +150,7 @@ class TieredMemory(AbstractMemory):
 
     def added_bytes(self, nbytes: Array, data: str = "") -> Array:
         """The ramps and latencies of the tiers, weighted by what comes from each."""
-        parts = [share * self.tiers[name].added_bytes(nbytes, data) for name, share in self.shares(data).items()]
+        parts = [share * self.tiers[name].added_bytes(nbytes, data) for name, share in self.moved(data).items()]
         return sum(parts[1:], parts[0])
 
     def edge_bytes_per_s(self) -> dict[str, Array]:
@@ -128,6 +174,8 @@ class TieredMemory(AbstractMemory):
         held = self.stored(stored)
         used = {name: used_share(held[name], tier.usable_bytes()) for name, tier in self.tiers.items()}
         for data, placed in self.placement.items():
+            if data in READ_OF.values() or not isinstance(placed, Placement):
+                continue
             shares = list(placed.shares.values())
             used[f"placed.{data}"] = used_share(1.0, sum(shares[1:], shares[0]))
         return used

@@ -22,18 +22,27 @@ from ...jaxprs.evaluator import interpreted
 from ..hardware import Accelerator
 from ..scenario import Cluster, Scenario
 from ..workloads import ComputeOp, Layout, Op
-from ..workloads.ops import PREFILL
+from ..workloads.ops import LATER, PREFILL
 from ..workloads.schedule import Timeline
+from .cache_placement import placed
 from .footprint import engine_limits, memory_by_class, memory_limits, per_tier
 from .ledger import moved
 from .lifetime import Bill, lifetime, lifetime_limits, with_spares
-from .money import device_capex_usd, device_idle_w, device_provisioned_w, prefill_pool, summed
-from .prefix_room import with_prefix_hits
+from .money import (
+    device_capex_usd,
+    device_idle_w,
+    device_provisioned_w,
+    later_pool,
+    own_devices,
+    prefill_pool,
+    summed,
+)
 
 BANDWIDTH = "near memory"  # among the rates of an account
 AXES = ("tp", "attention_tp", "cp", "ep", "pp", "dp")  # parts of a time that are communication
 SPARSE = ("violations", "memory_bytes", "breakdown_s")  # groups of which zeros are not shown
 PROMPTS = "prompts, "  # begins the names of rates of the pool that computes prompts
+LATER_RATES = "later stages, "  # and of those of stages of a second kind
 
 
 class Metrics(Module):
@@ -124,7 +133,7 @@ def _is_zero(value: Any) -> bool:
 def priced_ops(scenario: Scenario, layout: Layout | None = None) -> list[tuple[Op, Cost]]:
     """Every operation of the workload with its cost on the cluster, laid out as the scenario says."""
     if layout is None:
-        scenario = with_prefix_hits(scenario)
+        scenario = placed(scenario)
         layout = scenario.workload.laid_out(scenario.layout)
     ops = scenario.workload.lower(layout)
     cluster = scenario.cluster.joining(layout.devices)
@@ -178,7 +187,7 @@ class Account(NamedTuple):
 def account(scenario: Scenario) -> Account:
     """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
     with computing_once():
-        scenario = with_prefix_hits(scenario)
+        scenario = placed(scenario)
         layout = scenario.workload.laid_out(scenario.layout)
         priced, repeats = priced_ops(scenario, layout), scenario.workload.repeats(layout)
         rates: dict[str, Array] = {}
@@ -195,6 +204,8 @@ def computed_by(cluster: Cluster, op: Op) -> tuple[Accelerator, str]:
     """The accelerator that runs an operation, and what begins the names of its rates in an account."""
     if cluster.prefill is not None and op.phase in PREFILL:
         return cluster.prefill.cluster.accelerator, PROMPTS
+    if cluster.later_stages is not None and op.phase.startswith(LATER):
+        return cluster.later_stages.cluster.accelerator, LATER_RATES
     return cluster.accelerator, ""
 
 
@@ -202,11 +213,12 @@ def parts_of(scenario: Scenario) -> dict[str, Array]:
     """Replicas, and capex and provisioned power of the whole cluster by part."""
     devices = scenario.layout.devices
     cluster = scenario.cluster.joining(devices)
-    count = with_spares(cluster, devices)
+    count = with_spares(cluster, own_devices(cluster, scenario.layout))
     parts = {f"capex.{part}": count * usd for part, usd in device_capex_usd(cluster).items()}
     parts |= {f"power.{part}": count * watts for part, watts in device_provisioned_w(cluster).items()}
-    pool = prefill_pool(cluster, scenario.layout)
-    if pool is not None:
+    for pool in (prefill_pool(cluster, scenario.layout), later_pool(cluster, scenario.layout)):
+        if pool is None:
+            continue
         parts |= {f"capex.{part}": usd for part, usd in pool.capex_usd.items()}
         parts |= {f"power.{part}": watts for part, watts in pool.provisioned_w.items()}
     return {"var.dp": scenario.layout.dp} | parts
@@ -215,7 +227,7 @@ def parts_of(scenario: Scenario) -> dict[str, Array]:
 def _evaluate(scenario: Scenario) -> Metrics:
     """Implementation of `evaluate`, without a decision on how it runs."""
     with computing_once():
-        scenario = with_prefix_hits(scenario)
+        scenario = placed(scenario)
         layout = scenario.workload.laid_out(scenario.layout)
         return _metrics(scenario, priced_ops(scenario, layout), layout)
 
@@ -263,7 +275,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
     cluster = scenario.cluster.joining(layout.devices)
     work = scenario.workload if cluster.doubts is None else scenario.workload.under(cluster.doubts.first_token)
     timeline, ops = work.timeline(priced, layout), [op for op, _ in priced]
-    devices, facility = layout.devices, cluster.facility
+    devices, facility = own_devices(cluster, layout), cluster.facility
     idle, count = with_spares(cluster, device_idle_w(cluster)), with_spares(cluster, devices)
     energy = devices * facility.pue * (drawn_j(cluster, timeline) + idle * timeline.time_s)
     movement = moved(scenario, [op for op, _ in priced])
@@ -283,6 +295,12 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         energy, usd = energy + more.energy_j, usd + more.usd
         paid["input"] = (paid["input"][0] + more.usd, paid["input"][1])
         fast_devices = devices + pool.devices * pool.peak(scenario.workload.number_format()) / peak
+    later = later_pool(cluster, layout)
+    if later is not None:
+        more = later.cost(timeline, facility)
+        provisioned, capex = provisioned + more.provisioned_w, capex + more.capex_usd
+        energy, usd = energy + more.energy_j, usd + more.usd
+        fast_devices = devices + later.devices * later.peak(scenario.workload.number_format()) / peak
     billed = {f"usd_per_million_{kind}_tokens": 1e6 * part / tokens for kind, (part, tokens) in paid.items()}
     memory = memory_by_class(scenario, layout)
     capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
@@ -296,6 +314,8 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
     if pool is not None:
         usage |= {"prefill.hbm": used_share(summed(scenario.workload.prefill_bytes(layout)), pool.usable_bytes())}
+    if later is not None:
+        usage |= {"later_stages.hbm": used_share(summed(scenario.workload.later_bytes(layout)), later.usable_bytes())}
     usage |= lifetime_limits(scenario, cluster) | timeline.usage
     return Metrics(
         time_s=timeline.time_s,
@@ -310,7 +330,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         extra=(timeline.extra if cluster.doubts is None else cluster.doubts.of_first_token(timeline.extra))
         | billed
         | facility.service()
-        | cluster.counts(devices)
+        | cluster.counts(layout.devices)
         | cluster.quality(ops, layout)
         | cluster.delays(ops, layout, work.repeats(layout))
         | _balance(ops, work.repeats(layout), timeline)

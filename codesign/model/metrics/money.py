@@ -90,6 +90,26 @@ class PoolBought(NamedTuple):
         return self.cluster.accelerator.hbm.usable_bytes()
 
 
+def later_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
+    """The later stages of a pipeline; None where all are of one kind."""
+    if cluster.later_stages is None:
+        return None
+    devices = layout.devices * layout.plan.later_stages / layout.plan.pp
+    own = cluster.later_stages.cluster.joining(layout.devices)
+    return PoolBought(
+        own, devices,
+        {"later_stages": devices * summed(device_capex_usd(own))},
+        {"later_stages": devices * summed(device_provisioned_w(own))},
+        devices * device_idle_w(own),
+    )  # fmt: skip
+
+
+def own_devices(cluster: Cluster, layout: Layout) -> Array:
+    """Devices of a layout that are of the cluster's first kind."""
+    later = later_pool(cluster, layout)
+    return layout.devices if later is None else layout.devices - later.devices
+
+
 def prefill_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     """The pool of a layout; None where the cluster has none beside it."""
     if cluster.prefill is None:

@@ -9,6 +9,7 @@
 A block goes from a tier into the next when it is the longest unused, so that caches of one group are one of their
 rooms together; what replicas share has copies of what they have themselves. With h the share found in so much room,
 tier after tier finds the largest h up to it less that of the tier before.
+What prompts compute is written through to every tier that has room, the other way of the links that bring.
 
 The share is no log-convex function of capacities (`workloads.prefix_reuse`). Where no capacity and no size of the
 store is searched, it is a number of the plan, and times are log-convex as with a share that is given. Where one is,
@@ -125,7 +126,12 @@ def _found(tiers: list[_Tier], work: AbstractContinuousServing, caching: PrefixC
         joules = joules + shares[tier.name] * prompt * tier.token_j
         reached = share
     cv, keys = caching.reuse.computed(reached, tiers[0].caches, prompt, work.input_cv)
-    return PrefixHits(reached, cv, keys, seconds, joules, shares, {tier.name: tier.tokens for tier in tiers})
+    write_s, write_j = (
+        sum((jnp.where(tier.tokens > 0, getattr(tier, name), 0.0) for tier in tiers), asarray(0.0))
+        for name in ("token_s", "token_j")
+    )
+    rooms = {tier.name: tier.tokens for tier in tiers}
+    return PrefixHits(reached, cv, keys, seconds, joules, shares, rooms, write_s, write_j)
 
 
 def _tiers(scenario: Scenario, work: AbstractContinuousServing, caching: PrefixCaching) -> list[_Tier]:

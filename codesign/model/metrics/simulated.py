@@ -16,6 +16,7 @@ from ..workloads.continuous import AbstractContinuousServing, ContinuousServing
 from ..workloads.kinds import Kinds, drawn_from
 from ..workloads.lockstep import Lockstep
 from ..workloads.prompt_pool import AbstractPromptPool
+from .cache_placement import cache_on_tiers
 from .evaluation import evaluate
 from .footprint import cache_room
 from .step_times import tabulated_steps
@@ -54,7 +55,8 @@ def _room(scenario: Scenario) -> Any:
     """Tokens that the cache of one attention group has room for, near and in the second tier, idle ones aside."""
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
-    free = cache_room(scenario, layout)
+    free = cache_on_tiers(scenario)
+    free = cache_room(scenario, layout) if free is None else free
     token = work.kv_bytes_per_token(layout)
     near, afar = free / (token * work.kept_near(layout)), scenario.plan.offload_kv_cache * token
     beyond = scenario.cluster.host.memory.usable_bytes() / jnp.where(afar > 0, afar, 1.0)

@@ -15,6 +15,7 @@ from ..scenario import Scenario
 from ..workloads.continuous import AbstractContinuousServing
 from ..workloads.mixed_step import MixedStep
 from ..workloads.schedule import one_pass
+from .cache_placement import with_cache_placed
 
 LEVELS = 14  # numbers of decodes, and of prompt tokens, that are priced
 NEAR = 8  # numbers of decodes on either side of the plan's that are priced one by one: tiles of kernels show there
@@ -46,6 +47,7 @@ def step_s(
         host: whether the engine's own time is part of it.
         alone: whether nothing is decoded in it (`decodes` is 0 then).
     """
+    scenario = with_cache_placed(scenario)
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
     prompts = at_least(prompt_tokens / work.computed_tokens(), 1.0)

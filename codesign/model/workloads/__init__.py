@@ -41,6 +41,7 @@ from .linear_attention import LinearAttention as LinearAttention
 from .local_attention import LocalAttention as LocalAttention
 from .lockstep import Lockstep as Lockstep
 from .lowering import indivisible as indivisible
+from .mixed_training import MixedTraining as MixedTraining
 from .muon import Muon as Muon
 from .number_formats import WeightFormats as WeightFormats
 from .ops import CommOp as CommOp
@@ -122,6 +123,7 @@ __all__ = [
     "Lockstep",
     "MixedAttention",
     "MixedFeedForward",
+    "MixedTraining",
     "MixtureOfExperts",
     "Muon",
     "Op",

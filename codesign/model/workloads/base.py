@@ -34,6 +34,8 @@ class AbstractWorkload(Module):
     precision: eqx.AbstractVar[Precision]
     two_pools: ClassVar[bool] = False  # whether prompts may have accelerators of their own (`Cluster.prefill`)
 
+    two_kinds: ClassVar[bool] = False  # whether stages may be accelerators of a second kind (`Cluster.later_stages`)
+
     __repr__ = as_text
 
     @classmethod
@@ -81,6 +83,10 @@ class AbstractWorkload(Module):
 
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
         """Class of data -> bytes per device of a pool that computes prompts beside; nothing where there is none."""
+        return {}
+
+    def later_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Class of data -> bytes per device of stages of a second kind; nothing where there are none."""
         return {}
 
     def saved_bytes(self, layout: Layout) -> Array | None:

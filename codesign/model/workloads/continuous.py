@@ -69,6 +69,9 @@ class AbstractContinuousServing(AbstractServing):
     leaves its caches (`PrefixCaching`): `metrics.prefix_room` puts what they find in its place (`PrefixHits`) before a
     design is priced. What is found elsewhere than in the first memory is brought beside the layers of the step in which
     its prompt begins; where n of them begin in a step that is (1 - min(n, 1)) f1 + min(n, 1) max(f1, max(n, 1) fetch).
+    What prompts compute is written through to these memories, the other way of the same links: a step takes no less.
+    Where `distinct_prefixes` of the beginnings that `cached_ratio` finds are different, each is kept once a replica, or
+    once in a pool that keeps one copy (`metrics.cache_placement`).
 
     `time_s` is that of one decoded answer, in which as many requests are answered as are decoded together.
     Assumes: room for the mean sequence with the block it fills; what is decoded is spread evenly over groups and
@@ -110,12 +113,16 @@ class AbstractContinuousServing(AbstractServing):
     layouts: SupportedLayouts = eqx.field(default_factory=SupportedLayouts)
     images: Float[Array, "*b"] = quantity(high=1e4, default=0.0, doc="of a prompt, beside its text")
     prefix_cache: PrefixCaching | PrefixHits | None = None
+    distinct_prefixes: Float[Array, "*b"] | None = quantity(
+        low=1.0, high=1e12, default=None, doc="different beginnings among those found; none: each request has its own"
+    )
 
     def __check_init__(self) -> None:
         """A model drafts with modules that it has; what caches hold is known or follows from their room."""
-        for name in ("cached_ratio", "idle_sessions") if isinstance(self.prefix_cache, PrefixCaching) else ():
+        given = ("cached_ratio", "idle_sessions", "distinct_prefixes")
+        for name in given if isinstance(self.prefix_cache, PrefixCaching) else ():
             value = getattr(self, name)
-            if not isinstance(value, Tracer) and (np.asarray(value) > 0).any():
+            if value is not None and not isinstance(value, Tracer) and (np.asarray(value) > 0).any():
                 raise ConfigError(
                     f"workload.{name} = {np.asarray(value).max():g} stands beside workload.prefix_cache, by"
                     " which hits follow from room: leave one out"
@@ -166,8 +173,9 @@ class AbstractContinuousServing(AbstractServing):
         begin = tokens / self.computed_tokens()
         some = at_most(begin, 1.0)
         busy = (1 - some) * done.busy_s + some * maximum(done.busy_s, at_least(begin, 1.0) * hits.fetch_s)
+        busy = maximum(busy, tokens * hits.write_s)
         exposed = done.exposed_s | {"offload": done.exposed_s["offload"] + busy - done.busy_s}
-        energy = done.energy_j + begin * hits.fetch_j
+        energy = done.energy_j + begin * hits.fetch_j + tokens * hits.write_j
         return dataclasses.replace(done, busy_s=busy, exposed_s=exposed, energy_j=energy)
 
     @computed_once
@@ -440,13 +448,18 @@ class AbstractContinuousServing(AbstractServing):
         """Weights, key-value cache of all that is under way, and what the engine keeps beside."""
         weights = self.weight_bytes(layout)
         two_layers = self.two_layers(layout)
-        cache = self.kv_bytes_per_token(layout) * self.held_tokens(layout)
+        token, found = self.kv_bytes_per_token(layout), self.found_ratio() * self.prompt_tokens()
+        cache, begun = token * self.held_tokens(layout), dict[str, tuple[Array, Array]]()
+        if self.distinct_prefixes is not None:  # kept once each, not in each sequence
+            own = at_most(found, self.context())
+            cache = cache - token * own * self.rhythm(layout).decodes * layout.plan.pp
+            once = token * found * self.distinct_prefixes
+            begun = {"shared_prefixes": (once, once)}
         tokens, plan = self.profile_tokens(layout), layout.plan
         rows = plan.micro_batch / (plan.pp * plan.attention_dp) * self.verified_tokens
         beside = self.engine_bytes(self.full_step(layout, tokens / plan.cp).layer_ops(layout), tokens / plan.cp, rows)
-        return {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache * two_layers)} | {
-            name: (nbytes, nbytes) for name, nbytes in beside.items()
-        }
+        kept = {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache * two_layers)}
+        return kept | begun | {name: (nbytes, nbytes) for name, nbytes in beside.items()}
 
     def memory_moments(self, layout: Layout) -> Moments:
         """Memory moments of an engine that prefills beside decodes."""

@@ -19,6 +19,8 @@ PREFILL: tuple[str, ...] = (
     *("prefill", "prefill_rest"), *("prefill_one", "prefill_short", "prefill_half", "prefill_long"),
 )  # fmt: skip
 """Phases that run on a pool of accelerators beside the others (`Cluster.prefill`)."""
+LATER = "later_"
+"""Begins the names of phases that run on the stages of a second kind of accelerator (`Cluster.later_stages`)."""
 KV_TRANSFER = "kv_transfer"
 """The phase in which caches leave that pool."""
 

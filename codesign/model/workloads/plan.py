@@ -37,6 +37,7 @@ PREFILL = (  # of a pool that may be left out
     "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
+    *("later_stages", "later_layers"),
     *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ulysses", "cp_order", "ep", "etp"),
     "capacity_factor",
     "recompute",
@@ -103,6 +104,12 @@ class AbstractModelPlan(AbstractPlan):
     last_stage_less: Float[Array, "*b"] = integer(
         high=1e5, default=0.0, doc="layers that the last stage has less than others, for head and loss (training)"
     )
+    later_stages: Float[Array, "*b"] = integer(
+        high=1e5, default=0.0, doc="last stages that are accelerators of the cluster's second kind (mixed training)"
+    )
+    later_layers: Float[Array, "*b"] = integer(
+        high=1e5, default=0.0, doc="layers of each of these; 0: as many as if all stages were alike (mixed training)"
+    )
     micro_batch: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="sequences")
     token_budget: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=2048.0, doc="prompt tokens that one step of continuous batching takes at most"
@@ -146,6 +153,11 @@ class AbstractModelPlan(AbstractPlan):
     offload_gradients: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share kept in the second tier")
     offload_kv_cache: Float[Array, "*b"] = quantity(
         high=1.0, default=0.0, doc="share kept in the second tier, brought back each step (serving)"
+    )
+    pool_kv_cache: Float[Array, "*b"] | None = quantity(
+        high=1.0,
+        default=None,
+        doc="share of the cache in the accelerator's pool; null: as the memory places it (serving)",
     )
     partition_activations: Float[Array, "*b"] = switch(default=1.0, doc="full recomputation keeps a rank's own share")
     sequence_parallel_regather: Float[Array, "*b"] = switch(

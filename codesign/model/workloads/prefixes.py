@@ -48,7 +48,8 @@ class PrefixHits(Module):
 
     `share` is of all prompt tokens, `tiers` each memory's part of it; `cv` the variation of the tokens that prompts
     compute, `keys` the mean keys that one of these attends, over the mean prompt; `fetch_s` and `fetch_j` seconds of an
-    engine and joules of a device to bring what a mean prompt finds; `room_tokens` what one cache holds.
+    engine and joules of a device to bring what a mean prompt finds, `write_s` and `write_j` to write through one token
+    that it computes; `room_tokens` what one cache holds.
     """
 
     share: Float[Array, "*b"] = quantity(high=1.0)
@@ -57,7 +58,9 @@ class PrefixHits(Module):
     fetch_s: Float[Array, "*b"] = quantity()
     fetch_j: Float[Array, "*b"] = quantity()
     tiers: dict[str, Float[Array, "*b"]] = quantities(high=1.0)
-    room_tokens: dict[str, Float[Array, "*b"]] = quantities()
+    room_tokens: dict[str, Float[Array, "*b"]] = quantities(optional=True)
+    write_s: Float[Array, "*b"] = quantity(default=0.0)
+    write_j: Float[Array, "*b"] = quantity(default=0.0)
 
     def metrics(self) -> dict[str, Array]:
         """Metrics by name."""

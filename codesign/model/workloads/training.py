@@ -1,7 +1,7 @@
 """Training steps of a transformer."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,7 +28,7 @@ from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
 from .optimizer import AbstractOptimizer, Adam, exchange_ops, gathered_bytes
 from .pipeline_schedules import chunked_length, flying, model_copies, schedule_violation, turned
 from .plan import Layout
-from .schedule import Priced, Timeline, deferred, one_pass, total
+from .schedule import Pass, Priced, Timeline, deferred, one_pass, total
 from .slowdowns import Slowdowns
 from .training_memory import Classes, Parts, StageMemory, TrainerBuffers, moments, most_of, peak
 from .transformer import Transformer
@@ -36,6 +36,30 @@ from .words import TRAINING, Words
 
 FUSED_UP = ("mlp_up", "moe_up", "moe_shared_up")
 """Products that are two tensors where the network is gated."""
+
+
+class Pieces(NamedTuple):
+    """Work of one stage in a step, seconds but for `energy_j` of a device.
+
+    passes by phase; forward, backward (recomputation included) of a micro-batch; inputs: backward without the weight
+    gradients, which are `weights`; head, on the last stage; covers: micro-batches behind which exchanges hide; first:
+    the first forward with gathered parameters; last: the last `covers` backwards with exchanged gradients; step: the
+    update, with `updated` its kernels and `gathers` its exchanges.
+    """
+
+    passes: dict[str, Pass]
+    forward: Array
+    backward: Array
+    inputs: Array
+    weights: Array
+    head: Array
+    covers: Array
+    first: Array
+    last: Array
+    step: Array
+    updated: Array
+    gathers: Array
+    energy_j: Array
 
 
 class AbstractTraining(AbstractWorkload):
@@ -257,15 +281,9 @@ class AbstractTraining(AbstractWorkload):
         waiting = jnp.where(pp > 1, pp * ceil(m / pp) - m, 0.0)
         return (pp - 1 - missing + (v - 1) * waiting) / v
 
-    def timeline(self, priced: Priced, layout: Layout) -> Timeline:
-        """A 1F1B pipeline of m micro-batches over p stages and v model chunks each, or a schedule that defers weights.
-
-        T = (m + bubbles) (forward + recompute + backward of one stage) + m (head) + optimizer + overhead, where the
-        first forward hides the parameter gathering and the last backward the gradient exchange: of the last chunk
-        behind one micro-batch, of earlier chunks behind the p that are interleaved; the first layer's gradients come
-        last and stay exposed.
-        """
-        plan, m, bubbles = layout.plan, self.micro_batches(layout), self.bubbles(layout)
+    def pieces(self, priced: Priced, layout: Layout) -> Pieces:
+        """What a stage does in a step, before a schedule says when."""
+        plan, m = layout.plan, self.micro_batches(layout)
         if self.slowdowns is not None:
             priced = self.slowdowns.over(priced, self.layers_per_stage(layout) * (layout.shards(2) - 1))
         passes = {
@@ -293,29 +311,45 @@ class AbstractTraining(AbstractWorkload):
 
         head = passes["forward"].edge_s + passes["backward"].edge_s
         inputs = passes["recompute"].busy_s + early.busy_s
+        energy = m * sum(part.energy_j for part in passes.values())
+        for once in (sync, gather, update, state, gathers):
+            energy = energy + once.energy_j
+        updated = update.time_s * self.kernel_slowdown
+        return Pieces(
+            passes, forward, backward, inputs, weights, head, covers, first, last, step, updated, gathers.time_s, energy
+        )
+
+    def timeline(self, priced: Priced, layout: Layout) -> Timeline:
+        """A 1F1B pipeline of m micro-batches over p stages and v model chunks each, or a schedule that defers weights.
+
+        T = (m + bubbles) (forward + recompute + backward of one stage) + m (head) + optimizer + overhead, where the
+        first forward hides the parameter gathering and the last backward the gradient exchange: of the last chunk
+        behind one micro-batch, of earlier chunks behind the p that are interleaved; the first layer's gradients come
+        last and stay exposed.
+        """
+        m, bubbles, of = self.micro_batches(layout), self.bubbles(layout), self.pieces(priced, layout)
+        zero_bubble = layout.plan.schedule > 0
+        passes, forward, backward, head, covers = of.passes, of.forward, of.backward, of.head, of.covers
         repeated = (m + bubbles - 1) * forward + (m + bubbles - covers) * backward
-        repeated = jnp.where(zero_bubble, chunked_length(layout, m - 1, forward, inputs, weights), repeated)
+        repeated = jnp.where(zero_bubble, chunked_length(layout, m - 1, forward, of.inputs, of.weights), repeated)
         paced, edge = self._paced(repeated, forward, backward, head, layout, covers)
-        time = paced + last + first + edge + step + self.step_overhead_s
+        time = paced + of.last + of.first + edge + of.step + self.step_overhead_s
         edge = edge + (paced - repeated)
 
         breakdown = {name: m * part.compute_s for name, part in passes.items()}
         for axis in passes["forward"].exposed_s:
             breakdown[axis] = sum(m * part.exposed_s[axis] for part in passes.values())
-        breakdown["dp"] = breakdown["dp"] + (last - covers * backward) + (first - forward)
+        breakdown["dp"] = breakdown["dp"] + (of.last - covers * backward) + (of.first - forward)
         idle = repeated - (m - 1) * (forward + backward)
         bubble = jnp.where(zero_bubble, idle, bubbles * (forward + backward))
         breakdown |= {"head": edge, "bubble": bubble, "overhead": self.step_overhead_s + 0 * time}
-        breakdown["optimizer"] = update.time_s * self.kernel_slowdown
-        breakdown["dp"] = breakdown["dp"] + gathers.time_s
-        breakdown["offload"] = breakdown["offload"] + step - gathers.time_s - update.time_s * self.kernel_slowdown
-        energy = m * sum(part.energy_j for part in passes.values())
-        for once in (sync, gather, update, state, gathers):
-            energy = energy + once.energy_j
+        breakdown["optimizer"] = of.updated
+        breakdown["dp"] = breakdown["dp"] + of.gathers
+        breakdown["offload"] = breakdown["offload"] + of.step - of.gathers - of.updated
         return Timeline(
             time,
             breakdown,
-            energy,
+            of.energy_j,
             self.tokens_per_step(),
             self.model_flops_per_step(),
             self.model.feed_forward.capacity_shares(layout),

@@ -46,6 +46,15 @@ from .standing import CliqueAllReduce as CliqueAllReduce
 from .standing import CliqueAllToAll as CliqueAllToAll
 from .standing import SipacAllGather as SipacAllGather
 from .standing import SipacAllReduce as SipacAllReduce
+from .synthesis import Circuits as Circuits
+from .synthesis import RadixBlock as RadixBlock
+from .synthesis import Schedule as Schedule
+from .synthesis import best_schedule as best_schedule
+from .synthesis import block_s as block_s
+from .synthesis import radix_blocks as radix_blocks
+from .synthesis import schedule_s as schedule_s
+from .synthesised import SynthesisedAllGather as SynthesisedAllGather
+from .synthesised import SynthesisedAllReduce as SynthesisedAllReduce
 from .tree import BinomialTree as BinomialTree
 from .tree import ChainAllReduce as ChainAllReduce
 from .tree import DoubleBinaryTreeAllReduce as DoubleBinaryTreeAllReduce
@@ -61,6 +70,7 @@ __all__ = [
     "BinomialTree",
     "ChainAllReduce",
     "Chosen",
+    "Circuits",
     "CliqueAllGather",
     "CliqueAllReduce",
     "CliqueAllToAll",
@@ -86,11 +96,13 @@ __all__ = [
     "RadixAllGather",
     "RadixAllReduce",
     "RadixAllToAll",
+    "RadixBlock",
     "RecursiveDoublingAllReduce",
     "RingAllGather",
     "RingAllReduce",
     "ScaledVolume",
     "ScatterAllGather",
+    "Schedule",
     "Send",
     "SharedMemoryAllGather",
     "SharedMemoryAllReduce",
@@ -100,12 +112,18 @@ __all__ = [
     "SipacAllReduce",
     "Stage",
     "SwitchMemory",
+    "SynthesisedAllGather",
+    "SynthesisedAllReduce",
     "TreeAllReduce",
     "Tuned",
     "TwoShotAllReduce",
     "among_many",
+    "best_schedule",
+    "block_s",
     "hierarchical",
     "log_perplexity_penalty",
     "quantised",
+    "radix_blocks",
+    "schedule_s",
     "stages",
 ]

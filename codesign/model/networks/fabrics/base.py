@@ -14,7 +14,10 @@ from ....core.pretty import as_text
 from ....core.smooth import at_least, at_most, floor
 from ...hardware import Link
 
-ALGORITHMS = ("ring", "all_to_all", "sipac", "radix_2", "radix_4")
+ALGORITHMS = (
+    *("ring", "all_to_all", "sipac", "radix_2", "radix_4"),
+    *("synthesised_64k", "synthesised_1m", "synthesised_8m", "synthesised_1g"),
+)
 """Names by which a plan may choose among the algorithms of a network level that offers several (`Chosen`)."""
 
 
