@@ -63,7 +63,9 @@ SOURCES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "power": (("board_power",), lambda stratum: stratum != "steady decoding"),
 }
 """Errors of whole jobs -> quantities of suites, and strata that are read without anything fitted on them."""
-OF_ONE_SUITE = dict.fromkeys(("tpot, two pools, framework named", "ttft, two pools, framework named"), "disaggregated")
+OF_ONE_SUITE: dict[str, str] = dict.fromkeys(
+    ("tpot, two pools, framework named", "ttft, two pools, framework named"), "disaggregated"
+)
 """Source -> the suite that alone is read for it: another has a stratum of that name, which was fitted."""
 
 

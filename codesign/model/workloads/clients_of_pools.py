@@ -4,6 +4,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
+from ...core.module import Module
 from ...core.smooth import at_least
 from .goodput import Answering, most_at
 from .lockstep import Lockstep
@@ -16,7 +17,7 @@ from .under_load import Answered
 __all__ = ["ClosedLoop", "DisaggregatedClients"]
 
 
-class ClosedLoop(eqx.Module):
+class ClosedLoop(Module):
     """Clients with one request open each, and their host: Little's law says at which rate they send.
 
     Where prompts or decodes are full before, the other clients wait for them. All start at once: `start` says what

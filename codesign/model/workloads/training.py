@@ -477,7 +477,7 @@ class AbstractTraining(AbstractWorkload):
         if not self.model.has_experts:
             return indivisible(layout.dp * plan.cp, plan.ep) + plan.capacity_factor
         few = jnp.where(plan.capacity_factor > 0, at_least(1 - plan.capacity_factor, 0.0), 0.0)
-        width = self.model.feed_forward.expert_width  # pyright: ignore[reportAttributeAccessIssue]
+        width = self.model.feed_forward.expert_width
         folded = jnp.where(plan.etp > 0, indivisible(width, layout.expert_tp), 0.0)
         return indivisible(layout.dp * plan.cp * plan.tp, plan.ep * layout.expert_tp) + folded + few
 
