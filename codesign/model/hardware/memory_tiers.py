@@ -111,7 +111,7 @@ class TieredMemory(AbstractMemory):
         return (pools + others)[0]
 
     def kept_ratio(self, data: str, holders: Array, replicas: Array) -> Array:
-        """As the tier says in which all of a class lies; what is spread over several is kept by each replica."""
+        """Ratio of bytes kept to those of one replica: as the tier that holds all of a class says; each keeps the rest."""
         shares = list(self.shares(data))
         if len(shares) > 1:
             return 1.0 + 0.0 * replicas

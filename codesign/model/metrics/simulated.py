@@ -24,7 +24,7 @@ from .step_times import tabulated_steps
 __all__ = ["HOST", "batch_of", "drawn_requests", "engine_of", "engines_of", "finite_run", "has_two_pools", "host_s"]
 
 HOST = ("request_overhead_s", "prompt_token_s", "expert_overhead_s", "expert_launch_s")
-"""What the host adds to a first token."""
+"""Fields of a workload that a first token comes later by, for the host."""
 UNBOUNDED = 10**9  # tokens of a step whose prompts alone are bounded
 
 

@@ -30,7 +30,7 @@ class ClosedLoop(Module):
     start: Lockstep = eqx.field(default_factory=Lockstep)
 
     def host_s(self, seen: OpenLoop) -> Array:
-        """What the host adds to a first token: launches are issued beside what accelerators do until then."""
+        """Host seconds of a first token: launches are issued beside what accelerators do until then."""
         return self.received_s + at_least(self.issued_s - seen.ttft_s.mean, 0.0)
 
     def open_at(self, seen: OpenLoop, rate: Array) -> Array:

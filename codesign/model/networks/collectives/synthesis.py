@@ -81,7 +81,7 @@ def block_s(block: RadixBlock, left: float, rack: Circuits, last: bool, both_way
 
 
 def schedule_s(schedule: Schedule, nbytes: float, rack: Circuits, both_ways: bool = True) -> float:
-    """Of an all-reduce of `nbytes`, or of half of it."""
+    """Seconds of an all-reduce of `nbytes`, or of half of it."""
     spent, left = 0.0, float(nbytes)
     for index, block in enumerate(schedule):
         spent += block_s(block, left, rack, index == len(schedule) - 1, both_ways)
@@ -125,7 +125,7 @@ def best_schedule(size: int, nbytes: float, rack: Circuits, both_ways: bool = Tr
 
     @functools.cache
     def rest(left: int, share: float, whole_only: bool) -> tuple[float, Schedule]:
-        """Of `left` members that still have to meet, with `share` bytes; after one whole exchange all are."""
+        """Seconds of `left` members that still have to meet, with `share` bytes; after one whole exchange all have."""
         found: tuple[float, Schedule] = (math.inf, ()) if left > 1 else (0.0, ())
         for whole in (True,) if whole_only else (False, True)[: 1 + both_ways]:
             for block in radix_blocks(left, whole):

@@ -84,7 +84,7 @@ class SynthesisedAllReduce(AbstractCollective):
                 raise ConfigError(f"{name} = {value:g} of {type(self).__name__} is not positive and finite")
 
     def fallback(self) -> AbstractCollective:
-        """What other numbers of members take."""
+        """Algorithm for other numbers of members."""
         return RadixAllReduce(radix=asarray(4.0))
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
@@ -118,5 +118,5 @@ class SynthesisedAllGather(SynthesisedAllReduce):
     both_ways: ClassVar[bool] = False
 
     def fallback(self) -> AbstractCollective:
-        """What other numbers of members take."""
+        """Algorithm for other numbers of members."""
         return RadixAllGather(radix=asarray(4.0))
