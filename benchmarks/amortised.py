@@ -32,15 +32,15 @@ def main() -> None:
         family, guesser = FAMILIES[name], Guesser.load(FOLDER / f"{name}.npz")
         base = study_from_config(*family.overrides).problem
         rows = regrets(guesser, family, base, arguments.studies, arguments.seed)
-        found = summary(rows) | {"cpu_s_median": sorted(row["cpu_s"] for row in rows)[len(rows) // 2]}
+        result = summary(rows) | {"cpu_s_median": sorted(row["cpu_s"] for row in rows)[len(rows) // 2]}
         if arguments.json:
-            print(json.dumps({"family": name} | found), flush=True)
+            print(json.dumps({"family": name} | result), flush=True)
             continue
         print(
-            f"{name}: {found['within_1_percent']:.0%} of {found['studies']} studies within 1 %, median regret "
-            f"{found['median']:+.2%}, worst {found['worst']:.1%}, {found['without_answer']} without an answer; "
-            f"{found['seconds_median']:.2f} s ({found['cpu_s_median']:.2f} CPU s) median, "
-            f"{found['seconds_worst']:.2f} s worst",
+            f"{name}: {result['within_1_percent']:.0%} of {result['studies']} studies within 1 %, median regret "
+            f"{result['median']:+.2%}, worst {result['worst']:.1%}, {result['without_answer']} without an answer; "
+            f"{result['seconds_median']:.2f} s ({result['cpu_s_median']:.2f} CPU s) median, "
+            f"{result['seconds_worst']:.2f} s worst",
             flush=True,
         )
 

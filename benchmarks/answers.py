@@ -50,13 +50,13 @@ def measured(experiment: str) -> dict[str, Run]:
     chosen = [f"experiment={experiment}"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = {"nothing cached": run(folder, "optimize", *chosen)}
+        result = {"nothing cached": run(folder, "optimize", *chosen)}
         again = [run(folder, "optimize", *chosen) for _ in range(2)]
-        found["again"] = min(again)
+        result["again"] = min(again)
         latest = sorted((folder / "runs").iterdir())[-1]
-        found["verify"] = run(folder, "verify", str(latest))
-        found["five jobs"] = run(folder, "optimize", "-m", *chosen, JOBS)
-    return found
+        result["verify"] = run(folder, "verify", str(latest))
+        result["five jobs"] = run(folder, "optimize", "-m", *chosen, JOBS)
+    return result
 
 
 def main() -> None:
@@ -65,13 +65,13 @@ def main() -> None:
     parser.add_argument("experiment", nargs="?", default="train_gpt3_175b")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = measured(options.experiment)
+    result = measured(options.experiment)
     if options.json:
-        print(json.dumps({name: one._asdict() for name, one in found.items()}))
+        print(json.dumps({name: one._asdict() for name, one in result.items()}))
         return
-    for name, one in found.items():
+    for name, one in result.items():
         print(f"{name:>16}: {one.cpu_s:6.1f} CPU s, {one.wall_s:6.1f} s, {one.compiled} compilations")
-    print(f"five jobs over one: {found['five jobs'].cpu_s / found['again'].cpu_s:.1f} x")
+    print(f"five jobs over one: {result['five jobs'].cpu_s / result['again'].cpu_s:.1f} x")
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ class Groups:
         """Of a group on hardware so far from the least of all variables to the most, in logs."""
         numbers = {name: v.low * (v.high / v.low) ** share for name, v in self.study.space.hardware.items()}
         plain = [{name: np.asarray(value, float) for name, value in part.items()} for part in (group, numbers)]
-        found = self._priced(self.decodes, self.chunks, *plain)
-        return Kinds(*(np.asarray(part, float) for part in found))
+        result = self._priced(self.decodes, self.chunks, *plain)
+        return Kinds(*(np.asarray(part, float) for part in result))
 
     def at(self, group: dict[str, float], share: float) -> tuple[float, list[float]]:
         """Requests/s that kinds of steps allow there at most, and the weights that prove it."""
@@ -88,21 +88,21 @@ class Groups:
         brings = np.stack([-kinds.most_decodes, -kinds.most_tokens])
         rows = np.column_stack([np.vstack([uses, brings]), [0.0, -1.0, -1.0, steps, prompt]])
         cost = np.append(np.zeros(len(kinds.seconds)), -1.0)
-        found = optimize.linprog(cost, A_ub=rows, b_ub=[1.0, 0.0, 0.0, 0.0, 0.0])
-        busy, between, before, decode, token = np.maximum(-found.ineqlin.marginals, 0.0)
+        result = optimize.linprog(cost, A_ub=rows, b_ub=[1.0, 0.0, 0.0, 0.0, 0.0])
+        busy, between, before, decode, token = np.maximum(-result.ineqlin.marginals, 0.0)
         per = float(work.arrivals_per_s) / max(busy, LEAST)
-        return float(-found.fun), [min(w, MOST) for w in (token / max(decode, LEAST), between * per, before * per)]
+        return float(-result.fun), [min(w, MOST) for w in (token / max(decode, LEAST), between * per, before * per)]
 
     def weights(self, group: dict[str, float]) -> list[float]:
         """Of a group."""
         asked = float(self.work.arrivals_per_s)
-        most, found = self.at(group, 1.0)
+        most, result = self.at(group, 1.0)
         low, high = 0.0, 1.0
         for _ in range(HALVINGS if most > asked else 0):
             middle = 0.5 * (low + high)
             most, here = self.at(group, middle)
-            low, high, found = (low, middle, here) if most > asked else (middle, high, found)
-        return [float(f"{value:.{DIGITS}g}") for value in found]
+            low, high, result = (low, middle, here) if most > asked else (middle, high, result)
+        return [float(f"{value:.{DIGITS}g}") for value in result]
 
 
 def deepest_dip(overrides: list[str], seed: int = 0) -> float:

@@ -61,18 +61,18 @@ class Sources:
 
 def read(root: Path, patterns: tuple[str, ...]) -> Sources:
     """All files of a target."""
-    found = Sources()
+    result = Sources()
     for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
         name = path.relative_to(root).as_posix()
-        found.trees[name] = ast.parse(path.read_text(encoding="utf-8"))
-        for node in found.trees[name].body:
+        result.trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+        for node in result.trees[name].body:
             if isinstance(node, ast.ClassDef):
-                found.classes[node.name] = (name, node)
+                result.classes[node.name] = (name, node)
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                found.named[node.targets[0].id] = node.value
+                result.named[node.targets[0].id] = node.value
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-                found.named.setdefault(node.target.id, node.value)
-    return found
+                result.named.setdefault(node.target.id, node.value)
+    return result
 
 
 def choices(node: ast.expr | None, sources: Sources) -> list[str]:
@@ -138,18 +138,18 @@ def added(sources: Sources) -> Iterator[Row]:
             if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("get_kwargs("):
                 origin[ast.unparse(node.targets[0])] = ast.unparse(node.value)[len("get_kwargs(") : -1]
     for path, call in calls(sources, "add_argument"):
-        found = [text for key in call.keywords if key.arg == "choices" for text in choices(key.value, sources)]
+        result = [text for key in call.keywords if key.arg == "choices" for text in choices(key.value, sources)]
         typed: ast.expr | None = None
         for part in (part for key in call.keywords if key.arg is None for part in ast.walk(key.value)):
             if isinstance(part, ast.Subscript) and ast.unparse(part.value) in origin:
                 wanted, name = origin[ast.unparse(part.value)], ast.literal_eval(part.slice)
                 of = fields(sources.classes[wanted][1]) if wanted in sources.classes else ()
                 typed = next((node.annotation for one, node in of if one == name), typed)
-        found += of_type(typed, sources) if typed is not None else []
+        result += of_type(typed, sources) if typed is not None else []
         for option in call.args:
             if isinstance(option, ast.Constant) and str(option.value).startswith("-"):
                 words = takes(typed, call.keywords)
-                yield str(option.value), "|".join(found), f"{path}:{call.lineno}", words
+                yield str(option.value), "|".join(result), f"{path}:{call.lineno}", words
     for path, of in sources.classes.values():
         for name, node in fields(of) if of.name.endswith(FRONTEND) else ():
             option = "--" + name.replace("_", "-")
@@ -173,9 +173,9 @@ def annotated(sources: Sources) -> Iterator[Row]:
                     continue
                 named = ast.literal_eval(keys["cli_name"]) if "cli_name" in keys else "--" + name.replace("_", "-")
                 also = ast.literal_eval(keys["aliases"]) if "aliases" in keys else []
-                found = choices(keys["choices"], sources) if "choices" in keys else of_type(kind, sources)
+                result = choices(keys["choices"], sources) if "choices" in keys else of_type(kind, sources)
                 for option in (named, *also):
-                    yield option, "|".join(found), f"{path}:{node.lineno}", takes(kind)
+                    yield option, "|".join(result), f"{path}:{node.lineno}", takes(kind)
 
 
 def generated(sources: Sources) -> Iterator[Row]:
@@ -211,9 +211,9 @@ def _generated(name: str, node: ast.AnnAssign, path: str, sources: Sources) -> I
     option = name.replace("_", "-")
     names = [f"--no-{option}", f"--disable-{option}"] if on else [f"--{option}"]
     names = choices(said["arg_names"], sources) if "arg_names" in said else names
-    found = choices(said["choices"], sources) if "choices" in said else of_type(node.annotation, sources)
+    result = choices(said["choices"], sources) if "choices" in said else of_type(node.annotation, sources)
     for text in names:
-        yield text, "|".join(found), f"{path}:{node.lineno}", takes(node.annotation, [])
+        yield text, "|".join(result), f"{path}:{node.lineno}", takes(node.annotation, [])
 
 
 def _argparse_meta(metadata: ast.expr | None) -> dict[str, ast.expr]:
@@ -282,11 +282,11 @@ def written(sources: Sources) -> Iterator[Row]:
     for path, of in sources.classes.values():
         for name, node in fields(of):
             kind = ast.unparse(node.annotation).rpartition(".")[2]
-            found = of_type(node.annotation, sources)
+            result = of_type(node.annotation, sources)
             if kind in sources.classes:
                 body = sources.classes[kind][1].body
-                found = [text for one in body if isinstance(one, ast.Assign) for text in choices(one.value, sources)]
-            yield name, "|".join(found), f"{path}:{node.lineno}", "1"
+                result = [text for one in body if isinstance(one, ast.Assign) for text in choices(one.value, sources)]
+            yield name, "|".join(result), f"{path}:{node.lineno}", "1"
 
 
 READERS = {

@@ -26,11 +26,11 @@ SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
 def measured(name: str) -> str:
     """One line about one study."""
     started = time.perf_counter()
-    found = given([f"experiment={name}"])
-    answerer = Answerer(found)
+    result = given([f"experiment={name}"])
+    answerer = Answerer(result)
     ready = time.perf_counter() - started
     started, busy = time.perf_counter(), time.thread_time()
-    page = Page(found, answerer, Document(), "http://127.0.0.1/", {})
+    page = Page(result, answerer, Document(), "http://127.0.0.1/", {})
     made, alone, rng = time.perf_counter() - started, time.thread_time() - busy, np.random.default_rng(0)
     moves: list[float] = []
     work: list[float] = []

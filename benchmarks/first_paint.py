@@ -47,9 +47,9 @@ def explored(run: str) -> Iterator[str]:
     assert server.stdout is not None
     try:
         for line in server.stdout:
-            found = re.search(r"http://127\.0\.0\.1:\S+", line)
-            if found:
-                yield found[0]
+            result = re.search(r"http://127\.0\.0\.1:\S+", line)
+            if result:
+                yield result[0]
                 break
     finally:
         server.send_signal(signal.SIGINT)  # Ctrl-C

@@ -88,7 +88,7 @@ class Model:
         if goal[1].terms:
             raise NotImplementedError("a goal that is a quotient")
         used, definitions = reader.reached([goal[0], *itertools.chain(*shares)])
-        number = {variable: place for place, variable in enumerate(used)}
+        number = {variable: index for index, variable in enumerate(used)}
         shares = [(moved.renamed(number), fixed.renamed(number)) for moved, fixed in shares]
         definitions = [row.renamed(number) for row in definitions]
         extents = np.array(reader.extents)[used]
@@ -153,15 +153,15 @@ def inner(oracle: Oracle, plan: int, constraints: tuple[str, ...] | None = None)
 
 def slopes(rows: Rows, bounding: Bounding, middle: float) -> list[dict[str, Any]]:
     """For each limit that binds: how far its reported elasticities are from CVXPY's at limits moved to both sides."""
-    found = []
+    result = []
     for limit in resources(bounding, ACCURACY):
         if limit.used < BINDS:
             continue
         moved = {s: (solved(rows, {limit.name: math.exp(s)}) - middle) / s for s in (-0.001, 0.001, -0.01, 0.01)}
         near = max(abs(limit.fewer - moved[-0.001]), abs(limit.more - moved[0.001]))
         far = abs(limit.fewer + limit.more - moved[-0.01] - moved[0.01]) / 2
-        found.append({"near": near, "far": far if abs(moved[0.01] - moved[-0.01]) < SMOOTH else None})
-    return found
+        result.append({"near": near, "far": far if abs(moved[0.01] - moved[-0.01]) < SMOOTH else None})
+    return result
 
 
 def compare(name: str, count: int, seed: int) -> dict[str, Any]:

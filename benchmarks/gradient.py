@@ -66,13 +66,13 @@ def measured(name: str) -> dict[str, float]:
         return 5 * (time.perf_counter() - began)
 
     def whole(u):
-        values = problem.space.values({one: u[place] for place, one in enumerate(objective.names)})
+        values = problem.space.values({one: u[index] for index, one in enumerate(objective.names)})
         return problem.objective.loss(evaluate(problem.space.place(problem.scenario, plan | values)), objective.penalty)
 
-    found = {"variables": float(len(u)), "compile_s": first(objective.value_and_grad), "to_first_gradient_s": cpu_s()}
-    found["equations"], found["with_bodies"] = map(float, equations(jax.make_jaxpr(objective)(u).jaxpr))
-    found["call_ms"] = call_ms(objective.value_and_grad)
-    found["jit_s"] = first(jax.jit(jax.value_and_grad(objective)))
+    result = {"variables": float(len(u)), "compile_s": first(objective.value_and_grad), "to_first_gradient_s": cpu_s()}
+    result["equations"], result["with_bodies"] = map(float, equations(jax.make_jaxpr(objective)(u).jaxpr))
+    result["call_ms"] = call_ms(objective.value_and_grad)
+    result["jit_s"] = first(jax.jit(jax.value_and_grad(objective)))
     leaves, tree = jax.tree.flatten(problem.scenario)
 
     def traced() -> tuple[float, float]:
@@ -80,9 +80,9 @@ def measured(name: str) -> dict[str, float]:
         program = jax.make_jaxpr(lambda *leaves: evaluate(jax.tree.unflatten(tree, leaves)))(*leaves)
         return cpu_s() - began, float(len(program.jaxpr.eqns))
 
-    found["trace_s"], found["model_equations"] = min(traced() for _ in range(8))  # the first traces parts of JAX, too
+    result["trace_s"], result["model_equations"] = min(traced() for _ in range(8))  # the first traces parts of JAX, too
     plain = jax.jit(jax.value_and_grad(whole))
-    return found | {"plain_compile_s": first(plain), "plain_call_ms": call_ms(plain)}
+    return result | {"plain_compile_s": first(plain), "plain_call_ms": call_ms(plain)}
 
 
 def main(names: list[str]) -> None:

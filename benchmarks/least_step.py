@@ -79,9 +79,9 @@ def most_requests_s(times: RooflineTimes, demand: Demand, concurrency: Array, co
         return jnp.where(more, ends[0], middle), jnp.where(more, middle, ends[1])
 
     low, _ = jax.lax.fori_loop(0, HALVINGS, halve, jax.lax.stop_gradient((high - 60.0, high)))
-    found = jax.lax.stop_gradient(low)
-    slope = jax.lax.stop_gradient(jax.grad(lambda log_rate: jnp.log(under_way(*fixed, log_rate)))(found))
-    return jnp.exp(found - jnp.log(under_way(times, demand, found) / concurrency) / slope)
+    result = jax.lax.stop_gradient(low)
+    slope = jax.lax.stop_gradient(jax.grad(lambda log_rate: jnp.log(under_way(*fixed, log_rate)))(result))
+    return jnp.exp(result - jnp.log(under_way(times, demand, result) / concurrency) / slope)
 
 
 def _at(demand: Demand, rate: Array) -> Demand:

@@ -48,15 +48,15 @@ PENALTY = 8.0
 
 def problems() -> dict[str, Problem]:
     """The jobs."""
-    found = {}
+    result = {}
     for name, (model, devices, batch, sequence, seconds) in JOBS.items():
         scenario = scenario_from_config(
             "experiment=train_gpt3_175b", ROOFLINE, f"model={model}", f"cluster.device_count={devices}",
             f"workload.global_batch={batch}", f"workload.sequence={sequence}",
         )  # fmt: skip
         objective = Objective("usd_per_million_tokens", limits={"time_s": seconds})
-        found[name] = Problem(scenario, DesignSpace(PLANS, HARDWARE), objective)
-    return found
+        result[name] = Problem(scenario, DesignSpace(PLANS, HARDWARE), objective)
+    return result
 
 
 class Losses:

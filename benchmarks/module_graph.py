@@ -22,11 +22,11 @@ Graph = dict[str, set[str]]
 
 def modules_of(package: Path) -> dict[str, Path]:
     """Dotted name below the package -> file; of a package its own name."""
-    found = {}
+    result = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        result[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return result
 
 
 def imported(path: Path, package: Path, types: bool) -> Iterator[str]:
@@ -86,7 +86,7 @@ def rooms_of(graph: Graph, within: str) -> tuple[Graph, Counter[tuple[str, str]]
 
 def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     """Modules that reach each other: strongly connected parts of more than one, by the algorithm of Tarjan."""
-    place, least, stack, found = {}, {}, [], []
+    place, least, stack, result = {}, {}, [], []
 
     def visit(name: str) -> None:
         place[name] = least[name] = len(place)
@@ -101,12 +101,12 @@ def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
             while part[-1] != name:
                 part.append(stack.pop())
             if len(part) > 1:
-                found.append(sorted(part))
+                result.append(sorted(part))
 
     for name in sorted(graph):
         if name not in place:
             visit(name)
-    return found
+    return result
 
 
 def layers(graph: Graph) -> list[list[str]]:
@@ -122,10 +122,10 @@ def layers(graph: Graph) -> list[list[str]]:
             depth.update(dict.fromkeys(members, deepest))
         return depth[name]
 
-    found: list[list[str]] = [[] for _ in range(max(map(of, graph), default=-1) + 1)]
+    result: list[list[str]] = [[] for _ in range(max(map(of, graph), default=-1) + 1)]
     for name in sorted(graph):
-        found[depth[name]].append(name)
-    return found
+        result[depth[name]].append(name)
+    return result
 
 
 def main() -> None:
@@ -135,8 +135,8 @@ def main() -> None:
     parser.add_argument("--types", action="store_true")
     parser.add_argument("--dot", action="store_true")
     arguments = parser.parse_args()
-    found = importlib.util.find_spec("codesign")
-    package = arguments.package or Path(str(found and found.origin)).parent
+    result = importlib.util.find_spec("codesign")
+    package = arguments.package or Path(str(result and result.origin)).parent
     graph = graph_of(package, arguments.types)
     rooms, arrows = rooms_of(graph, arguments.room)
     if arguments.dot:

@@ -32,12 +32,12 @@ def conditions(seed: int) -> tuple[pd.DataFrame, np.ndarray]:
 def rates(rows: pd.DataFrame, rate: np.ndarray) -> list[float]:
     """Points a CPU second, run after run."""
     jax.block_until_ready(serving.answers_of(rows, rate))
-    found = []
+    result = []
     for _ in range(REPEATS):
         begun = time.process_time()
         jax.block_until_ready(serving.answers_of(rows, rate))
-        found.append(len(rows) / (time.process_time() - begun))
-    return found
+        result.append(len(rows) / (time.process_time() - begun))
+    return result
 
 
 def main() -> None:
@@ -45,8 +45,8 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     rows, rate = conditions(int(sys.argv[2]) if len(sys.argv) > 2 else 17)
     copies = -(-count // DRAWN)
-    found = rates(pd.concat([rows] * copies), np.tile(rate, copies))
-    print(f"open loop: {np.median(found):,.0f} points a CPU second, at best {max(found):,.0f} (bar {BAR:,})")
+    result = rates(pd.concat([rows] * copies), np.tile(rate, copies))
+    print(f"open loop: {np.median(result):,.0f} points a CPU second, at best {max(result):,.0f} (bar {BAR:,})")
 
 
 if __name__ == "__main__":

@@ -101,12 +101,12 @@ def main() -> None:
     checkouts = {"before": arguments.before.resolve(), "after": arguments.after.resolve()}
     rows: list[dict[str, Any]] = []
     for question in arguments.questions or QUESTIONS:
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
+        result: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
         for number in range(arguments.rounds):
             for name in list(checkouts)[:: 1 if number % 2 == 0 else -1]:
-                found[name].append(answer(checkouts[name], question, number))
-                rows.append({"checkout": name, "round": number} | found[name][-1])
-        print(told(question, found["before"], found["after"]), flush=True)
+                result[name].append(answer(checkouts[name], question, number))
+                rows.append({"checkout": name, "round": number} | result[name][-1])
+        print(told(question, result["before"], result["after"]), flush=True)
     if arguments.csv:
         import pandas as pd
 

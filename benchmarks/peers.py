@@ -101,12 +101,12 @@ def volumes(logs: np.ndarray, front: dict[str, Any]) -> dict[str, float]:
     Up to the front's own reference, a tenth of each range beyond its worst, and `far`: 10 % of each metric beyond.
     """
     worst = np.log([[row.values[name] for name in front.metrics] for row in front.points]).max(axis=0)
-    corners, found = np.log(np.array(front.corners)), {}
+    corners, result = np.log(np.array(front.corners)), {}
     near = np.log([front.reference[name] for name in front.metrics])
     for suffix, reference in (("", near), ("_far", worst + math.log(1.1))):
-        found[f"hypervolume{suffix}"] = hypervolume(logs, reference)
-        found[f"share{suffix}"] = found[f"hypervolume{suffix}"] / hypervolume(corners, reference)
-    return found
+        result[f"hypervolume{suffix}"] = hypervolume(logs, reference)
+        result[f"share{suffix}"] = result[f"hypervolume{suffix}"] / hypervolume(corners, reference)
+    return result
 
 
 def fronts(
@@ -122,9 +122,9 @@ def fronts(
     oracle.tangents(oracle.sample(np.random.default_rng(0), 1), np.full((1, len(oracle.variables)), 0.5), 1.0)
     began = time.process_time()
     trace = pareto.front(oracle, 0)
-    spent, took, found = time.process_time() - began, trace.seconds["pareto"], trace.certificate.front
-    gaps = [row.gap for row in found.points]
-    own = volumes(np.log([[row.values[metric] for metric in metrics] for row in found.points]), found)
+    spent, took, result = time.process_time() - began, trace.seconds["pareto"], trace.certificate.front
+    gaps = [row.gap for row in result.points]
+    own = volumes(np.log([[row.values[metric] for metric in metrics] for row in result.points]), result)
     common = {"instance": name, "front": " against ".join(metrics)}
     rows = [
         {"method": "certified", "designs": len(gaps), "worst_gap": max(gaps), "seconds": took, "cpu_s": spent,
@@ -138,7 +138,7 @@ def fronts(
         began = time.perf_counter()
         Blackbox(Nsga2()).ask(trial, seed)
         run = {"cpu_s": trial.elapsed, "seconds": time.perf_counter() - began, "points": trial.count}
-        theirs = volumes(np.array([point[0] for point in trial.front]).reshape(-1, len(metrics)), found)
+        theirs = volumes(np.array([point[0] for point in trial.front]).reshape(-1, len(metrics)), result)
         pairs = {at: (own[f"hypervolume{at}"], theirs[f"hypervolume{at}"]) for at in ("", "_far")}
         ratios = {f"ratio{at}": ours / other if other > 0 else math.inf for at, (ours, other) in pairs.items()}
         rows.append({"method": "nsga-ii", "seed": seed, "designs": len(trial.front)} | run | theirs | ratios | common)
@@ -193,9 +193,9 @@ def main() -> None:
                 f"s, within 1 % after {row['seconds_to_hit']:.2f} s, {row['points']:,} points", flush=True,
             )  # fmt: skip
 
-        found = compare(problem, arguments.seconds, seeds, told=told)
+        result = compare(problem, arguments.seconds, seeds, told=told)
         if arguments.grids:
-            best = min(row["best"] for row in found)
+            best = min(row["best"] for row in result)
             for row in grids(problem, best):
                 told(row)
         if arguments.csv:

@@ -259,10 +259,10 @@ def _reduced(combine: Any, values: np.ndarray, axes: Any) -> np.ndarray:
     """Elements along these axes taken together, two at a time."""
     kept = [axis for axis in range(values.ndim) if axis not in axes]
     rows = values.transpose(*kept, *axes).reshape(*(values.shape[axis] for axis in kept), -1)
-    found = np.empty(rows.shape[:-1], dtype=object)
-    for place in np.ndindex(found.shape):
-        found[place] = functools.reduce(combine, rows[place])
-    return found
+    result = np.empty(rows.shape[:-1], dtype=object)
+    for place in np.ndindex(result.shape):
+        result[place] = functools.reduce(combine, rows[place])
+    return result
 
 
 NUMBERS = {

@@ -142,10 +142,10 @@ class Alone(AbstractIncumbent):
 
 def soundness(search: BranchAndBound, count: int, seed: int) -> dict[str, Any]:
     """Random plans solved one by one without any cut: no bound above its solved value, none below the optimum."""
-    found, oracle = search.bounding, search.bounding.programme.oracle
+    result, oracle = search.bounding, search.bounding.programme.oracle
     plans = oracle.sample(np.random.default_rng(seed), count)
-    found.grow()
-    held = oracle.tree.covering(plans, found.table.leaf)
+    result.grow()
+    held = oracle.tree.covering(plans, result.table.leaf)
     alone = Bounding(Programme(oracle), 1e-6, incumbent=Alone())
     middle = np.full((len(plans), alone.width), 0.5)
     alone.learn(plans, middle, 50.0)
@@ -163,8 +163,8 @@ def soundness(search: BranchAndBound, count: int, seed: int) -> dict[str, Any]:
         "feasible": len(solved),
         "infeasible": int(np.isinf(alone.lower[plans]).sum()),
         "median_gap_alone": float(np.median(best[solved] - alone.lower[solved])) if len(solved) else None,
-        "bound_above_value": int((found.lower[held[np.isfinite(best[plans])]] > best[solved] + 1e-7).sum()),
-        "better_than_certified": int((best[solved] < found.bound - 1e-9).sum()),
+        "bound_above_value": int((result.lower[held[np.isfinite(best[plans])]] > best[solved] + 1e-7).sum()),
+        "better_than_certified": int((best[solved] < result.bound - 1e-9).sum()),
     }
 
 

@@ -93,7 +93,7 @@ def closed_loop(count: int, seed: int) -> pd.DataFrame:
             continue
         second = simulated(one, one["seed"] + 1)
         kinds = {"simulated": first, "other": second, "closed": form}
-        row = {f"{kind}.{name}": found[name] for kind, found in kinds.items() for name in COMPARED}
+        row = {f"{kind}.{name}": result[name] for kind, result in kinds.items() for name in COMPARED}
         rows.append(one | row | {"load": form["load"], "decodes": first["decodes"], "own": form["own"]})
     return pd.DataFrame(rows)
 
@@ -129,8 +129,8 @@ def sustained(rows: pd.DataFrame) -> np.ndarray:
     low, high = np.full(len(rows), 1e-6), np.full(len(rows), 1e6)
     for _ in range(40):
         middle = np.sqrt(low * high)
-        found = answers_of(rows, middle)
-        fits = (np.asarray(found.load) < FULLEST) & (np.asarray(found.fill) < 0.999)
+        result = answers_of(rows, middle)
+        fits = (np.asarray(result.load) < FULLEST) & (np.asarray(result.fill) < 0.999)
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return low
 
@@ -141,9 +141,9 @@ def open_loops(count: int, seed: int, arrival_cv: float = 1.0, few: bool = False
     rows = pd.DataFrame([drawn(rng) | {"arrival_cv": arrival_cv, "at": rng.choice(LOADS)} for _ in range(count)])
     rows["most"] = (2 ** rng.uniform(0, 7, count)).astype(int) if few else MOST
     rate = rows["at"].to_numpy() * sustained(rows)
-    found = answers_of(rows, rate)
+    result = answers_of(rows, rate)
     for name in ("ttft_s", "tpot_s", "e2e_s"):
-        for share, values in zip(("mean", "p50", "p90", "p99"), getattr(found, name), strict=True):
+        for share, values in zip(("mean", "p50", "p90", "p99"), getattr(result, name), strict=True):
             rows[f"closed.{name}{'' if share == 'mean' else '.' + share}"] = np.asarray(values)
     conditions = rows[list(rows.columns[~rows.columns.str.startswith("closed.")])].to_dict("records")
     for label, own in (("simulated", 0), ("other", 1)):
@@ -183,9 +183,9 @@ def pools(count: int, seed: int, few: bool = False) -> pd.DataFrame:
         shape = {"input_cv": float(one["cv_prompt"]), "output_cv": float(one["cv_answer"]), "most": float(most)}
         demand = Demand(rate, one["prompt"], one["answer"], float(one["budget"]), **shape)
         own = [jnp.asarray(float(value)) for value in (*engines, link * one["prompt"])]
-        found, row = form(times, times, demand, (own[0], own[1]), own[2]), {}
+        result, row = form(times, times, demand, (own[0], own[1]), own[2]), {}
         for name in ("ttft_s", "tpot_s", "e2e_s"):
-            said = getattr(found, name)
+            said = getattr(result, name)
             row |= {f"closed.{name}": float(said.mean), f"closed.{name}.p99": float(said.p99)}
         for label, after in (("simulated", 0), ("other", 1)):
             again = np.random.default_rng(one["seed"] + after)

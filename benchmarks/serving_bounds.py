@@ -129,8 +129,8 @@ def main() -> None:
     """Print how near the bounds are, and how often one is exceeded."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 17
-    found = compared(count, seed)
-    shares = found[["step_s", "tpot_s", "ttft_s", "rate"]]
+    result = compared(count, seed)
+    shares = result[["step_s", "tpot_s", "ttft_s", "rate"]]
     print(shares.describe(percentiles=[0.1, 0.5, 0.9, 0.99]).round(4).to_string())
     print(f"{count} closed loops, exceeded: {(shares > 1).sum().to_dict()}")
     shares = open_loops(count, seed + 1)[["tpot_s", "rate", "rate_at_tpot"]]

@@ -86,14 +86,16 @@ def by_room(profile: cProfile.Profile) -> dict[str, float]:
 
 def told(what: str, trace: Any, wall: float, cpu: float) -> None:
     """One line."""
-    found, gap = trace.certificate, trace.certificate.gap or math.nan
+    result, gap = trace.certificate, trace.certificate.gap or math.nan
     bar = BARS[what.split(",")[0]]
-    if found.front is None:
+    if result.front is None:
         size = f"{trace.counts['plans']:,} plans, gap {100 * gap:.3f} %"
     else:
-        gaps = [100 * point.gap for point in found.front.points if point.certified]
+        gaps = [100 * point.gap for point in result.front.points if point.certified]
         size = f"{len(gaps)} of {len(trace.method)} points proven, the widest to {max(gaps, default=math.nan):.3f} %"
-    print(f"{what}: {cpu:.1f} CPU s, {wall:.1f} s wall (bar {bar:g}); certified: {found.certified}, {size}", flush=True)
+    print(
+        f"{what}: {cpu:.1f} CPU s, {wall:.1f} s wall (bar {bar:g}); certified: {result.certified}, {size}", flush=True
+    )
 
 
 def main() -> None:

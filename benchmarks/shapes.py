@@ -28,13 +28,13 @@ def main() -> int:
         trace = study.search.run(study.problem, study.seed)
         wall, cpu = time.perf_counter() - start, time.process_time() - cpu
         legal = len(next(iter(study.space.plans(study.scenario).values())))
-        found = trace.certificate
-        assert found is not None
+        result = trace.certificate
+        assert result is not None
         print(
             f"{when}: {legal:,} shapes and plans (bar {BAR_PLANS:,}) over {len(study.space.hardware)} numbers, proven:"
-            f" {found.certified}, gap {100 * (found.gap or 0):.3f} %; {cpu:.1f} CPU s, {wall:.1f} s (bar {BAR_S:g})"
+            f" {result.certified}, gap {100 * (result.gap or 0):.3f} %; {cpu:.1f} CPU s, {wall:.1f} s (bar {BAR_S:g})"
         )
-    return int(not found.certified or legal < BAR_PLANS or wall > BAR_S)
+    return int(not result.certified or legal < BAR_PLANS or wall > BAR_S)
 
 
 if __name__ == "__main__":

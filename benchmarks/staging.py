@@ -96,8 +96,8 @@ def one_moment(problem: Problem) -> Problem:
 
         def moments(self, layout: Any) -> Any:
             """The first stage's backward pass."""
-            found = super().moments(layout)
-            return {("first", "backward"): found["first", "backward"]}
+            result = super().moments(layout)
+            return {("first", "backward"): result["first", "backward"]}
 
     own = problem.scenario.workload
     alone = OneMoment(**{field.name: getattr(own, field.name) for field in dataclasses.fields(own)})

@@ -30,10 +30,10 @@ def tree(root: int) -> list[int]:
             except OSError:
                 continue
             parents.setdefault(parent, []).append(int(path.name))
-    found = [root]
-    for pid in found:
-        found += parents.get(pid, [])
-    return found
+    result = [root]
+    for pid in result:
+        result += parents.get(pid, [])
+    return result
 
 
 def memory(pids: list[int]) -> int:

@@ -123,11 +123,11 @@ def slopes(*paths: str, with_value: bool = False) -> Callable[..., Array]:
         here = {path: hardware[path] for path in paths}
         value, along = jax.linearize(lambda some: price(tree, hardware | some, plan), here)
         none = jax.tree.map(jnp.zeros_like, here)
-        found = [value] if with_value else []
+        result = [value] if with_value else []
         for path in paths:  # `tied` is linear: its derivative by one entry drops the others, where a zero would not
             one = jnp.ones_like(here[path])
-            found.append(jax.jvp(lambda step, p=path: along(none | {p: step}), (none[path],), (one,))[1])
-        return jax.lax.complex(*found) if len(found) > 1 else found[0]
+            result.append(jax.jvp(lambda step, p=path: along(none | {p: step}), (none[path],), (one,))[1])
+        return jax.lax.complex(*result) if len(result) > 1 else result[0]
 
     return at_point
 
@@ -299,10 +299,10 @@ def main() -> None:
     if not arguments.parity:
         sections += [measure("default", ()), measure_grid("default", ()), peak_memory("both")]
     rows = []
-    for found in itertools.chain(*sections):  # each is printed as soon as it is known
-        rows.append(found)
+    for result in itertools.chain(*sections):  # each is printed as soon as it is known
+        rows.append(result)
         if not arguments.json:
-            print(line(found), flush=True)
+            print(line(result), flush=True)
     if arguments.json:
         print(json.dumps(rows, indent=1))
 

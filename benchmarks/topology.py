@@ -68,11 +68,11 @@ def vectors() -> dict:
 
 
 def main() -> None:
-    found = {"graphs": routed(), "one call": vectors()}
+    result = {"graphs": routed(), "one call": vectors()}
     if "--json" in sys.argv:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(result, indent=2))
         return
-    for row in [*found["graphs"], found["one call"]]:
+    for row in [*result["graphs"], result["one call"]]:
         print(
             "  ".join(
                 f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()

@@ -65,11 +65,11 @@ def worker(kind: str, at: int, barrier: Barrier, seconds: float, rounds: int, fo
 def ratio(kind: str, seconds: float, rounds: int) -> tuple[float, float, float]:
     """(best rate alone, best rate of two together, their ratio)."""
     context = multiprocessing.get_context("spawn")
-    barrier, found = context.Barrier(2), context.Queue()
-    processes = [context.Process(target=worker, args=(kind, at, barrier, seconds, rounds, found)) for at in range(2)]
+    barrier, result = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=worker, args=(kind, at, barrier, seconds, rounds, result)) for at in range(2)]
     for process in processes:
         process.start()
-    told = [found.get() for _ in processes]
+    told = [result.get() for _ in processes]
     for process in processes:
         process.join()
     alone = max(rate for rates in told for beside, rate in rates if not beside)

@@ -79,9 +79,9 @@ def rows_of(count: int, seed: int) -> pd.DataFrame:
         came = 1 / float(np.diff(np.asarray(asked.arrivals)).mean())
         row = {"at": one["at"]}
         for kind, alike in (("closed", False), ("moments", True)):
-            found = answer(*asked_of(one, engine, asked, came, alike=alike))
+            result = answer(*asked_of(one, engine, asked, came, alike=alike))
             for name in NAMES:
-                values = getattr(found, name)
+                values = getattr(result, name)
                 row |= {f"{kind}.{name}": float(values.mean)} | {
                     f"{kind}.{name}.{share}": float(getattr(values, share)) for share in ("p50", "p90", "p99")
                 }

@@ -118,7 +118,7 @@ def attacked(problem: Problem, asked: Asked, trace: Trace, oracle: Oracle, limit
         low, high = np.zeros((1, len(lists)), dtype=int), np.array([[len(values) - 1 for values in lists]])
 
     legal = sample(problem.space.legal_sample(problem.scenario, 1 << 16, seed), lists)
-    found = Attack(model, lists, legal, low, high, lambda rows: limit - rows[:, 0], aims_of(model))
+    result = Attack(model, lists, legal, low, high, lambda rows: limit - rows[:, 0], aims_of(model))
     places = asked.places + _designs(problem, trace, fields)
     plans = sample(np.array([plan for plan, _ in places]), lists)
     for width in (0.0, *WIDTHS):
@@ -126,11 +126,11 @@ def attacked(problem: Problem, asked: Asked, trace: Trace, oracle: Oracle, limit
         chosen = np.tile(np.arange(len(places)), -(-many // len(places)) * (1 if width == 0.0 else 2))
         u = np.array([places[i][1] for i in chosen])
         moved = u + width * rng.normal(size=u.shape) * (rng.uniform(size=u.shape) < 0.7)
-        found.take(plans[chosen], np.clip(moved, 0.0, 1.0))
-    found.run(DESIGNS + found.tried, rng, lambda done, total: None)
-    found.pools = [(ranks[:POLISHED], place[:POLISHED], u[:POLISHED]) for ranks, place, u in found.pools]
-    found.polish(POLISHING)
-    return found
+        result.take(plans[chosen], np.clip(moved, 0.0, 1.0))
+    result.run(DESIGNS + result.tried, rng, lambda done, total: None)
+    result.pools = [(ranks[:POLISHED], place[:POLISHED], u[:POLISHED]) for ranks, place, u in result.pools]
+    result.polish(POLISHING)
+    return result
 
 
 def _designs(problem: Problem, trace: Trace, fields: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -179,10 +179,10 @@ def study(given: Family, seed: int, number: int) -> dict[str, Any]:
     sign = -1.0 if told.sense == "maximise" else 1.0
     limit = math.inf if infeasible else sign * math.log(bound) if bound else -math.inf
     if limit > -math.inf:
-        found = attacked(problem, asked, trace, oracle, limit, seed + number)
-        row |= {"tried": found.tried, "margin": "" if infeasible else found.best - limit}
-        if found.design is not None and found.best < limit - ROUNDING:
-            goal, design, holds = confirmed(problem, asked, found, list(problem.space.lists))
+        result = attacked(problem, asked, trace, oracle, limit, seed + number)
+        row |= {"tried": result.tried, "margin": "" if infeasible else result.best - limit}
+        if result.design is not None and result.best < limit - ROUNDING:
+            goal, design, holds = confirmed(problem, asked, result, list(problem.space.lists))
             row |= {"found": goal, "design": json.dumps(design), "false": 1 if holds else 0}
             row["claim"] += "" if holds else " [rows and evaluate differ]"
     return row | {"cpu_s": round(time.process_time() - began, 2)}

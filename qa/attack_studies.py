@@ -193,11 +193,11 @@ def family(seed: int, number: int) -> Family:
         )
         scenario = _shaken(scenario, base, rng)
         try:
-            found = survey(scenario, space, rng) if 4 <= _legal(space, scenario) <= 60_000 else None
+            result = survey(scenario, space, rng) if 4 <= _legal(space, scenario) <= 60_000 else None
         except (ConfigError, FloatingPointError):
             continue
-        if found is not None:
-            return Family(number, kind, scenario, space, not strange, found)
+        if result is not None:
+            return Family(number, kind, scenario, space, not strange, result)
     raise RuntimeError(f"family {number} of seed {seed} ({kind}): no space with feasible designs in 12 draws")
 
 
@@ -241,24 +241,24 @@ def _hardware(base: Base, scenario: Scenario, rng: np.random.Generator, *, stran
     count = int(rng.integers(2, 6))
     chosen = rng.permutation(usual)[: max(1, count - (int(rng.integers(1, 3)) if strange else 0))].tolist()
     known = {path: meta for path, meta, value in walk(scenario) if jnp.ndim(value) == 0 and float(value) > 0}
-    found = {}
+    result = {}
     for name in chosen:
         path, along = base.usual[name]
         moved = [leaf for leaf in along if leaf in known and leaf not in _taken(base, chosen, name)]
-        found[name] = _box(path, moved, known[path], scenario, rng)
+        result[name] = _box(path, moved, known[path], scenario, rng)
     groups: dict[str, list[str]] = {}
     for path in known:
         if not path.startswith(("plan.", "workload.global_batch")):
             groups.setdefault(".".join(path.split(".")[:4]), []).append(path)
-    used = {leaf for variable in found.values() for leaf in (variable.path, *variable.tied)}
-    while strange and len(found) < max(2, count):
+    used = {leaf for variable in result.values() for leaf in (variable.path, *variable.tied)}
+    while strange and len(result) < max(2, count):
         group = list(groups.values())[rng.integers(len(groups))]
         path = group[rng.integers(len(group))]
         box = _box(path, [], known[path], scenario, rng)
         if path not in used and box.low < box.high * 0.999:
-            found[path.replace(".", "_").replace("/", "_")] = box
+            result[path.replace(".", "_").replace("/", "_")] = box
             used.add(path)
-    return found
+    return result
 
 
 def _taken(base: Base, chosen: list[str], name: str) -> set[str]:
@@ -297,10 +297,10 @@ def survey(scenario: Scenario, space: DesignSpace, rng: np.random.Generator) -> 
     u[::2] = np.round(u[::2])
     seen: list[tuple[np.ndarray, ...]] = []
     for width in (*np.geomspace(0.3, 0.003, ROUNDS), 0.0):
-        found, broken = (np.asarray(part) for part in run(scenario, jnp.asarray(plan), jnp.asarray(u)))
-        named = dict(zip(program.names, found.T, strict=True))
+        result, broken = (np.asarray(part) for part in run(scenario, jnp.asarray(plan), jnp.asarray(u)))
+        named = dict(zip(program.names, result.T, strict=True))
         holds = np.all([named[n] <= 0 for n in program.names if n.startswith("usage.")] or [broken <= 0], axis=0)
-        holds &= (broken <= 0) & np.isfinite(found).all(axis=1)
+        holds &= (broken <= 0) & np.isfinite(result).all(axis=1)
         seen.append((plan[holds], u[holds], np.exp([named[f"~{name}"][holds] for name in names]).T))
         plans, points, values = (np.concatenate(parts) for parts in zip(*seen, strict=True))
         if len(points) < 8:

@@ -119,11 +119,11 @@ def processes() -> list[tuple[int, str]]:
 
 def killed(is_one: Callable[[str], bool]) -> int:
     """The first process whose command is one of these is killed; how many there were to kill, one or none."""
-    found = [pid for pid, name in processes() if is_one(name)][:1]
-    for pid in found:
+    result = [pid for pid, name in processes() if is_one(name)][:1]
+    for pid in result:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return len(found)
+    return len(result)
 
 
 def waited(seconds: float) -> float:

@@ -68,16 +68,16 @@ def grid_over(there: There, problem: Problem, folder: Path, block: int = BLOCK, 
 
     thread, heard = killing(kill)
     runner = there.runner(chunk_s, folder)
-    found = screen_in_chunks(
+    result = screen_in_chunks(
         problem, runner, block, lambda progress: heard(progress.done > 0), KEEP, ChunkFolders(str(folder))
     )
     if thread.ident:
         thread.join()
     same = {
-        f.name: np.array_equal(getattr(found.kept, f.name), getattr(truth, f.name)) for f in dataclasses.fields(Kept)
+        f.name: np.array_equal(getattr(result.kept, f.name), getattr(truth, f.name)) for f in dataclasses.fields(Kept)
     }
     count = len(list((folder / "chunks").iterdir()))
-    return told(same, f"{count} chunks, {found.evaluated:,} points, {sum(said)} worker and {len(said)} node killed")
+    return told(same, f"{count} chunks, {result.evaluated:,} points, {sum(said)} worker and {len(said)} node killed")
 
 
 def mix_over(there: There, wanted: Mix, folder: Path, chunk_s: float = 1e-3) -> str:
@@ -92,10 +92,10 @@ def mix_over(there: There, wanted: Mix, folder: Path, chunk_s: float = 1e-3) -> 
     truth = wanted.run(problem, 0)
     thread = threading.Thread(target=kill)
     thread.start()
-    found = wanted.over(there.runner(chunk_s, folder)).run(problem, 0)
+    result = wanted.over(there.runner(chunk_s, folder)).run(problem, 0)
     ended.set()
     thread.join()
-    return told(apart(truth, found), f"a mix, {found.counts['plans']:,} plans, {sum(said)} worker killed")
+    return told(apart(truth, result), f"a mix, {result.counts['plans']:,} plans, {sum(said)} worker killed")
 
 
 def apart(one: Trace, other: Trace) -> dict[str, bool]:

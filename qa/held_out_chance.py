@@ -30,11 +30,11 @@ def main() -> int:
     for question in QUESTIONS[: parser.parse_args().count]:
         command = [sys.executable, "-m", "codesign", "serve", *question.split(), "--confidence", "0.9"]
         done = subprocess.run(command, capture_output=True, text=True)
-        found = re.search(r"in (\d+)% of the draws.*?and in (\d+)% of", " ".join(done.stdout.split()))
-        if found is None:
+        result = re.search(r"in (\d+)% of the draws.*?and in (\d+)% of", " ".join(done.stdout.split()))
+        if result is None:
             print(f"none   {question}: {(done.stderr or done.stdout).strip().splitlines()[-1]}", flush=True)
             continue
-        seen, others = map(int, found.groups())
+        seen, others = map(int, result.groups())
         kept.append(others)
         print(f"{seen} %, held out {others} %   {question}", flush=True)
     good = sum(share >= 85 for share in kept)

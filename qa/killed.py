@@ -107,12 +107,12 @@ def finished(arguments: list[str], folder: Path) -> float:
 def found(places: list[Path], every: bool) -> dict[str, object]:
     """Frames by name; files of a folder without frames, or `every` file, by their bytes."""
     frames: dict[str, object] = {}
-    for number, place in enumerate(places):
+    for number, index in enumerate(places):
         for name in (*FRAMES, "collected"):
-            if (place / f"{name}.parquet").is_file():
-                frames[f"{number}/{name}"] = pd.read_parquet(place / f"{name}.parquet")
-        if every or not list(place.glob("*.parquet")):
-            frames |= {str(path.relative_to(place)): content(path) for path in sorted(place.rglob("*.*"))}
+            if (index / f"{name}.parquet").is_file():
+                frames[f"{number}/{name}"] = pd.read_parquet(index / f"{name}.parquet")
+        if every or not list(index.glob("*.parquet")):
+            frames |= {str(path.relative_to(index)): content(path) for path in sorted(index.rglob("*.*"))}
     return frames
 
 

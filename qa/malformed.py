@@ -298,9 +298,9 @@ def run(count: int, seed: int, folder: Path, bases: Sequence[str] = tuple(BASES)
     prepare_jax()
     maker, tally, began, shown = Maker(seed, folder, bases), Tally(), time.process_time(), time.monotonic()
     for number in range(1, count + 1):
-        end, told, found = outcome(maker.case())
-        tally.add(end, told, found=found)
-        if found and not quiet:
+        end, told, result = outcome(maker.case())
+        tally.add(end, told, found=result)
+        if result and not quiet:
             print(f"{end}: {told}", file=sys.stderr, flush=True)
         if not quiet and (time.monotonic() - shown > 5 or number == count):
             shown, took = time.monotonic(), time.process_time() - began

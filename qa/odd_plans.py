@@ -210,19 +210,19 @@ def judged(study: Study, rng: np.random.Generator, attack: int) -> tuple[str, st
         if "space is empty" in str(error) or "varies" in str(error):
             return ("false", f"refused, but {design} is {least:.9g}") if design else ("empty", str(error))
         return "refused", str(error)
-    found = trace.certificate
-    assert found is not None
-    if not found.convex:
+    result = trace.certificate
+    assert result is not None
+    if not result.convex:
         return "unproven", trace.claim
-    if found.bound is None and not found.certified:
+    if result.bound is None and not result.certified:
         return "unproven", trace.claim
-    if found.bound is None:
+    if result.bound is None:
         if design:
             return "false", f"nothing is feasible, but {design} is {least:.9g}"
-    elif least < found.bound * (1 - SAME):
-        return "false", f"no design below {found.bound:.9g}, but {design} is {least:.9g}"
-    elif not problem.space.hardware and abs(found.best / least - 1) > GAP + SAME:
-        return "false", f"best {found.best:.9g}, by evaluation {least:.9g}"
+    elif least < result.bound * (1 - SAME):
+        return "false", f"no design below {result.bound:.9g}, but {design} is {least:.9g}"
+    elif not problem.space.hardware and abs(result.best / least - 1) > GAP + SAME:
+        return "false", f"best {result.best:.9g}, by evaluation {least:.9g}"
     asked = Asked(problem.scenario, problem.space, problem.objective, problem.objective.goal)
     assert trace.evidence is not None
     counts = {name: len(next(iter(columns.values()))) for name, columns in trace.evidence.tables.items()}

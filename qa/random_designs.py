@@ -84,9 +84,9 @@ def trial(problem: Problem, count: int, seed: int, compiled: int) -> tuple[int, 
     many, first = at_many(one, (0, 0)), np.zeros((0, 0))
     for start in range(0, count, PART):
         part = [{name: column[start : start + PART] for name, column in each.items()} for each in (plan, u)]
-        found = table(many(*part))
-        strange += int((~np.isfinite(found)).any(axis=1).sum())
-        first = found if start == 0 else first
+        result = table(many(*part))
+        strange += int((~np.isfinite(result)).any(axis=1).sum())
+        first = result if start == 0 else first
     few = [{name: jnp.asarray(column[:compiled]) for name, column in each.items()} for each in (plan, u)]
     side_by_side = jax.vmap(one, axis_size=min(compiled, count))
     by_xla = apart(first[:compiled], table(quick_jit(side_by_side, once=True)(*few))) if compiled else float("nan")
@@ -111,13 +111,13 @@ def main() -> int:
     each, total, bad = -(-given.designs // len(names)), 0, 0
     for name in names:
         try:
-            found = problems(name)
+            result = problems(name)
         except CodesignError as error:
             print(f"{name}: {error}", flush=True)
             continue
-        for label, problem in found.items():
+        for label, problem in result.items():
             began = time.process_time()
-            count, strange, by_xla, plain = trial(problem, -(-each // len(found)), given.seed, given.compiled)
+            count, strange, by_xla, plain = trial(problem, -(-each // len(result)), given.seed, given.compiled)
             jax.clear_caches()  # thirty structures, none of which is asked for again
             wrong = strange > 0 or by_xla > SAME or plain > SAME
             total, bad = total + count, bad + wrong

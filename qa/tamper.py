@@ -75,26 +75,26 @@ class Tally:
 
     def count(self, outcome: str) -> int:
         """Trials that ended so."""
-        return sum(found[outcome] for found in self.outcomes.values())
+        return sum(result[outcome] for result in self.outcomes.values())
 
     def lines(self) -> list[str]:
         """A table of all kinds."""
         rows = [f"{'kind':44s} {'checksums':20s} outcomes"]
-        for (kind, mode), found in sorted(self.outcomes.items()):
-            rows.append(f"{kind:44s} {mode:20s} " + ", ".join(f"{n} {name}" for name, n in sorted(found.items())))
+        for (kind, mode), result in sorted(self.outcomes.items()):
+            rows.append(f"{kind:44s} {mode:20s} " + ", ".join(f"{n} {name}" for name, n in sorted(result.items())))
         return rows
 
 
 def make_runs(root: Path, names: Sequence[str], more: Sequence[str] = ()) -> dict[str, Path]:
     """One run folder a study."""
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for name in names:
         with quiet() as out:
             code = optimize([*STUDIES[name], *more, f"name={name}"], root / name)
         if code:
             raise SystemExit(f"{name}: no run, exit code {code}: {out.getvalue()[-400:]}")
-        found[name] = next((root / name).iterdir())
-    return found
+        result[name] = next((root / name).iterdir())
+    return result
 
 
 def proven(root: Path, name: str) -> float:
@@ -126,8 +126,8 @@ def verified(folder: Path) -> tuple[str, str]:
 
 def unchecked(text: str) -> list[str]:
     """What an answer says is not checked."""
-    found = re.search(r"not checked: (.*?) verification", " ".join(text.split()))
-    return [] if found is None else found.group(1).split(", ")
+    result = re.search(r"not checked: (.*?) verification", " ".join(text.split()))
+    return [] if result is None else result.group(1).split(", ")
 
 
 @contextlib.contextmanager
@@ -230,10 +230,10 @@ def cell(names: Sequence[str], change: str, least: float = 0.0) -> Change:
     """Change one cell, row or column of a table."""
 
     def told(folder: Path, rng: np.random.Generator) -> str:
-        found = table(folder, rng, names)
-        if found is None:
+        result = table(folder, rng, names)
+        if result is None:
             return ""
-        path, frame = found
+        path, frame = result
         row, column = int(rng.integers(len(frame))), str(frame.columns[int(rng.integers(frame.shape[1]))])
         if change in ("number", "nan"):
             numbers = [str(name) for name in frame if frame[name].dtype.kind in "iuf"]
@@ -314,12 +314,11 @@ def number_of_text(name: str) -> Change:
         known = list(re.finditer(r"(?<![\w.])\d+\.?\d*(?:e[+-]?\d+)?(?![\w.])", text))
         if not known:
             return ""
-        found = known[int(rng.integers(len(known)))]
-        after = repr(moved(float(found.group()), rng))
-        path.write_text(text[: found.start()] + after + text[found.end() :], encoding="utf-8")
-        return (
-            f"{name}: {text[max(found.start() - 40, 0) : found.start()].splitlines()[-1:]} {found.group()} to {after}"
-        )
+        result = known[int(rng.integers(len(known)))]
+        after = repr(moved(float(result.group()), rng))
+        path.write_text(text[: result.start()] + after + text[result.end() :], encoding="utf-8")
+        before = text[max(result.start() - 40, 0) : result.start()].splitlines()[-1:]
+        return f"{name}: {before} {result.group()} to {after}"
 
     return told
 

@@ -34,23 +34,23 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     """All that a page shows, in its order; commands in the first column of a table count too."""
     text = page.read_text(encoding="utf-8")
-    found: list[tuple[int, Block]] = []
+    result: list[tuple[int, Block]] = []
     for match in FENCE.finditer(text):
         language, more, body = match.groups()
         title = TITLE.search(more)
         if title:
-            found.append((match.start(), Block(page, "file", body, title[1])))
+            result.append((match.start(), Block(page, "file", body, title[1])))
         elif language in ("sh", "console"):
             for line in body.replace("\\\n", " ").splitlines():
                 line = line.removeprefix("$ ").strip()
                 if line and not line.startswith("#"):
-                    found.append((match.start(), Block(page, "command", line)))
+                    result.append((match.start(), Block(page, "command", line)))
         elif language in ("python", "py"):
-            found.append((match.start(), Block(page, "program", body, more.strip())))
+            result.append((match.start(), Block(page, "program", body, more.strip())))
     for match in CELL.finditer(text):
         line = match[1].replace("\\|", "|")
-        found.append((match.start(), Block(page, "cell", line)))
-    return [block for _, block in sorted(found, key=lambda one: one[0])]
+        result.append((match.start(), Block(page, "cell", line)))
+    return [block for _, block in sorted(result, key=lambda one: one[0])]
 
 
 STAND_INS = (  # what a reader fills in, and what is filled in here

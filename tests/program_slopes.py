@@ -95,8 +95,8 @@ def _backwards(equation: Equation, program: Program, sought: tuple[int, ...], gi
             whole = list(inputs)
             for place, value in zip(sought, values, strict=True):
                 whole[place] = value
-            found = bind(*whole) if equation.primitive.multiple_results else [bind(*whole)]
-            return [found[place] for place in given]
+            result = bind(*whole) if equation.primitive.multiple_results else [bind(*whole)]
+            return [result[place] for place in given]
 
         return list(jax.vjp(some, *(inputs[place] for place in sought))[1](told))
 
@@ -116,19 +116,19 @@ def with_slopes(program: Program, leaves: Sequence[int]) -> Program:
         if equation.inner is None:
             listing.equations.append(equation._replace(inputs=inputs))
         else:
-            found = listing.inserted(_forwards(equation, program), inputs)
-            same |= dict(zip(equation.outputs, found, strict=True))
+            result = listing.inserted(_forwards(equation, program), inputs)
+            same |= dict(zip(equation.outputs, result, strict=True))
     moving, told = program.reached(leaves), {program.outputs[0]: listing.constant(1.0)}
     for equation in reversed(program.equations):
-        given = tuple(place for place, slot in enumerate(equation.outputs) if slot in told)
-        sought = tuple(place for place, slot in enumerate(equation.inputs) if slot in moving and _real(program, slot))
+        given = tuple(index for index, slot in enumerate(equation.outputs) if slot in told)
+        sought = tuple(index for index, slot in enumerate(equation.inputs) if slot in moving and _real(program, slot))
         if not given or not sought:
             continue
         part, count = _backwards(equation, program, sought, given), len(equation.inputs)
         inputs = [same.get(slot, slot) for slot in equation.inputs]
-        found = listing.inserted(part, [*inputs, *(told[equation.outputs[place]] for place in given)])
+        result = listing.inserted(part, [*inputs, *(told[equation.outputs[place]] for place in given)])
         flowing = part.reached(part.inputs[count:])
-        for place, slot, own in zip(sought, found, part.outputs, strict=True):
+        for place, slot, own in zip(sought, result, part.outputs, strict=True):
             if own in flowing:  # a step has no slope, whatever comes from above
                 _gather(listing, told, equation.inputs[place], slot)
     for leaf in leaves:
@@ -175,11 +175,11 @@ OFTEN = {"unstack": _unstacked, "pad": _padded}
 
 def prepared(program: Program, lead: int = 1) -> Callable[[Mapping[int, Any]], dict[int, Any]]:
     """Runs a program of primitives for many points: inputs by slot, with `lead` axes in front -> outputs by slot."""
-    last = {slot: place for place, equation in enumerate(program.equations) for slot in equation.inputs}
+    last = {slot: index for index, equation in enumerate(program.equations) for slot in equation.inputs}
     steps, ready, asked = [], {}, {*program.outputs}
-    for place, e in enumerate(program.equations):
+    for index, e in enumerate(program.equations):
         kinds = tuple(program.kinds[slot] for slot in e.inputs)
-        done_with = [slot for slot in {*e.inputs} if last[slot] == place and slot not in asked]
+        done_with = [slot for slot in {*e.inputs} if last[slot] == index and slot not in asked]
         alike = e.name, id(e.params), kinds  # what was inserted twice has the same settings
         if alike not in ready:
             often = partial(OFTEN[e.name], lead, **e.params) if e.name in OFTEN else None
@@ -191,8 +191,8 @@ def prepared(program: Program, lead: int = 1) -> Callable[[Mapping[int, Any]], d
         slots = known | dict(given)
         with np.errstate(all="ignore"):
             for does, several, inputs, outputs, done_with in steps:
-                found = does(*[slots[slot] for slot in inputs])
-                slots.update(zip(outputs, found if several else [found], strict=True))
+                result = does(*[slots[slot] for slot in inputs])
+                slots.update(zip(outputs, result if several else [result], strict=True))
                 for slot in done_with:
                     del slots[slot]
         return slots

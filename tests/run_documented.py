@@ -32,11 +32,11 @@ def environment(home: Path) -> dict[str, str]:
 
 def newest(folder: Path, study: str = "") -> str:
     """The run folder that was made last, of a study where one is named."""
-    found = sorted(
+    result = sorted(
         (path for path in (folder / "runs").glob(f"*{study}") if (path / "config.yaml").is_file()),
         key=os.path.getmtime,
     )
-    return str(found[-1].relative_to(folder)) if found else "RUN"
+    return str(result[-1].relative_to(folder)) if result else "RUN"
 
 
 def as_run(block: Block, folder: Path, command: list[str], python: str, *, tables: bool) -> list[str] | None:

@@ -272,9 +272,9 @@ def nested_all_gather(sizes: list[int], elements: int) -> tuple[Levels, np.ndarr
             ring = [first + stride * i for i in range(sizes[level])]
             mine, bundles = Wire(total), [dict(held[r]) for r in ring]
             for step in range(len(ring) - 1):
-                for place, member in enumerate(ring):
-                    bundle = bundles[(place - step) % len(ring)]
-                    target = ring[(place + 1) % len(ring)]
+                for index, member in enumerate(ring):
+                    bundle = bundles[(index - step) % len(ring)]
+                    target = ring[(index + 1) % len(ring)]
                     values = mine.send(member, target, np.concatenate(list(bundle.values())))
                     held[target] |= dict(zip(bundle, np.split(values, len(bundle)), strict=True))
                 mine.tick()

@@ -73,8 +73,8 @@ def residual_bytes(names: set[str]) -> int:
     shapes = ((HIDDEN, HIDDEN + 2 * 16), (HIDDEN, HIDDEN), (HIDDEN, 2 * WIDTH), (WIDTH, HIDDEN))
     weights = [jnp.ones(shape, jnp.bfloat16) for shape in shapes]
     policy = jax.checkpoint_policies.save_only_these_names(*names)
-    found = saved_residuals(jax.checkpoint(layer, policy=policy), jnp.ones((SEQUENCE, HIDDEN), jnp.bfloat16), weights)
-    inside = sum(aval.size * aval.dtype.itemsize for aval, source in found if "argument" not in source)
+    result = saved_residuals(jax.checkpoint(layer, policy=policy), jnp.ones((SEQUENCE, HIDDEN), jnp.bfloat16), weights)
+    inside = sum(aval.size * aval.dtype.itemsize for aval, source in result if "argument" not in source)
     return inside + SEQUENCE * HIDDEN * 2
 
 
@@ -106,10 +106,10 @@ def test_per_op_keeps_what_jax_saves_of_every_second_product():
     wide = ((HIDDEN, HIDDEN), (HIDDEN, 16), (HIDDEN, 16), (HIDDEN, HIDDEN), (HIDDEN, WIDTH), (HIDDEN, WIDTH))
     weights = [jnp.ones(shape, jnp.bfloat16) for shape in (*wide, (WIDTH, HIDDEN))]
     policy = jax.checkpoint_policies.save_only_these_names("1", "3", "5", "context")
-    found = saved_residuals(
+    result = saved_residuals(
         jax.checkpoint(torch_layer, policy=policy), jnp.ones((SEQUENCE, HIDDEN), jnp.bfloat16), weights
     )
-    inside = sum(aval.size * aval.dtype.itemsize for aval, source in found if "argument" not in source)
+    inside = sum(aval.size * aval.dtype.itemsize for aval, source in result if "argument" not in source)
     unread = SEQUENCE * HIDDEN * 2
     assert stored(JOB, recompute_modules="per_op") == inside + SEQUENCE * HIDDEN * 2 + unread
 
@@ -201,8 +201,8 @@ def test_sums_of_what_is_not_redone_are_not_sent_again():
     sent = {}
     for redo in (True, False):
         ops = dataclasses.replace(JOB, redo_unread=redo).lower(layout)
-        found = [op for op in ops if isinstance(op, CommOp) and op.phase == "recompute" and op.axis == "tp"]
-        sent[redo] = {op.name: float(op.count) for op in found if float(op.count)}
+        result = [op for op in ops if isinstance(op, CommOp) and op.phase == "recompute" and op.axis == "tp"]
+        sent[redo] = {op.name: float(op.count) for op in result if float(op.count)}
     assert sent[True] == {"attention_tp": 4.0, "mlp_tp": 4.0}
     assert sent[False] == {"attention_tp": 4.0}
 
@@ -249,12 +249,12 @@ def test_modules_of_megatron_by_hand(module: str):
 
 def redone(job: Training, **plan) -> dict[str, float]:
     """Operation -> how often an average layer runs it again."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     layout = Layout(Plan(**plan), 8.0)
     for op in job.lower(layout):
         if isinstance(op, ComputeOp | CommOp) and op.phase == "recompute":
-            found[op.name] = found.get(op.name, 0.0) + float(op.count) / float(job.layers_per_stage(layout))
-    return {name: count for name, count in found.items() if count}
+            result[op.name] = result.get(op.name, 0.0) + float(op.count) / float(job.layers_per_stage(layout))
+    return {name: count for name, count in result.items() if count}
 
 
 def test_what_runs_again():

@@ -49,12 +49,13 @@ def told(problem):
     oracle, rng = oracle_for(problem, rows_of(problem), 512), np.random.default_rng(0)
     plan, u = oracle.sample(rng, 64), rng.uniform(size=(64, len(oracle.variables)))
     plan = np.resize(plan, 64)
-    found, values = oracle.tangents(plan, u, 50.0), oracle.values(plan, u)
+    result, values = oracle.tangents(plan, u, 50.0), oracle.values(plan, u)
     known = oracle.judged()
     sweep = Sweep(problem, BLOCK, 4)
     block = sweep.evaluated(*sweep.block_at(0))
     return {
-        "exact": found.exact, "affine": found.affine, "broken": found.broken, "values": values[0], "goal": block.goal,
+        "exact": result.exact, "affine": result.affine, "broken": result.broken, "values": values[0],
+        "goal": block.goal,
         "excess": block.excess, "walk": repr((sorted(known.rows.items()), known.rules)), "names": repr(oracle.names),
     }  # fmt: skip
 
@@ -123,9 +124,9 @@ def test_numbers_that_were_merged_are_not_put_in_each_others_place():
         fed = dict(zip(second.inputs, first.outputs, strict=True))
         known = {slot + len(first.shapes): value for slot, value in second.known.items()}
         made = made_again(store, "", second, known, lambda s=second, f=fed: chained(first, s, f), 9)
-        found = [float(each[0]) for each in at_points(made, [], [np.array([1.5])])]
+        result = [float(each[0]) for each in at_points(made, [], [np.array([1.5])])]
         y, z = 1.5 * 2.0, 1.5 + 7.0
-        assert found == [y / a + 5.0 + z / b, y * b], (a, b)
+        assert result == [y / a + 5.0 + z / b, y * b], (a, b)
 
 
 def test_a_number_equal_to_another_is_not_replaced():

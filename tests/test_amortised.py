@@ -89,8 +89,8 @@ def test_file_keeps_everything(tmp_path):
 def kept(guesser: Guesser, path, **changes) -> None:
     """The file of a network with some of its arrays exchanged; None leaves one out."""
     guesser.save(path)
-    with np.load(path) as found:
-        arrays = {name: found[name] for name in found.files} | changes
+    with np.load(path) as result:
+        arrays = {name: result[name] for name in result.files} | changes
     arrays = {name: x for name, x in arrays.items() if x is not None and name != "checksum"}
     np.savez_compressed(path, allow_pickle=False, checksum=np.array(checksum(arrays)), **arrays)
 
@@ -115,8 +115,8 @@ def test_weights_of_another_shape_are_refused_in_one_line(tmp_path, name):
 def test_weights_that_do_not_say_what_they_are_for_are_refused(tmp_path, key):
     path, guesser = tmp_path / "made_up.npz", untrained(problem())
     guesser.save(path)
-    with np.load(path) as found:
-        told = json.loads(str(found["told"]))
+    with np.load(path) as result:
+        told = json.loads(str(result["told"]))
     kept(guesser, path, told=np.array(json.dumps({name: x for name, x in told.items() if name != key})))
     with pytest.raises(ConfigError, match=f"it says no {key}"):
         Guesser.load(path)

@@ -65,9 +65,9 @@ def test_some_kind_keeps_the_row_wherever_a_schedule_keeps_the_times(study):
     for rate in (5.0, 500.0):  # of one engine: some together, and as many as it can
         asked = Requests(lengths(rng, 700, 0.5, count), lengths(rng, 60, 0.5, count, least=2),
                          arrivals(rng, rate, 1.0, count))  # fmt: skip
-        found = simulate_open(Engine(times, 383 + 128, chunk=383, sequences=128), asked, timeline=True)
+        result = simulate_open(Engine(times, 383 + 128, chunk=383, sequences=128), asked, timeline=True)
         spent = {
-            name: np.array(column) for name, column in zip(TIMELINE, zip(*found.timeline, strict=True), strict=True)
+            name: np.array(column) for name, column in zip(TIMELINE, zip(*result.timeline, strict=True), strict=True)
         }
         steps, seconds = asked.outputs - 1.0, spent["seconds"] / spent["steps"]
         total = float(spent["start_s"][-1] + spent["seconds"][-1])

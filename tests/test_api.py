@@ -109,9 +109,9 @@ def foreign(source: str, offered: Collection[str]) -> list[str]:
 @pytest.mark.parametrize("folder", SCRIPTS)
 def test_scripts_use_what_is_offered_and_nothing_else(folder: str):
     paths = sorted((ROOT / folder).rglob("*.py"))
-    found = {str(path.relative_to(ROOT)): foreign(path.read_text(encoding="utf-8"), SCRIPTS[folder]) for path in paths}
-    assert not {path: wrong for path, wrong in found.items() if wrong}
-    assert len(found) >= {"qa": 5, "tests/data/plugin": 4}.get(folder, 16)
+    result = {str(path.relative_to(ROOT)): foreign(path.read_text(encoding="utf-8"), SCRIPTS[folder]) for path in paths}
+    assert not {path: wrong for path, wrong in result.items() if wrong}
+    assert len(result) >= {"qa": 5, "tests/data/plugin": 4}.get(folder, 16)
 
 
 def test_notebooks_and_pages_use_what_is_public():
@@ -119,10 +119,10 @@ def test_notebooks_and_pages_use_what_is_public():
     for path in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         shown[path] = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    found = {page.name: foreign("\n".join(programs), PUBLIC) for page, programs in shown.items() if programs}
-    assert not {page: wrong for page, wrong in found.items() if wrong}
-    assert len([name for name in found if name.endswith(".ipynb")]) >= 5
-    assert len(found) >= 7
+    result = {page.name: foreign("\n".join(programs), PUBLIC) for page, programs in shown.items() if programs}
+    assert not {page: wrong for page, wrong in result.items() if wrong}
+    assert len([name for name in result if name.endswith(".ipynb")]) >= 5
+    assert len(result) >= 7
 
 
 def test_what_is_not_offered_is_noticed():

@@ -29,9 +29,9 @@ def test_a_list_is_read_and_a_request_paid():
     ("input=1,out=1", "not one of in, cached, out"),
 ])  # fmt: skip
 def test_wrong_lists_are_one_line(text, expected):
-    with pytest.raises(ConfigError, match=expected) as found:
+    with pytest.raises(ConfigError, match=expected) as result:
         api_prices(text)
-    assert len(str(found.value).splitlines()) == 1
+    assert len(str(result.value).splitlines()) == 1
 
 
 def test_an_api_needs_a_rate(capsys, tmp_path, monkeypatch):
@@ -42,8 +42,8 @@ def test_an_api_needs_a_rate(capsys, tmp_path, monkeypatch):
 
 
 def test_cached_prompts_of_a_scenario_are_paid_as_such():
-    found = scenario_from_config("workload=continuous", "model=llama31_8b", "workload.cached_ratio=0.25")
-    usd = usd_per_request(ApiPrices(1.0, 0.2, 4.0), found)
+    result = scenario_from_config("workload=continuous", "model=llama31_8b", "workload.cached_ratio=0.25")
+    usd = usd_per_request(ApiPrices(1.0, 0.2, 4.0), result)
     assert usd == pytest.approx((0.75 * 2048 * 1.0 + 0.25 * 2048 * 0.2 + 512 * 4.0) / 1e6, rel=1e-6)
 
 
@@ -71,10 +71,10 @@ def test_an_api_is_a_product_without_capital():
         "product": "a", "feasible": True, "why": "", "devices": 8.0, "devices_0": 8.0, "capex_usd": 1e5,
         "provisioned_power_w": 1e4, "usd_per_month": 5e3, "usd_over_horizon": 5e3 * 24,
     }])  # fmt: skip
-    found = with_api(own, 1e-3, 2.0)
-    assert list(found["product"]) == [API, "a"]
-    assert found["capex_usd"].iloc[0] == 0
-    assert found["usd_per_month"].iloc[0] == pytest.approx(1e-3 * 365.25 * 86400 / 12)
+    result = with_api(own, 1e-3, 2.0)
+    assert list(result["product"]) == [API, "a"]
+    assert result["capex_usd"].iloc[0] == 0
+    assert result["usd_per_month"].iloc[0] == pytest.approx(1e-3 * 365.25 * 86400 / 12)
     unsold = with_api(own, math.nan, 2.0)
     assert list(unsold["product"]) == ["a", API]
     assert not unsold["feasible"].iloc[1]

@@ -17,7 +17,7 @@ NEW = DeviceKind("new", 8, 6.0, 0.5, 2000.0, 900.0)
 
 def options_of(seed: int, classes: int = 2) -> tuple[dict[str, float], list[PoolOption]]:
     rng = np.random.default_rng(seed)
-    found, rates = [], {}
+    result, rates = [], {}
     for one in range(classes):
         name = f"c{one}"
         rates[name] = float(rng.uniform(4, 20))
@@ -26,8 +26,8 @@ def options_of(seed: int, classes: int = 2) -> tuple[dict[str, float], list[Pool
             for size in (2, 8):
                 rate = base * faster * size * float(rng.uniform(0.8, 1.1))
                 power = 0.1 * size * float(rng.uniform(0.8, 1.2))
-                found.append(PoolOption(name, kind, size, rate, power, 0.5 * power))
-    return rates, found
+                result.append(PoolOption(name, kind, size, rate, power, 0.5 * power))
+    return rates, result
 
 
 def stated(rates: dict[str, float], found: AssignedFleet, limits: AssignmentLimits) -> dict:
@@ -61,8 +61,8 @@ def brute_force(rates: dict[str, float], options: list[PoolOption], kinds: list[
     least = math.inf
     for parts in itertools.product(*(table.items() for table in tables)):
         usd = sum(each for _, each in parts)
-        for place, kind in enumerate(kinds):
-            boxes = math.ceil(sum(used[place] for used, _ in parts) / kind.box)
+        for index, kind in enumerate(kinds):
+            boxes = math.ceil(sum(used[index] for used, _ in parts) / kind.box)
             owned = min(boxes, kind.owned_boxes)
             if kind.most_boxes is not None and boxes - owned > kind.most_boxes:
                 usd = math.inf
@@ -76,12 +76,12 @@ def brute_force(rates: dict[str, float], options: list[PoolOption], kinds: list[
 def test_the_programme_finds_what_brute_force_finds(seed: int):
     rates, options = options_of(seed)
     rates = {name: 0.5 * rate for name, rate in rates.items()}
-    found = assign(rates, options, [OLD, NEW])
-    assert found.usd_per_s == pytest.approx(brute_force(rates, options, [OLD, NEW]), rel=1e-9)
-    assert found.floor <= found.bound * (1 + 1e-9) <= found.usd_per_s * (1 + 1e-9)
-    assert found.relaxed_usd_per_s <= found.bound * (1 + 1e-6)
-    assert found.gap < 1e-4
-    assert len(check_assignment(stated(rates, found, AssignmentLimits()))) == 2
+    result = assign(rates, options, [OLD, NEW])
+    assert result.usd_per_s == pytest.approx(brute_force(rates, options, [OLD, NEW]), rel=1e-9)
+    assert result.floor <= result.bound * (1 + 1e-9) <= result.usd_per_s * (1 + 1e-9)
+    assert result.relaxed_usd_per_s <= result.bound * (1 + 1e-6)
+    assert result.gap < 1e-4
+    assert len(check_assignment(stated(rates, result, AssignmentLimits()))) == 2
 
 
 def test_prices_are_slopes_of_the_linear_programme():
@@ -89,17 +89,17 @@ def test_prices_are_slopes_of_the_linear_programme():
     rates, options = options_of(3)
     rates = {name: 5 * rate for name, rate in rates.items()}
     limits = AssignmentLimits(watts=60_000.0)
-    found = assign(rates, options, [OLD, NEW], limits, 1)
+    result = assign(rates, options, [OLD, NEW], limits, 1)
     step = 1e-4
     for name in rates:
         ends = [
             assign(rates | {name: rates[name] * (1 + sign * step)}, options, [OLD, NEW], limits, 1).relaxed_usd_per_s
             for sign in (1, -1)
         ]
-        assert found.prices["class", name] == pytest.approx((ends[0] - ends[1]) / (2 * step * rates[name]), rel=1e-5)
+        assert result.prices["class", name] == pytest.approx((ends[0] - ends[1]) / (2 * step * rates[name]), rel=1e-5)
     more = assign(rates, options, [dataclasses.replace(OLD, owned_boxes=3), NEW], limits, 1)
-    assert found.box_worth["old"] == pytest.approx(found.relaxed_usd_per_s - more.relaxed_usd_per_s, rel=1e-5)
-    assert found.box_worth["old"] > 0
+    assert result.box_worth["old"] == pytest.approx(result.relaxed_usd_per_s - more.relaxed_usd_per_s, rel=1e-5)
+    assert result.box_worth["old"] > 0
 
 
 def test_power_and_budget_have_prices():
@@ -121,9 +121,9 @@ def test_a_tight_stock_is_used_where_it_is_worth_most():
         PoolOption("same", "old", 8, 10.0, 0.0), PoolOption("same", "new", 8, 10.0, 0.0),
         PoolOption("faster", "old", 8, 5.0, 0.0), PoolOption("faster", "new", 8, 20.0, 0.0),
     ]  # fmt: skip
-    found = assign({"same": 10.0, "faster": 20.0}, options, [dataclasses.replace(OLD, owned_boxes=1), NEW])
-    assert found.replicas == (1, 0, 0, 1)
-    assert found.usd_per_s == pytest.approx(8 * 0.5 + 8 * 6.0)
+    result = assign({"same": 10.0, "faster": 20.0}, options, [dataclasses.replace(OLD, owned_boxes=1), NEW])
+    assert result.replicas == (1, 0, 0, 1)
+    assert result.usd_per_s == pytest.approx(8 * 0.5 + 8 * 6.0)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_a_tight_stock_is_used_where_it_is_worth_most():
 )
 def test_a_false_certificate_is_refuted(change, text: str):
     rates, options = options_of(2)
-    found = assign(rates, options, [OLD, NEW])
-    told = stated(rates, found, AssignmentLimits())
+    result = assign(rates, options, [OLD, NEW])
+    told = stated(rates, result, AssignmentLimits())
     check_assignment(told)
     with pytest.raises(Refuted, match=text):
         check_assignment(change(told))
@@ -163,12 +163,12 @@ def test_where_nothing_serves_all_the_line_says_how_much():
 def test_the_bound_grows_with_every_cost():
     """A dearer kind never makes the fleet cheaper, and twice all costs are twice the optimum."""
     rates, options = options_of(4)
-    found = assign(rates, options, [OLD, NEW])
+    result = assign(rates, options, [OLD, NEW])
     dearer = assign(rates, options, [OLD, dataclasses.replace(NEW, held_usd_per_s=7.0)])
-    assert dearer.usd_per_s >= found.usd_per_s * (1 - 1e-9)
+    assert dearer.usd_per_s >= result.usd_per_s * (1 - 1e-9)
     twice = assign(
         rates, [one._replace(usd_per_s=2 * one.usd_per_s, least_usd_per_s=2 * one.least_usd_per_s) for one in options],
         [dataclasses.replace(kind, held_usd_per_s=2 * kind.held_usd_per_s, owned_usd_per_s=2 * kind.owned_usd_per_s)
          for kind in (OLD, NEW)],
     )  # fmt: skip
-    assert twice.usd_per_s == pytest.approx(2 * found.usd_per_s, rel=1e-9)
+    assert twice.usd_per_s == pytest.approx(2 * result.usd_per_s, rel=1e-9)

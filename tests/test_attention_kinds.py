@@ -52,9 +52,9 @@ def test_mean_of_keys_seen_is_that_of_a_count(tokens, window, chunked):
     """Token p (from 0) sees p + 1/2 earlier keys on average, as a triangle has half of its square."""
     positions = np.arange(tokens) + 0.5
     seen = positions % window if chunked else np.minimum(positions, window)
-    found = float(mean_seen(jnp.asarray(tokens / 2), jnp.asarray(float(window)), chunked=chunked))
+    result = float(mean_seen(jnp.asarray(tokens / 2), jnp.asarray(float(window)), chunked=chunked))
     full = tokens % window if chunked and tokens > window else 0  # the formula is of whole chunks
-    assert found == pytest.approx(seen.mean(), rel=1e-12 + 1 / min(tokens, window) + full / tokens, abs=0.5)
+    assert result == pytest.approx(seen.mean(), rel=1e-12 + 1 / min(tokens, window) + full / tokens, abs=0.5)
 
 
 @pytest.mark.parametrize(("tokens", "window"), [(4096, 128), (4096, 3000), (64, 128)])
@@ -124,17 +124,17 @@ class Counted:
 
 
 def recurrence(q, k, v, beta, *, delta: bool) -> np.ndarray:
-    state, found = np.zeros((k.shape[1], v.shape[1])), []
+    state, result = np.zeros((k.shape[1], v.shape[1])), []
     for query, key, value, rate in zip(q, k, v, beta, strict=True):
         known = state.T @ key if delta else 0.0
         state = state + rate * np.outer(key, value - known)
-        found.append(state.T @ query)
-    return np.array(found)
+        result.append(state.T @ query)
+    return np.array(result)
 
 
 def in_chunks(q, k, v, beta, size: int, product: Counted, *, delta: bool) -> np.ndarray:
     """The recurrence as kernels run it: scores inside a chunk, a state between chunks ([yang2025deltanet])."""
-    state, found = np.zeros((k.shape[1], v.shape[1])), []
+    state, result = np.zeros((k.shape[1], v.shape[1])), []
     for start in range(0, len(q), size):
         part = slice(start, start + size)
         queries, keys, values, rates = q[part], k[part], v[part], beta[part, None]
@@ -145,9 +145,9 @@ def in_chunks(q, k, v, beta, size: int, product: Counted, *, delta: bool) -> np.
             product.flops += size**3
             new = product(inverse, rates * values) - product(product(inverse, rates * keys), state)
         scores = np.tril(product(queries, keys.T))
-        found.append(product(scores, new) + product(queries, state))
+        result.append(product(scores, new) + product(queries, state))
         state = state + product(keys.T, new)
-    return np.concatenate(found)
+    return np.concatenate(result)
 
 
 @pytest.mark.parametrize("delta", [False, True])
@@ -155,8 +155,8 @@ def test_flops_of_chunks_are_those_of_an_executed_recurrence(delta):
     rng, tokens, size, keys, values = np.random.default_rng(0), 96, 16, 12, 20
     q, k, v = (rng.normal(size=(tokens, width)) / 4 for width in (keys, keys, values))
     beta, product = rng.uniform(size=tokens), Counted()
-    found = in_chunks(q, k, v, beta, size, product, delta=delta)
-    assert found == pytest.approx(recurrence(q, k, v, beta, delta=delta), rel=1e-9, abs=1e-12)
+    result = in_chunks(q, k, v, beta, size, product, delta=delta)
+    assert result == pytest.approx(recurrence(q, k, v, beta, delta=delta), rel=1e-9, abs=1e-12)
     linear = LinearAttention(1.0, 1.0, float(keys), float(values), chunk=float(size), delta=delta)
     assert flops(linear, shard(tokens=float(tokens))) == pytest.approx(product.flops, rel=1e-12)
 
@@ -223,7 +223,7 @@ def test_priced_with_gradients(kind, job):
 
 
 def test_each_shipped_kind_is_composed_from_yaml():
-    found = {type(model(path.stem).attention).__name__ for path in CONF.glob("*.yaml") if "hf_config" not in path.stem
+    result = {type(model(path.stem).attention).__name__ for path in CONF.glob("*.yaml") if "hf_config" not in path.stem
              and "attention:" in path.read_text(encoding="utf-8")}  # fmt: skip
-    assert {"LocalAttention", "SparseAttention", "AlternatingAttention", "LatentAttention"} <= found
+    assert {"LocalAttention", "SparseAttention", "AlternatingAttention", "LatentAttention"} <= result
     assert build({"model": yaml.safe_load((CONF / "llama4_scout.yaml").read_text())}).objects["model"].attention.chunked

@@ -79,7 +79,7 @@ def test_programme_by_hand():
 @pytest.mark.slow
 @pytest.mark.parametrize("start_s", [0.0, 30.0])
 def test_no_policy_that_keeps_the_limits_beats_the_bound(start_s):
-    requests, found = day(), []
+    requests, result = day(), []
     good_for = 14.0
     policies = [TargetUtilisation(good_for, share, 60.0) for share in (0.5, 0.8, 1.1)]
     policies += [Scheduled(RATES, INTERVAL_S, good_for, share, 5.0) for share in (0.6, 0.9, 1.2, 1.5, 1.8)]
@@ -90,8 +90,8 @@ def test_no_policy_that_keeps_the_limits_beats_the_bound(start_s):
         kept = served.attainment(AGREED, 0.0)
         bound = least_replicas(ENGINE, requests, dataclasses.replace(AGREED, share=min(kept, 1.0)), scaling)
         assert bound.replica_s <= served.replica_s
-        found.append((kept, served.replica_s))
-    best = min(paid for kept, paid in found if kept >= 0.9)
+        result.append((kept, served.replica_s))
+    best = min(paid for kept, paid in result if kept >= 0.9)
     bound = least_replicas(ENGINE, requests, dataclasses.replace(AGREED, share=0.9), scaling)
     assert best / 3 < bound.replica_s <= best
 

@@ -56,7 +56,7 @@ def test_a_limited_machine_is_slower_and_draws_less():
     whole = evaluate(free)
     assert float(results[700.0].time_s) == pytest.approx(float(whole.time_s), rel=1e-9)
     assert results[700.0].time_s < results[450.0].time_s < results[350.0].time_s
-    drawn = [float(found.energy_j / found.time_s) for found in results.values()]
+    drawn = [float(result.energy_j / result.time_s) for result in results.values()]
     assert drawn[0] > drawn[1] > drawn[2]
     assert float(results[350.0].usage["die.board_power"]) == pytest.approx(float(accelerator.idle_w) / 350.0)
 
@@ -115,10 +115,10 @@ def test_constants_of_boards_and_of_sampling_are_recovered():
                            energy_j_per_byte=40e-12)  # fmt: skip
     watts, joules = predicted(seen, times, {"H100-SXM": truth})
     assert joules == pytest.approx(watts * seen.steps_s(times))
-    found = fit_boards(seen._replace(watts=watts), times, {"H100-SXM": 700.0})["H100-SXM"]
-    assert found.idle_w == pytest.approx(140.0, rel=0.05)
-    assert found.working_w == pytest.approx(220.0, rel=0.05)
-    assert found.energy_j_per_flop["bf16"] == pytest.approx(4e-13, rel=0.05)
+    result = fit_boards(seen._replace(watts=watts), times, {"H100-SXM": 700.0})["H100-SXM"]
+    assert result.idle_w == pytest.approx(140.0, rel=0.05)
+    assert result.working_w == pytest.approx(220.0, rel=0.05)
+    assert result.energy_j_per_flop["bf16"] == pytest.approx(4e-13, rel=0.05)
 
 
 def test_a_folder_of_a_few_rows_has_no_board_and_no_error():

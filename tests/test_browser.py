@@ -76,8 +76,8 @@ def explorer(chromium, address):
 
 
 def money(explorer):
-    found = MONEY.search(explorer.shown.locator("div.figures").first.inner_text())
-    return found[1] if found else ""
+    result = MONEY.search(explorer.shown.locator("div.figures").first.inner_text())
+    return result[1] if result else ""
 
 
 def test_explorer_shows_every_piece(explorer, address):

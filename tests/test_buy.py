@@ -27,14 +27,14 @@ def answer(**devices: float) -> QuestionAnswer:
 
 
 def test_jobs_add_up_and_a_product_does_all_of_them_or_none():
-    found = costs(["a", "b", "c"], ["one", "two"], [answer(a=4, b=2, c=1), answer(a=4, b=3, c=0)], years=2.0)
-    assert list(found["product"]) == ["b", "a", "c"]
-    best = found.iloc[0]
+    result = costs(["a", "b", "c"], ["one", "two"], [answer(a=4, b=2, c=1), answer(a=4, b=3, c=0)], years=2.0)
+    assert list(result["product"]) == ["b", "a", "c"]
+    best = result.iloc[0]
     assert (best["devices"], best["capex_usd"], best["provisioned_power_w"]) == (5, 50, 5)
     assert best["usd_per_month"] == pytest.approx(5 * MONTH_S)
     assert best["usd_over_horizon"] == pytest.approx(5 * MONTH_S * 24)
     assert (best["devices_0"], best["devices_1"]) == (2, 3)
-    last = found.iloc[2]
+    last = result.iloc[2]
     assert not last["feasible"]
     assert last["why"] == "two: too slow"
     assert np.isnan(last["usd_over_horizon"])

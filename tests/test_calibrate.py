@@ -52,18 +52,18 @@ def outcome(tables, tmp_path_factory) -> tuple[Path, list[str]]:
 
 
 def test_roofline_constants_are_recovered(outcome):
-    found = load(outcome[0] / "h100_sxm_roofline.yaml")["gemm"]["bf16"]
-    assert found["t0_s"] == pytest.approx(T0, rel=0.02)
-    assert found["compute_ratio"] == pytest.approx(COMPUTE, rel=0.02)
-    assert found["memory_ratio"] == pytest.approx(MEMORY, rel=0.02)
+    result = load(outcome[0] / "h100_sxm_roofline.yaml")["gemm"]["bf16"]
+    assert result["t0_s"] == pytest.approx(T0, rel=0.02)
+    assert result["compute_ratio"] == pytest.approx(COMPUTE, rel=0.02)
+    assert result["memory_ratio"] == pytest.approx(MEMORY, rel=0.02)
 
 
 def test_board_power_is_recovered(outcome):
-    found = load(outcome[0] / "power" / "h100_sxm.yaml")
-    assert found["idle_w"] == pytest.approx(IDLE, rel=0.02)
-    assert found["energy_j_per_flop"]["bf16"] == pytest.approx(PER_FLOP, rel=0.02)
-    assert found["hbm"]["energy_j_per_byte"] == pytest.approx(PER_BYTE, rel=0.02)
-    assert set(found["provenance"]) == {"idle_w", "energy_j_per_flop", "hbm.energy_j_per_byte"}
+    result = load(outcome[0] / "power" / "h100_sxm.yaml")
+    assert result["idle_w"] == pytest.approx(IDLE, rel=0.02)
+    assert result["energy_j_per_flop"]["bf16"] == pytest.approx(PER_FLOP, rel=0.02)
+    assert result["hbm"]["energy_j_per_byte"] == pytest.approx(PER_BYTE, rel=0.02)
+    assert set(result["provenance"]) == {"idle_w", "energy_j_per_flop", "hbm.energy_j_per_byte"}
 
 
 def test_residuals_stand_beside_the_constants(outcome):

@@ -47,12 +47,12 @@ def on_device_truth(group):
 
 
 def test_score_by_hand():
-    found = score(np.array([1.1, 1.8, 3.0]), np.array([1.0, 2.0, 3.0]))
-    assert found.n == 3
-    assert found.median == pytest.approx(0.1)
-    assert found.mean == pytest.approx(0.2 / 3)
-    assert found.bias == pytest.approx(0.0)
-    assert found.rank == pytest.approx(1.0)
+    result = score(np.array([1.1, 1.8, 3.0]), np.array([1.0, 2.0, 3.0]))
+    assert result.n == 3
+    assert result.median == pytest.approx(0.1)
+    assert result.mean == pytest.approx(0.2 / 3)
+    assert result.bias == pytest.approx(0.0)
+    assert result.rank == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

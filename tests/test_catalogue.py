@@ -40,8 +40,8 @@ def test_errors_are_those_of_a_chip_that_nobody_measured(chips, name):
 
 
 def test_any_class_is_wider_than_one():
-    found = [find("kernel", (name,), PHYSICS, NEW) for name in (ANY, "gemm fp8", "attention_decode")]
-    widths = [0.0 if spread is None else spread.half_width() for spread in found]
+    result = [find("kernel", (name,), PHYSICS, NEW) for name in (ANY, "gemm fp8", "attention_decode")]
+    widths = [0.0 if spread is None else spread.half_width() for spread in result]
     assert widths[0] > max(widths[1:]) > min(widths[1:]) > 0
 
 
@@ -60,13 +60,13 @@ def test_assumed_rooflines_are_the_mean_of_what_was_fitted(name):
     written = load(conf_dir() / "calibration" / f"{name}.yaml")
     for key, origin in written["provenance"].items():
         kind, number_format = key.split(".")
-        found = []
+        result = []
         for gpu in origin["note"].removeprefix("geometric mean over ").split(";")[0].split(", "):
             own = load(conf_dir() / "calibration" / f"{gpu}_roofline.yaml")
             assert own["provenance"][key]["kind"] == "fitted"
-            found.append(own[kind][number_format])
+            result.append(own[kind][number_format])
         for number in ("t0_s", "compute_ratio", "memory_ratio"):
-            mean = np.exp(np.mean([np.log(one[number]) for one in found]))
+            mean = np.exp(np.mean([np.log(one[number]) for one in result]))
             assert written[kind][number_format][number] == pytest.approx(mean, rel=1e-3)
     assert not [kind for kind, formats in written.items() if kind != "provenance" and "fp4" in formats]
 

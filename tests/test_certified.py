@@ -38,8 +38,8 @@ HBM_RATE = "cluster.accelerator.hbm.bandwidth_bytes_per_s"
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_what_more_brings_is_told_of_the_goal(oracle: Oracle, sign):
     """Rows are minimised; of a goal that is maximised, more of a resource brings more."""
-    found = Resource("capex_usd", 1.0, -0.4, -0.3, (-0.1, 0.1), -0.02, 0)
-    (row,) = held_by(oracle, 0, np.full(len(oracle.variables), 0.5), [found], sign)["constraints"]
+    result = Resource("capex_usd", 1.0, -0.4, -0.3, (-0.1, 0.1), -0.02, 0)
+    (row,) = held_by(oracle, 0, np.full(len(oracle.variables), 0.5), [result], sign)["constraints"]
     assert (row.elasticity_fewer, row.elasticity_more) == (-0.4 * sign, -0.3 * sign)
     assert np.log1p(row.tenth_more) == pytest.approx(-0.02 * sign)
 
@@ -101,8 +101,8 @@ def test_factors_of_few_lanes_are_those_of_many():
     right = root[:, 0]
     whole = interior._Factor(normal).solve(right)
     for some in (slice(0, 1), slice(1, 1 + interior.FEW), slice(10, 10 + interior.SOME)):
-        found = interior._Factor(normal[..., some]).solve(right[:, some])
-        np.testing.assert_array_equal(found, whole[:, some])
+        result = interior._Factor(normal[..., some]).solve(right[:, some])
+        np.testing.assert_array_equal(result, whole[:, some])
     np.testing.assert_allclose(np.einsum("ijl,jl->il", normal, whole), right, rtol=1e-6, atol=1e-9)
 
 
@@ -112,15 +112,15 @@ def test_interior_point_against_a_simplex(variables, rows, count):
     lanes = rng.normal(size=(12, count, rows, 1 + variables)) * 0.5
     lanes[:, :, 1:, 0] -= 1.0
     solved = interior.solve(lanes, np.full(12, 0.1), np.full(12, 1e-8))
-    for lane, found in zip(lanes.reshape(12, -1, 1 + variables), solved.lower, strict=True):
+    for lane, result in zip(lanes.reshape(12, -1, 1 + variables), solved.lower, strict=True):
         is_goal = np.arange(len(lane)) % rows == 0
         G = np.concatenate([lane[:, 1:], -(~is_goal[:, None]).astype(float), -is_goal[:, None].astype(float)], axis=1)
         cost = [0.0] * variables + [interior.ELASTIC, 1.0]
         bounds = [(0, 1)] * variables + [(0, None), (None, None)]
         exact = linprog(cost, A_ub=G, b_ub=-lane[:, 0], bounds=bounds)
         if exact.x[variables] < 1e-9:  # feasible: the bound is the optimum
-            assert found == pytest.approx(exact.fun, abs=1e-6)
-        assert found <= exact.fun + 1e-9
+            assert result == pytest.approx(exact.fun, abs=1e-6)
+        assert result <= exact.fun + 1e-9
 
 
 def test_multipliers_only_raise_the_bound_and_never_too_far():
@@ -261,10 +261,10 @@ class _Capped(AbstractRelay):
     def tangents(self, plan, u, sharpness):
         squeezed = np.array(u)
         squeezed[:, self._at] *= self._share
-        found = self.inner.tangents(plan, squeezed, sharpness)
-        affine = found.affine.copy()
+        result = self.inner.tangents(plan, squeezed, sharpness)
+        affine = result.affine.copy()
         affine[..., 1 + self._at] *= self._share
-        return Tangents(found.exact, affine, found.broken)
+        return Tangents(result.exact, affine, result.broken)
 
 
 def test_settings_are_refused_in_one_line(problem: Problem):

@@ -168,11 +168,11 @@ def test_a_changed_bit_is_seen_or_changes_nothing(sweep, portions, left):
         changed[at // 8] ^= 1 << at % 8
         path.write_bytes(changed)
         try:
-            found = load_portion(path)
+            result = load_portion(path)
         except ConfigError:
             seen += 1
             continue
-        assert same(found, whole, OF_PORTIONS)
+        assert same(result, whole, OF_PORTIONS)
     assert seen > 30
 
 
@@ -187,12 +187,12 @@ def test_resumed_is_what_is_missing(sweep, one_pass, left, tmp_path):
     (left / FOLDER / f"{'0' * 16}-0-2.parquet").write_bytes(b"of another study")
     (left / FOLDER / f"{files[8].name}.77.partial").write_bytes(b"half-written")
     (tmp_path / "next").mkdir()
-    found = again(sweep.problem, left, tmp_path / "next")
-    assert same(found.kept, one_pass, FIELDS)
-    assert found.counts["damaged chunks computed again"] == 3
-    assert 0 < found.counts["points from earlier chunks"] < found.evaluated == sweep.axes.plan_count * 20
+    result = again(sweep.problem, left, tmp_path / "next")
+    assert same(result.kept, one_pass, FIELDS)
+    assert result.counts["damaged chunks computed again"] == 3
+    assert 0 < result.counts["points from earlier chunks"] < result.evaluated == sweep.axes.plan_count * 20
     rest = again(sweep.problem, tmp_path / "next")
-    assert rest.counts == {"points from earlier chunks": found.evaluated}
+    assert rest.counts == {"points from earlier chunks": result.evaluated}
     assert same(rest.kept, one_pass, FIELDS)
 
 
@@ -218,9 +218,9 @@ def test_a_full_disk_costs_files_only(sweep, one_pass, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pyarrow.parquet.write_table", full)
-    found = again(sweep.problem, Path(""), tmp_path)
-    assert same(found.kept, one_pass, FIELDS)
-    assert found.counts["chunks that could not be written"] == sweep.block_count
+    result = again(sweep.problem, Path(""), tmp_path)
+    assert same(result.kept, one_pass, FIELDS)
+    assert result.counts["chunks that could not be written"] == sweep.block_count
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
@@ -239,9 +239,9 @@ def test_an_interrupted_grid_keeps_finished_chunks(sweep, one_pass, tmp_path):
         f" continue with search.resume={tmp_path}"
     )
     assert len(list((tmp_path / FOLDER).iterdir())) == 9
-    found = again(sweep.problem, tmp_path)
-    assert found.counts["points from earlier chunks"] == heard[-1]
-    assert same(found.kept, one_pass, FIELDS)
+    result = again(sweep.problem, tmp_path)
+    assert result.counts["points from earlier chunks"] == heard[-1]
+    assert same(result.kept, one_pass, FIELDS)
 
 
 @pytest.mark.slow
@@ -262,9 +262,9 @@ def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path)
         time.sleep(0.01)
     process.kill()
     process.wait()
-    found = again(sweep.problem, tmp_path)
-    assert 0 < found.counts["points from earlier chunks"] < found.evaluated
-    assert same(found.kept, one_pass, FIELDS)
+    result = again(sweep.problem, tmp_path)
+    assert 0 < result.counts["points from earlier chunks"] < result.evaluated
+    assert same(result.kept, one_pass, FIELDS)
 
 
 def test_searches_that_begin_with_a_grid_take_a_runner():

@@ -43,10 +43,10 @@ def test_every_schedule_sums_and_takes_its_formula_s_time(members):
 @pytest.mark.parametrize("members", [4, 6, 8, 12, 16, 24])
 @pytest.mark.parametrize("nbytes", SIZES)
 def test_none_of_all_is_quicker(members, nbytes):
-    found, schedule = best(members, nbytes, RACK)
-    assert found == pytest.approx(min(seconds(one, nbytes, RACK) for one in every(members)), rel=1e-12)
-    assert found == pytest.approx(by_rounds(schedule, members, nbytes), rel=1e-12)
-    assert found >= bound_s(members, nbytes, RACK)
+    result, schedule = best(members, nbytes, RACK)
+    assert result == pytest.approx(min(seconds(one, nbytes, RACK) for one in every(members)), rel=1e-12)
+    assert result == pytest.approx(by_rounds(schedule, members, nbytes), rel=1e-12)
+    assert result >= bound_s(members, nbytes, RACK)
 
 
 def published(members, radix, nbytes):
@@ -58,10 +58,10 @@ def published(members, radix, nbytes):
 @pytest.mark.parametrize("members", [64, 256])
 @pytest.mark.parametrize("nbytes", SIZES)
 def test_never_slower_than_the_published_ones_and_than_divide_and_conquer(members, nbytes):
-    found, schedule = best(members, nbytes, RACK)
+    result, schedule = best(members, nbytes, RACK)
     greedy, _ = divide_and_conquer(members, RACK, nbytes)
     others = [greedy, *(published(members, radix, nbytes) for radix in (2, 4))]
-    assert bound_s(members, nbytes, RACK) <= found <= min(others) * (1 + 1e-12)
+    assert bound_s(members, nbytes, RACK) <= result <= min(others) * (1 + 1e-12)
     assert math.prod(block.product() for block in schedule) == members
 
 

@@ -123,9 +123,9 @@ class TestExecuted:
         sent, coded = executed.quantised_ring(size, nbytes // 2, 8, 64)
         ring = Quantised(RingAllReduce(), codec_s_per_byte=1e-9, each_round=1.0)
         assert float(ring.coded_bytes(jnp.asarray(float(nbytes)), Group(float(size)))) == pytest.approx(coded)
-        found = ring.cost(jnp.asarray(float(nbytes)), Group(float(size)), LINK)
-        assert float(found.energy_j) == pytest.approx(sent * JOULES)
-        assert float(found.time_s) == pytest.approx(2 * (size - 1) * ALPHA + sent * BETA + coded * 1e-9)
+        result = ring.cost(jnp.asarray(float(nbytes)), Group(float(size)), LINK)
+        assert float(result.energy_j) == pytest.approx(sent * JOULES)
+        assert float(result.time_s) == pytest.approx(2 * (size - 1) * ALPHA + sent * BETA + coded * 1e-9)
 
 
 class TestPipelines:
@@ -154,9 +154,9 @@ class TestLevels:
             NetworkLevel(SwitchDomain(64.0, 50e9, 5e-6), rings()),
         ]
         nbytes = 1e3  # one chunk on both levels: (n - 2 + 1) steps
-        found = hierarchical(operation, jnp.asarray(nbytes), stages(levels, Group(12.0)))
+        result = hierarchical(operation, jnp.asarray(nbytes), stages(levels, Group(12.0)))
         by_hand = 3 * (1e-6 + nbytes / 400e9) + 2 * (5e-6 + nbytes / 50e9)
-        assert float(found.time_s) == pytest.approx(by_hand)
+        assert float(result.time_s) == pytest.approx(by_hand)
 
 
 class TestFastest:
@@ -168,11 +168,11 @@ class TestFastest:
         index = int(self.options.winner(jnp.asarray(float(nbytes)), group, LINK))
         assert self.options.names()[index] == name
         best = self.options.options[name].cost(jnp.asarray(float(nbytes)), group, LINK)
-        found = self.options.cost(jnp.asarray(float(nbytes)), group, LINK)
-        assert float(found.time_s) == float(best.time_s)
-        assert float(found.energy_j) == float(best.energy_j)
+        result = self.options.cost(jnp.asarray(float(nbytes)), group, LINK)
+        assert float(result.time_s) == float(best.time_s)
+        assert float(result.energy_j) == float(best.energy_j)
         others = [float(o.cost(jnp.asarray(float(nbytes)), group, LINK).time_s) for o in self.options.options.values()]
-        assert float(found.time_s) == min(others)
+        assert float(result.time_s) == min(others)
 
     def test_is_vmapped_over_sizes_and_members(self):
         nbytes, size = jnp.logspace(1, 9, 12), jnp.asarray([2.0, 8.0, 100.0] * 4)
@@ -197,16 +197,16 @@ class TestQuantised:
     def test_numbers_of_few_bits_or_that_may_not_be_rounded_are_left_alone(self, element):
         """8-bit numbers on 8 bits, half bytes, and what a model that is trained sums (0)."""
         rounding, group = Quantised(RingAllReduce(), codec_s=1e-3), Group(8.0, element_bytes=element)
-        found = rounding.cost(jnp.asarray(1000.0), group, LINK)
-        assert float(found.time_s) == float(RingAllReduce().cost(jnp.asarray(1000.0), group, LINK).time_s)
+        result = rounding.cost(jnp.asarray(1000.0), group, LINK)
+        assert float(result.time_s) == float(RingAllReduce().cost(jnp.asarray(1000.0), group, LINK).time_s)
         assert float(rounding.log_perplexity_penalty(group)) == 0.0
 
     def test_what_is_not_rounded_goes_by_the_plain_algorithm(self):
         both = Quantised(RingAllReduce(), plain=OneShotAllReduce())
         for element, used in ((1.0, OneShotAllReduce()), (4.0, Quantised(RingAllReduce()))):
             group = Group(8.0, element_bytes=element)
-            found, wanted = (a.cost(jnp.asarray(1e6), group, LINK) for a in (both, used))
-            assert float(found.time_s) == float(wanted.time_s)
+            result, wanted = (a.cost(jnp.asarray(1e6), group, LINK) for a in (both, used))
+            assert float(result.time_s) == float(wanted.time_s)
 
     def test_larger_elements_shrink_by_more(self):
         """fp32 to 8 bits and 1/4 byte of scale a number: 33/128."""

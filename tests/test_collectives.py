@@ -171,9 +171,9 @@ class TestHierarchical:
 
     def parts(self, sizes):
         reach, levels = 1.0, []
-        for place, size in enumerate(sizes):
+        for index, size in enumerate(sizes):
             reach *= size
-            fabric = SwitchDomain(float(size), 1 / self.betas[place], self.alphas[place])
+            fabric = SwitchDomain(float(size), 1 / self.betas[index], self.alphas[index])
             levels.append(NetworkLevel(fabric, rings()))
         made, stride = [], 1.0
         for level, size in zip(levels, sizes, strict=True):
@@ -308,8 +308,8 @@ class TestPipelined:
 
     def test_slopes_are_finite_where_a_level_or_the_message_is_empty(self):
         for size, nbytes in ((8.0, 1e9), (1.0, 1e9), (32.0, 0.0), (32.0, 1e9)):
-            found = jax.grad(lambda p, n=size, b=nbytes: self.time_s("all_gather", n, b, p))(Pipelined(3.0, 7e-6))
-            assert all(np.isfinite(np.asarray(leaf)) for leaf in jax.tree.leaves(found))
+            result = jax.grad(lambda p, n=size, b=nbytes: self.time_s("all_gather", n, b, p))(Pipelined(3.0, 7e-6))
+            assert all(np.isfinite(np.asarray(leaf)) for leaf in jax.tree.leaves(result))
 
     def test_long_messages_take_less_than_one_phase_after_the_other(self):
         for operation in ("all_reduce", "all_gather", "reduce_scatter"):

@@ -17,8 +17,8 @@ LONGEST = 79  # characters of a line of prose
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    (found,) = [one for one in parser()._actions if isinstance(one, argparse._SubParsersAction)]
-    return dict(found.choices)
+    (result,) = [one for one in parser()._actions if isinstance(one, argparse._SubParsersAction)]
+    return dict(result.choices)
 
 
 def test_every_command_is_parsed_done_explained_and_in_one_group():
@@ -32,14 +32,14 @@ def test_the_overview_groups_commands(capsys):
         main(["--help"])
     assert stop.value.code == 0
     lines = capsys.readouterr().out.splitlines()
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for line in lines[1:]:
         if re.fullmatch(r"[a-z ]+:", line):
-            found[line[:-1]] = []
-        elif line.startswith("  ") and found:
-            found[list(found)[-1]].append(line.split()[0])
-    assert found.pop("options") == ["--help", "--version"]
-    assert {title: tuple(names) for title, names in found.items()} == GROUPS
+            result[line[:-1]] = []
+        elif line.startswith("  ") and result:
+            result[list(result)[-1]].append(line.split()[0])
+    assert result.pop("options") == ["--help", "--version"]
+    assert {title: tuple(names) for title, names in result.items()} == GROUPS
     assert max(map(len, lines)) <= 100
 
 

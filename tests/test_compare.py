@@ -58,9 +58,11 @@ def test_shares_of_draws_add_up_and_intervals_hold_the_value(products):
 
 
 def test_capital_is_not_told_of_what_is_rented():
-    found = compare("accelerator=h200", "ownership=on_premises,cloud", *JOB, "search=grid").table.set_index("candidate")
-    assert found.loc["on_premises", "capex_usd"] > 1e6
-    assert np.isnan(found.loc["cloud", "capex_usd"])
+    result = compare("accelerator=h200", "ownership=on_premises,cloud", *JOB, "search=grid").table.set_index(
+        "candidate"
+    )
+    assert result.loc["on_premises", "capex_usd"] > 1e6
+    assert np.isnan(result.loc["cloud", "capex_usd"])
     asked = compare("accelerator=h200,b200", "ownership=cloud", *JOB, "search=grid", "objective.limits.capex_usd=1e8")
     assert (asked.table["capex_usd"] > 1e6).all()
 
@@ -79,12 +81,12 @@ def test_what_other_prices_would_change_is_told(products):
 
 def test_what_is_rented_turns_at_a_rent_and_not_at_the_price_of_electricity():
     """All of the cost is rent, so the next one is as good at the ratio of the two goals."""
-    found = compare("accelerator=h200,b200", "ownership=cloud", *JOB, "search=grid")
-    ranked, last = found.feasible, found.prices.iloc[-1]
-    assert set(found.prices["what"][:-1]) == {"the share of its life in use"}
+    result = compare("accelerator=h200,b200", "ownership=cloud", *JOB, "search=grid")
+    ranked, last = result.feasible, result.prices.iloc[-1]
+    assert set(result.prices["what"][:-1]) == {"the share of its life in use"}
     assert last["path"].endswith(f"usd_per_device_h.{ranked['candidate'].iloc[0]}")
     assert last["factor"] == pytest.approx(ranked["objective"].iloc[1] / ranked["objective"].iloc[0], rel=1e-6)
-    assert f"the rent of {ranked['candidate'].iloc[0]}'s accelerators" in sentences(found)[-1]
+    assert f"the rent of {ranked['candidate'].iloc[0]}'s accelerators" in sentences(result)[-1]
 
 
 def test_the_best_one_along_a_limit_is_told(products):
@@ -140,9 +142,9 @@ def test_every_candidate_has_a_run_folder_of_its_own(tmp_path, monkeypatch, caps
 
 def test_what_differs_from_the_catalogue_is_told_in_absolute_numbers():
     study = study_from_config("accelerator=h200", "accelerator.hbm.capacity_bytes=2e11", "accelerator.price_usd=2e4")
-    found = differences(study, study.scenario)
-    assert [one.text for one in found if not one.is_price] == ["HBM capacity 200 GB (catalogue: 151 GB)"]
-    assert device_name(study.scenario, found) == "h200 (modified)"
+    result = differences(study, study.scenario)
+    assert [one.text for one in result if not one.is_price] == ["HBM capacity 200 GB (catalogue: 151 GB)"]
+    assert device_name(study.scenario, result) == "h200 (modified)"
     priced = study_from_config("accelerator=h200", "accelerator.price_usd=2e4")
     assert device_name(priced.scenario, differences(priced, priced.scenario)) == "h200"
 
@@ -169,12 +171,12 @@ def test_a_variable_away_from_the_catalogue_makes_another_device():
     row = pd.Series({f"var.{name}": float(values[0]) for name, values in study.space.lists.items()})
     wide = {"scale_up_bandwidth": 9e11, "scale_out_bandwidth": 5e10, "hbm_to_ddr": 0.64}
     design = placed(study.problem, pd.concat([row, pd.Series({f"var.{name}": value for name, value in wide.items()})]))
-    found = {one.name: one for one in differences(study, design)}
-    assert found["scale-up bandwidth"].value == pytest.approx(9e11)
-    assert found["HBM capacity"].value > 1.1 * found["HBM capacity"].catalogue
-    assert device_name(design, tuple(found.values())) == "h100_sxm (modified)"
-    assert np.isclose(found["HBM bandwidth"].value / found["HBM bandwidth"].catalogue,
-                      found["HBM capacity"].value / found["HBM capacity"].catalogue)  # fmt: skip
+    result = {one.name: one for one in differences(study, design)}
+    assert result["scale-up bandwidth"].value == pytest.approx(9e11)
+    assert result["HBM capacity"].value > 1.1 * result["HBM capacity"].catalogue
+    assert device_name(design, tuple(result.values())) == "h100_sxm (modified)"
+    assert np.isclose(result["HBM bandwidth"].value / result["HBM bandwidth"].catalogue,
+                      result["HBM capacity"].value / result["HBM capacity"].catalogue)  # fmt: skip
 
 
 def test_what_a_diagram_cannot_be_drawn_along_is_refused_before_a_search(tmp_path, monkeypatch, capsys):

@@ -25,16 +25,16 @@ def test_a_price_list_by_hand():
 @pytest.mark.slow
 def test_a_list_stands_among_the_candidates_where_it_costs():
     candidates = listed([*SMALL, "accelerator=h100_sxm"], one_is_enough=True)
-    found = [solved(candidate) for candidate in candidates]
-    own = float(found[0].best["objective"])
+    result = [solved(candidate) for candidate in candidates]
+    own = float(result[0].best["objective"])
     dear, cheap = (ApiPrices(0.0, 0.0, factor * own) for factor in (4.0, 0.5))
-    joint = beside_each_other(found, api=dear)
+    joint = beside_each_other(result, api=dear)
     assert joint.table["candidate"].tolist() == ["own fleet", "API"]
     assert joint.table["wins"].tolist() == [1.0, 0.0]
     assert joint.table["objective"].tolist() == pytest.approx([own, 4 * own])
     assert "the API is cheaper" not in repr(joint)
     assert joint.prices.iloc[-1]["best"] == "API"
-    other = beside_each_other(found, api=cheap)
+    other = beside_each_other(result, api=cheap)
     assert other.table["candidate"].tolist() == ["API", "own fleet"]
     assert other.table["wins"].iloc[0] > 0.9
     rows = phases(candidates, ("workload.output_tokens", ("256", "512")), api=ApiPrices(0.1, 0.1, 0.2))

@@ -82,8 +82,8 @@ def cheapest_drawn(study: Study, drawn: list[dict[str, float]]) -> float:
     columns = {name: jnp.array([float(plan[name]) for plan in drawn]) for name in drawn[0]}
 
     def priced(plan: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        found = evaluate(study.space.place(study.scenario, plan))
-        return found.get(study.objective.goal), feasible(study.objective.excess(found))
+        result = evaluate(study.space.place(study.scenario, plan))
+        return result.get(study.objective.goal), feasible(study.objective.excess(result))
 
     goal, kept = jax.jit(jax.vmap(priced))(columns)
     return float(np.min(np.where(np.asarray(kept), np.asarray(goal), np.inf)))
@@ -106,15 +106,15 @@ def test_no_drawn_deployment_is_better_than_what_is_proven(case):
         "search=certified", "workload=at_rate", "space=every_serving_plan", "framework=vllm_async", *overrides, *LIMITS,
         *LENGTHS, "precision=checkpoint", f"++space.plan.device_count=[{','.join(map(str, counts))}]",
     )  # fmt: skip
-    found = solve(study.problem, study.search, seed=0)
-    assert found.certificate is not None
-    assert found.certificate.certified
+    result = solve(study.problem, study.search, seed=0)
+    assert result.certificate is not None
+    assert result.certificate.certified
     rng = np.random.default_rng(0)
     drawn = beside(served, counts, rng, DRAWN)
     lists = study.space.plan
     for plan in drawn:  # and none of them is missing
         assert all(value in lists[name] for name, value in plan.items()), plan
-    bound = found.certificate.bound
+    bound = result.certificate.bound
     assert bound is not None
     assert cheapest_drawn(study, drawn) >= bound * (1 - 1e-9)
 
@@ -138,9 +138,9 @@ def test_no_drawn_pair_of_pools_is_better_than_what_is_proven():
         "framework=vllm_async", "model=llama31_70b", "accelerator=h100_sxm", "workload.arrivals_per_s=10.0", *LIMITS,
         *LENGTHS, "precision=checkpoint", "++space.plan.device_count=[8,16]",
     )  # fmt: skip
-    found = solve(study.problem, study.search, seed=0)
-    assert found.certificate is not None
-    assert found.certificate.certified
+    result = solve(study.problem, study.search, seed=0)
+    assert result.certificate is not None
+    assert result.certificate.certified
     rng, drawn = np.random.default_rng(1), list[dict[str, float]]()
     few = {"micro_batch": [16, 32, 64, 128, 256, 512], "token_budget": [512, 2048, 8192]}  # that its file lists
     while len(drawn) < DRAWN:
@@ -153,6 +153,6 @@ def test_no_drawn_pair_of_pools_is_better_than_what_is_proven():
             {"device_count": devices, "prefill_devices": pool, **{name: rng.choice(each) for name, each in few.items()}}
             | decode | {f"prefill_{name}": prefill[name] for name in ("tp", "pp", "ep")}
         )  # fmt: skip
-    bound = found.certificate.bound
+    bound = result.certificate.bound
     assert bound is not None
     assert cheapest_drawn(study, drawn) >= bound * (1 - 1e-9)

@@ -54,8 +54,8 @@ def test_one_name_is_one_class():
     for path in files():
         for name in re.findall(r"^ *class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
             places[name].append(str(path.relative_to(ROOT)))
-    wrong = {name: found for name, found in places.items() if len(found) > 1}
-    assert not wrong, "\n".join(f"{name}: {', '.join(found)}" for name, found in wrong.items())
+    wrong = {name: result for name, result in places.items() if len(result) > 1}
+    assert not wrong, "\n".join(f"{name}: {', '.join(result)}" for name, result in wrong.items())
 
 
 def test_one_name_is_one_file():
@@ -63,8 +63,8 @@ def test_one_name_is_one_file():
     places = defaultdict(list)
     for path in files():
         places[path.name].append(str(path.relative_to(ROOT)))
-    wrong = {name: found for name, found in places.items() if len(found) > 1 and name not in ROLES}
-    assert not wrong, "\n".join(f"{name}: {', '.join(found)}" for name, found in wrong.items())
+    wrong = {name: result for name, result in places.items() if len(result) > 1 and name not in ROLES}
+    assert not wrong, "\n".join(f"{name}: {', '.join(result)}" for name, result in wrong.items())
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ def matrix():
 
 def test_every_cell_stands_in_the_table_with_a_verdict_and_a_reason(matrix):
     frame = load(FOLDER).matrix()
-    found = set(frame[["fabric", "memory", "job", "goal"]].itertuples(index=False, name=None))
-    assert found == set(matrix.cells())
+    result = set(frame[["fabric", "memory", "job", "goal"]].itertuples(index=False, name=None))
+    assert result == set(matrix.cells())
     assert set(frame["verdict"]) <= {"certified", "not certified", "nothing fits"}
     without = frame[frame["verdict"] == "not certified"]
     assert (without["why"] != "").all()

@@ -92,12 +92,12 @@ def test_an_evaluation_with_nothing_kept_is_the_same(name, monkeypatch):
         return program, len(program.jaxpr.eqns)
 
     program, count = equations()
-    found = jax.core.eval_jaxpr(program.jaxpr, program.consts, *leaves)
+    result = jax.core.eval_jaxpr(program.jaxpr, program.consts, *leaves)
     monkeypatch.setattr("codesign.model.metrics.evaluation.computing_once", contextlib.nullcontext)
     plain, more = equations()
     assert more > 1.1 * count
     again = jax.core.eval_jaxpr(plain.jaxpr, plain.consts, *leaves)
-    for one, other in zip(found, again, strict=True):
+    for one, other in zip(result, again, strict=True):
         assert jnp.array_equal(one, other, equal_nan=True)
 
 

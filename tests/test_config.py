@@ -333,9 +333,9 @@ def test_composed_is_what_hydra_composes(overrides: list[str]) -> None:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         whole = hydra_compose("config", overrides=[*search_path(), *overrides])
     for _ in range(2):
-        found = composition.composed(overrides)
-        assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(whole)
-        found.seed = -1  # what a caller does to it is its own
+        result = composition.composed(overrides)
+        assert OmegaConf.to_yaml(result) == OmegaConf.to_yaml(whole)
+        result.seed = -1  # what a caller does to it is its own
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def tokens_of(cp: int, ulysses: int, order: str) -> list[list[int]]:
     if order == "contiguous":
         return np.arange(SEQUENCE).reshape(ring, -1).tolist()
     pieces = np.arange(SEQUENCE).reshape(2 * ring, -1)
-    return [[*pieces[place], *pieces[2 * ring - 1 - place]] for place in range(ring)]
+    return [[*pieces[index], *pieces[2 * ring - 1 - index]] for index in range(ring)]
 
 
 @pytest.mark.parametrize(("cp", "ulysses"), CUTS)

@@ -37,19 +37,19 @@ def state(decodes, steps, tokens, cv, chunk):
 
 def test_prompts_that_meet_nobody():
     """Few prompts of exactly four chunks: four steps each, no room lost, no wait."""
-    found = state(1.0, 4000.0, 2048.0, 0.0, 512.0)
-    assert float(found.own_steps) == 4
-    assert float(found.load) == pytest.approx(4 / 4000)
-    assert float(found.share) == pytest.approx(4 / 4000, rel=1e-3)
-    assert float(found.waiting_steps) == 0  # nobody else is there
-    assert float(found.tokens) == 512
+    result = state(1.0, 4000.0, 2048.0, 0.0, 512.0)
+    assert float(result.own_steps) == 4
+    assert float(result.load) == pytest.approx(4 / 4000)
+    assert float(result.share) == pytest.approx(4 / 4000, rel=1e-3)
+    assert float(result.waiting_steps) == 0  # nobody else is there
+    assert float(result.tokens) == 512
 
 
 def test_many_short_prompts_share_a_step():
     """Two come in a step that takes all: a step is without prompts with probability exp(-2)."""
-    found = state(128.0, 64.0, 50.0, 0.0, 8192.0)
-    assert float(found.share) == pytest.approx(1 - np.exp(-2), rel=0.02)
-    assert float(found.tokens * found.share) == pytest.approx(2 * 50)
+    result = state(128.0, 64.0, 50.0, 0.0, 8192.0)
+    assert float(result.share) == pytest.approx(1 - np.exp(-2), rel=0.02)
+    assert float(result.tokens * result.share) == pytest.approx(2 * 50)
 
 
 def test_a_full_room_waits_but_ends():
@@ -115,8 +115,8 @@ def test_a_model_without_experts_has_one_way_to_spread_them(feed_forward, times)
     model = gpt3() if feed_forward is None else gpt3(feed_forward=feed_forward)
     degrees = np.array([1.0, 4.0, 8.0])
     listed = {"tp": np.full(3, 1.0), "ep": degrees, "micro_batch": np.full(3, 16.0)}
-    found, _ = Rules({name: np.unique(values) for name, values in listed.items()}, scenario(model=model))(listed)
-    assert found.tolist() == [True, True, True]
+    result, _ = Rules({name: np.unique(values) for name, values in listed.items()}, scenario(model=model))(listed)
+    assert result.tolist() == [True, True, True]
     plans = [scenario(Plan(ep=ep, micro_batch=16.0, token_budget=2048.0), model=model) for ep in degrees.tolist()]
     assert len({float(evaluate(plan).time_s) for plan in plans}) == times
 
@@ -171,19 +171,19 @@ def test_clients_wait_where_prompts_ask_for_more_than_steps_take():
     (_, few), (_, many) = heavy(16.0), heavy(64.0)
     assert few["tpot_s"] == pytest.approx(many["tpot_s"], rel=1e-12)
     assert few["tokens_per_s"] == pytest.approx(many["tokens_per_s"], rel=1e-12)
-    for clients, found in ((16.0, few), (64.0, many)):
-        assert found["hybrid_step_share"] == pytest.approx(1.0, abs=1e-5)
-        assert found["concurrency"] == pytest.approx(clients, rel=1e-5)  # Little's law
-        assert found["e2e_s"] == pytest.approx(clients * 8 * found["tpot_s"], rel=1e-5)  # all prompts, one by one
+    for clients, result in ((16.0, few), (64.0, many)):
+        assert result["hybrid_step_share"] == pytest.approx(1.0, abs=1e-5)
+        assert result["concurrency"] == pytest.approx(clients, rel=1e-5)  # Little's law
+        assert result["e2e_s"] == pytest.approx(clients * 8 * result["tpot_s"], rel=1e-5)  # all prompts, one by one
 
 
 def test_one_client_meets_nobody_however_long_its_prompts_are():
     plan = Plan(tp=16.0, micro_batch=1.0, token_budget=1024.0)
     design = scenario(plan, input_tokens=8192.0, output_tokens=5.0)
-    steps, found = tabulated_steps(design), evaluate(design).flat()
+    steps, result = tabulated_steps(design), evaluate(design).flat()
     plain = steps.linear_s(1, 0) + steps.context_s(1) * (8192 + 0.5 * 5)
-    assert float(found["tpot_s"]) == pytest.approx(float(plain), rel=5e-3)
-    assert float(found["ttft_s"]) > 8 * float(plain)
+    assert float(result["tpot_s"]) == pytest.approx(float(plain), rel=5e-3)
+    assert float(result["ttft_s"]) > 8 * float(plain)
 
 
 @pytest.mark.slow
@@ -201,11 +201,11 @@ def test_a_model_that_was_trained_is_served_as_any_other_where_clients_wait():
 
 @pytest.mark.parametrize("clients", [4, 16, 64])
 def test_the_simulation_of_heavy_prompts_waits_as_long(clients):
-    design, found = heavy(float(clients))
+    design, result = heavy(float(clients))
     requests = Requests(np.full(30 * clients, 8192), np.full(30 * clients, 25))
     seen = simulate_closed(Engine(tabulated_steps(design), budget=1024), requests, clients)
-    assert seen.tpot_s.mean() == pytest.approx(found["tpot_s"], rel=0.06)
-    assert seen.ttft_s.mean() + 24 * seen.tpot_s.mean() == pytest.approx(found["e2e_s"], rel=0.06)
+    assert seen.tpot_s.mean() == pytest.approx(result["tpot_s"], rel=0.06)
+    assert seen.ttft_s.mean() + 24 * seen.tpot_s.mean() == pytest.approx(result["e2e_s"], rel=0.06)
 
 
 def test_the_advice_is_followed_by_a_legal_plan():
@@ -226,7 +226,7 @@ def test_the_advice_is_followed_by_a_legal_plan():
 def test_the_closed_form_is_near_the_simulation(monkeypatch):
     """A cheap sample of `benchmarks/serving.py`; its bars are 2 and 5 per cent."""
     monkeypatch.setattr(benchmark, "REQUESTS", 2500)
-    found = benchmark.errors(benchmark.closed_loop(16, 5), "closed")
-    assert found["median"]["tpot_s"] < 0.02
-    assert found["median"]["ttft_s"] < 0.07
-    assert found["p90"]["tpot_s"] < 0.05
+    result = benchmark.errors(benchmark.closed_loop(16, 5), "closed")
+    assert result["median"]["tpot_s"] < 0.02
+    assert result["median"]["ttft_s"] < 0.07
+    assert result["p90"]["tpot_s"] < 0.05

@@ -31,10 +31,10 @@ def check_claims(seed, steps=9):
     rng = np.random.default_rng(seed)
     model = random_model(rng, steps)
     values, walk = walked(model)
-    found, _ = sampled(model, rng)
+    result, _ = sampled(model, rng)
     claims = 0
     for number, value in enumerate(values):
-        seen = found[..., number]
+        seen = result[..., number]
         usable = np.isfinite(seen).all(axis=-1)  # an infinite or undefined number bounds nothing and is never feasible
         where = f"seed {seed}, number {number}: {value}"
         numbers = seen[usable]
@@ -207,8 +207,8 @@ def test_a_reading_takes_the_mean_along_the_axis_of_the_maximum():
 
     def read(function, *arguments):
         program = flatten(jax.make_jaxpr(function)(*arguments))
-        found = _run(program, arguments, jnp.asarray(20.0), program.reached(program.inputs))
-        return np.asarray(found[0])
+        result = _run(program, arguments, jnp.asarray(20.0), program.reached(program.inputs))
+        return np.asarray(result[0])
 
     along = read(jax.vmap(largest, in_axes=1), values)
     np.testing.assert_allclose(along, read(largest, values.T), rtol=1e-12)

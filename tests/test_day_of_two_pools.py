@@ -31,9 +31,9 @@ def table(design):
 
 
 def keeps(design, rate: float, decode: float, prefill: float) -> bool:
-    found = served(design, rate, Size(decode, prefill))
-    busy = max(found["usage.engine.decodes"], found["usage.engine.prompts"])
-    return busy < 1 and found["ttft_p99_s"] <= 0.6 and found["tpot_p99_s"] <= 0.03
+    result = served(design, rate, Size(decode, prefill))
+    busy = max(result["usage.engine.decodes"], result["usage.engine.prompts"])
+    return busy < 1 and result["ttft_p99_s"] <= 0.6 and result["tpot_p99_s"] <= 0.03
 
 
 @pytest.mark.slow

@@ -29,8 +29,8 @@ ROWS, CONTEXT = 32.0, 4096.0
 
 def step(attention, divided: int, prompts: float = 1.0) -> tuple[MixedStep, Layout]:
     model = dataclasses.replace(MODEL, attention=attention)
-    found = MixedStep(model, Precision(), ROWS, 1.0, CONTEXT, 512.0 * prompts, prompts, 1536.0, 512.0 * prompts)
-    return found, Layout(Plan(tp=float(TP), micro_batch=ROWS, decode_cp=float(divided)), float(TP))
+    result = MixedStep(model, Precision(), ROWS, 1.0, CONTEXT, 512.0 * prompts, prompts, 1536.0, 512.0 * prompts)
+    return result, Layout(Plan(tp=float(TP), micro_batch=ROWS, decode_cp=float(divided)), float(TP))
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
@@ -64,12 +64,12 @@ def test_parts_of_the_cache_give_the_whole_result(divided: int):
             share = np.exp(np.log(np.exp(scores).sum(axis=-1, keepdims=True)) - log_whole)
             results[:, head] += share * (softmax(scores) @ values[parts[place], head // each])
     np.testing.assert_allclose(results, np.stack(whole, axis=1), rtol=1e-9)
-    found, layout = step(GROUPED, divided)
-    found = dataclasses.replace(found, decodes=float(rows), context=float(tokens))
-    [core] = found.cores(layout, mixed=False)
+    result, layout = step(GROUPED, divided)
+    result = dataclasses.replace(result, decodes=float(rows), context=float(tokens))
+    [core] = result.cores(layout, mixed=False)
     attended = tokens - 0.5 * divided  # the model lets a token attend half of itself
     np.testing.assert_allclose(float(core.forward.flops), flops / TP * attended / tokens, rtol=1e-12)
-    comms = {comm.name: comm for comm in found.cache_comms(layout)}
+    comms = {comm.name: comm for comm in result.cache_comms(layout)}
     away = 1 - 1 / divided
     np.testing.assert_allclose(float(comms["decode_queries"].nbytes) * away, sent / TP * 2, rtol=1e-12)
     cache = float(GROUPED.cache_bytes(tokens / divided, float(TP), Precision()))
@@ -78,8 +78,8 @@ def test_parts_of_the_cache_give_the_whole_result(divided: int):
 
 @pytest.mark.parametrize(("attention", "widths"), [(GROUPED, (64, 64)), (LATENT, (80, 64))])
 def test_messages_by_hand(attention, widths: tuple[int, int]):
-    found, layout = step(attention, 4)
-    comms = {comm.name: comm for comm in found.cache_comms(layout)}
+    result, layout = step(attention, 4)
+    comms = {comm.name: comm for comm in result.cache_comms(layout)}
     heads = ROWS * HEADS / TP * 4
     assert float(comms["decode_queries"].nbytes) == heads * widths[0] * 2
     assert float(comms["decode_results"].nbytes) == heads * widths[1] * 2

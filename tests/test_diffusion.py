@@ -39,10 +39,10 @@ def test_plans_are_certified_and_an_image_in_parts_comes_sooner():
     study = study_from_config(
         "workload=images", "accelerator=h100_sxm", "cluster.device_count=8", "objective=fastest_step", plans
     )
-    found = solve(study, Certified())
-    assert found.certified
-    assert found.best["var.cut"] == 8
-    assert found.best["images_per_s"] == pytest.approx(1 / found.best["time_s"], rel=1e-9)
+    result = solve(study, Certified())
+    assert result.certified
+    assert result.best["var.cut"] == 8
+    assert result.best["images_per_s"] == pytest.approx(1 / result.best["time_s"], rel=1e-9)
 
 
 @pytest.mark.parametrize(

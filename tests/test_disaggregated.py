@@ -42,9 +42,9 @@ def test_without_a_pool_it_is_continuous_serving(two):
     fields = {name: getattr(two.workload, name) for name in names}
     alone = dataclasses.replace(two.cluster, prefill=None)
     plain = evaluate(Scenario(alone, ContinuousServing(**fields), changed(two, prefill_devices=0.0).plan)).flat()
-    found = evaluate(changed(two, prefill_devices=0.0)).flat()
+    result = evaluate(changed(two, prefill_devices=0.0)).flat()
     for name, value in plain.items():
-        assert float(found[name]) == pytest.approx(float(value), rel=1e-6), name
+        assert float(result[name]) == pytest.approx(float(value), rel=1e-6), name
 
 
 @pytest.mark.slow
@@ -56,19 +56,19 @@ def test_the_pool_that_is_full_sets_the_rate(two):
     assert float(many["prefill_pool_utilisation"]) < 0.1
     assert float(many["requests_per_s"]) > float(few["requests_per_s"])
     assert float(many["ttft_s"]) < float(few["ttft_s"])  # more engines share a queue
-    for found in (few, many):
-        parts = sum(value for name, value in found.items() if name.startswith("breakdown_s"))
-        assert float(parts) == pytest.approx(float(found["time_s"]), rel=1e-5)
+    for result in (few, many):
+        parts = sum(value for name, value in result.items() if name.startswith("breakdown_s"))
+        assert float(parts) == pytest.approx(float(result["time_s"]), rel=1e-5)
 
 
 @pytest.mark.slow
 def test_a_slow_link_delays_tokens_and_paces_both(two):
     fabric = "cluster.prefill.link.fabric.bandwidth_bytes_per_s"
     slow = evaluate(scenario_from_config(*SMALL, *APART, *LENGTHS, f"{fabric}=0.2e9")).flat()
-    found = evaluate(two).flat()
-    assert float(slow["tpot_s"]) > float(found["tpot_s"])
+    result = evaluate(two).flat()
+    assert float(slow["tpot_s"]) > float(result["tpot_s"])
     assert float(slow["transfer_utilisation"]) == pytest.approx(0.7, rel=1e-5)
-    assert float(slow["capex_usd"]) < float(found["capex_usd"])
+    assert float(slow["capex_usd"]) < float(result["capex_usd"])
 
 
 @pytest.mark.slow
@@ -108,13 +108,13 @@ def test_pools_that_cannot_be(overrides, words):
 
 @pytest.mark.slow
 def test_a_pool_of_other_accelerators():
-    found = scenario_from_config(
+    result = scenario_from_config(
         *SMALL, "prefill=other", "cluster.prefill.like.accelerator=l40s",
         "cluster.prefill.cluster.accelerator.price_usd=7",
     )  # fmt: skip
-    assert found.cluster.prefill.cluster.accelerator.name == "l40s"
-    assert float(found.cluster.prefill.cluster.accelerator.price_usd) == 7
-    assert found.cluster.accelerator.name == "h100_sxm"
+    assert result.cluster.prefill.cluster.accelerator.name == "l40s"
+    assert float(result.cluster.prefill.cluster.accelerator.price_usd) == 7
+    assert result.cluster.accelerator.name == "h100_sxm"
 
 
 @pytest.mark.slow

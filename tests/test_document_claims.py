@@ -42,9 +42,9 @@ def test_every_numbered_claim_has_a_row(committed, prefix):
 
 
 def test_claims_of_the_reference_folder_are_those_numbered_here(reference_dir):
-    found = [pd.read_csv(file)["id"] for file in sorted((reference_dir / "seeds").glob("*_claims.csv"))]
+    result = [pd.read_csv(file)["id"] for file in sorted((reference_dir / "seeds").glob("*_claims.csv"))]
     expected = [f"{prefix}{n:0{digits}d}" for prefix, (digits, count) in CLAIMS.items() for n in range(1, count + 1)]
-    assert set(pd.concat(found)) == set(expected)
+    assert set(pd.concat(result)) == set(expected)
 
 
 def test_a_claim_without_a_model_says_why(committed):
@@ -79,10 +79,10 @@ def test_what_cannot_fail_has_no_verdict(committed):
 
 @pytest.fixture(scope="module")
 def reports() -> Path:
-    found = experiments_folder().parent / "reports"
-    if not found.is_dir():
+    result = experiments_folder().parent / "reports"
+    if not result.is_dir():
         pytest.skip("the committed reports lie in a checkout only")
-    return found
+    return result
 
 
 def test_every_experiment_has_a_committed_outcome(reports):

@@ -50,7 +50,7 @@ def compose(known, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [name for name, found in SHOWN.items() if found])
+@pytest.mark.parametrize("page", [name for name, result in SHOWN.items() if result])
 def test_what_a_page_shows_can_be_typed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     for block in SHOWN[page]:
@@ -152,8 +152,8 @@ def test_notebooks_are_whole_compile_and_have_no_outputs():
     paths = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
     assert len(paths) == 5
     for path in paths:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        for cell in found["cells"]:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        for cell in result["cells"]:
             assert not cell.get("outputs"), path.name
             if cell["cell_type"] == "code":
                 compile("".join(cell["source"]), path.name, "exec")

@@ -135,14 +135,14 @@ class TestOneDecision:
     def test_nobody_else_has_a_tolerance(self):
         """No comparison of an excess, a share or a violation with a number of its own."""
         own = re.compile(r"((excess|violation)\w*\)? *[<>]=? *|share\w*\)? *[<>]=? *1 *[+] *)[0-9.]+e-")
-        found = [
+        result = [
             f"{path.name}: {line.strip()}"
             for path in PACKAGE.rglob("*.py")
             if "validation" not in path.parts
             for line in path.read_text(encoding="utf-8").splitlines()
             if own.search(line)
         ]
-        assert not found
+        assert not result
 
     def test_shown_in_words(self):
         assert share_text(0.984) == "98%"

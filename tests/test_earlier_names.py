@@ -290,12 +290,12 @@ def test_own_files_of_release_0_1_are_read(tmp_path: Path):
 def test_frames_and_certificates_of_release_0_1_have_the_columns_of_this_one():
     names = ["var.chunk", "mixed_ratio_low", "usage.quality.parameters", "capex.handover", "binds", "low.reduce_often"]
     frame = pd.DataFrame({name: [1.0] for name in names}).assign(path=["cluster.facility.busy_ratio"])
-    found = earlier_names.current_frame(frame, 1)
-    assert list(found.columns) == [
+    result = earlier_names.current_frame(frame, 1)
+    assert list(result.columns) == [
         "var.token_budget", "hybrid_step_share_low", "usage.scaling_law.parameters", "capex.kv_transfer",
         "active_constraints", "low.reduce_grads_every_microbatch", "path",
     ]  # fmt: skip
-    assert list(found["path"]) == ["cluster.facility.utilisation"]
+    assert list(result["path"]) == ["cluster.facility.utilisation"]
     assert earlier_names.current_frame(frame, earlier_names.SCHEMA) is frame
     claim = {"claim": "best found, no proof: why", "design": {"chunk": 512.0}}
     assert earlier_names.migrated(claim, 1) == {

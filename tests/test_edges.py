@@ -33,16 +33,16 @@ class Stopped(left_files.datetime.datetime):
 
 def test_runs_of_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(left_files.datetime, "datetime", Stopped)
-    found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(new_folder(tmp_path, "a"))) for _ in range(20)]
+    result: list[Path] = []
+    threads = [threading.Thread(target=lambda: result.append(new_folder(tmp_path, "a"))) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(found)) == 20
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in found)
+    assert len(set(result)) == 20
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in result)
     monkeypatch.setattr(Stopped, "now", classmethod(lambda cls, tz=None: cls(2025, 12, 31, 23, 59, 59)))
-    assert new_folder(tmp_path, "a") not in found
+    assert new_folder(tmp_path, "a") not in result
     for _ in range(79):
         new_folder(tmp_path, "b")
 

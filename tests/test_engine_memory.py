@@ -139,9 +139,9 @@ def test_wrong_shares_are_one_line():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_is_priced(engine):
-    found = evaluate(scenario_from_config(*DENSE, f"engine_memory={engine}", "workload.engine_memory.utilisation=0.9"))
-    assert 0 < float(found.usage["hbm.engine"]) <= 1
-    assert float(found.memory_bytes["hbm/graphs"]) > 0
+    result = evaluate(scenario_from_config(*DENSE, f"engine_memory={engine}", "workload.engine_memory.utilisation=0.9"))
+    assert 0 < float(result.usage["hbm.engine"]) <= 1
+    assert float(result.memory_bytes["hbm/graphs"]) > 0
 
 
 def test_the_class_is_the_file_of_vllm():
@@ -243,11 +243,11 @@ def test_activations_of_a_profile_run_that_was_logged():
 @pytest.mark.parametrize("case", LOGGED)
 def test_rooms_that_engines_logged(case):
     overrides, gib, tokens, device = LOGGED[case]
-    _, _, found, room = memory("workload=continuous", *overrides)
+    _, _, result, room = memory("workload=continuous", *overrides)
     if gib is not None:
         assert abs(room / GIB - gib) < 0.01 * device
     if tokens is not None:
-        assert found == pytest.approx(tokens, rel=0.08)
+        assert result == pytest.approx(tokens, rel=0.08)
 
 
 @pytest.mark.slow

@@ -43,13 +43,13 @@ def problem_of(devices: int, **lists: list[float]) -> Problem:
 
 def by_evaluation(problem: Problem) -> float:
     """Least goal of a feasible plan over all listed combinations, one after the other."""
-    lists, found = problem.space.lists, math.inf
+    lists, result = problem.space.lists, math.inf
     for values in itertools.product(*lists.values()):
         point = {name: jnp.asarray(value) for name, value in zip(lists, values, strict=True)}
         metrics = evaluate(problem.space.place(problem.scenario, point))
         if float(problem.objective.excess(metrics)) <= 0:
-            found = min(found, float(problem.objective.value(metrics, problem.objective.goal)))
-    return found
+            result = min(result, float(problem.objective.value(metrics, problem.objective.goal)))
+    return result
 
 
 @pytest.mark.slow
@@ -61,10 +61,10 @@ def by_evaluation(problem: Problem) -> float:
 def test_no_plan_is_dropped_for_one_that_is_not_legal(devices, lists):
     """Expert parallelism of a dense model changes nothing, but its values divide the data ranks or do not."""
     problem = problem_of(devices, **lists)
-    found = SEARCH.run(problem, 0).certificate
-    assert found is not None
-    assert found.certified
-    assert found.best == pytest.approx(by_evaluation(problem), rel=1e-9)
+    result = SEARCH.run(problem, 0).certificate
+    assert result is not None
+    assert result.certified
+    assert result.best == pytest.approx(by_evaluation(problem), rel=1e-9)
 
 
 @pytest.mark.slow
@@ -97,8 +97,8 @@ def test_plans_that_stand_for_others_are_legal_and_equal_in_every_metric():
 
     def metrics(row: np.ndarray) -> tuple[float, ...]:
         point = {name: jnp.asarray(value) for name, value in zip(names, row, strict=True)}
-        found = dataclasses.replace(evaluate(space.place(scenario, point)), violations={})
-        return tuple(float(value) for value in found.flat().values())
+        result = dataclasses.replace(evaluate(space.place(scenario, point)), violations={})
+        return tuple(float(value) for value in result.flat().values())
 
     different = {metrics(row) for row in known}
     assert len(different) == len(known)  # nothing is kept that could stand for another

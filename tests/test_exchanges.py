@@ -50,9 +50,9 @@ def exchanged(constants: Exchange) -> pd.DataFrame:
 def test_exchange_constants_are_recovered_and_kept(counted):
     """Also how often a token is sent, which is chosen among three."""
     true = Exchange(30e-6, 70e-6, 2e-8, 200e9, 1e-6, 0.8, 0.5, 0.9, counted)
-    found = fit_exchange(exchanged(true))
-    assert found.counted == counted
-    assert np.asarray(found[:-1]) == pytest.approx(true[:-1], rel=0.05)
+    result = fit_exchange(exchanged(true))
+    assert result.counted == counted
+    assert np.asarray(result[:-1]) == pytest.approx(true[:-1], rel=0.05)
 
 
 def test_exchange_constants_are_written_and_read():

@@ -23,8 +23,8 @@ def ranks_of_experts(etp: int, ep: int, world: int) -> dict[tuple[int, int], lis
     """(part of an expert, its place among the experts) -> ranks that hold it, in Megatron's order etp, ep, replicas."""
     held: dict[tuple[int, int], list[int]] = {}
     replicas = range(world // (etp * ep))
-    for rank, (_, place, part) in enumerate(itertools.product(replicas, range(ep), range(etp))):
-        held.setdefault((part, place), []).append(rank)
+    for rank, (_, index, part) in enumerate(itertools.product(replicas, range(ep), range(etp))):
+        held.setdefault((part, index), []).append(rank)
     return held
 
 

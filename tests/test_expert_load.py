@@ -25,8 +25,8 @@ from codesign.model.workloads.expert_load import busiest_ratio, power_law
 def at_random(shares: tuple[float, ...], ranks: int, draws: int = 3000) -> tuple[float, float]:
     """(mean, standard error) of the busiest rank over random placements."""
     rng, loads = np.random.default_rng(len(shares) + ranks), np.array(shares)
-    found = [rng.permutation(loads).reshape(ranks, -1).sum(axis=1).max() * ranks for _ in range(draws)]
-    return float(np.mean(found)), float(np.std(found) / np.sqrt(draws))
+    result = [rng.permutation(loads).reshape(ranks, -1).sum(axis=1).max() * ranks for _ in range(draws)]
+    return float(np.mean(result)), float(np.std(result) / np.sqrt(draws))
 
 
 CASES = [(experts, exponent) for experts in (8, 64, 160, 256) for exponent in (0.1, 0.4, 0.8, 1.2)]
@@ -66,9 +66,9 @@ def test_limits():
 
 def test_ratio_between_divisors_is_between():
     load = ExpertLoad(64, 0.5)
-    found = [float(load.ratio(jnp.asarray(ranks))) for ranks in (8.0, 11.0, 16.0)]
-    assert found[0] == pytest.approx(busiest_ratio(power_law(0.5, 64), 8))
-    assert found[0] < found[1] < found[2]
+    result = [float(load.ratio(jnp.asarray(ranks))) for ranks in (8.0, 11.0, 16.0)]
+    assert result[0] == pytest.approx(busiest_ratio(power_law(0.5, 64), 8))
+    assert result[0] < result[1] < result[2]
     ranks = jnp.array([1.0, 8.0, 11.0, 64.0, 128.0])
     traced = jax.jit(jax.vmap(load.ratio))(ranks)
     np.testing.assert_allclose(traced, [load.ratio(each) for each in ranks], rtol=1e-12)

@@ -86,8 +86,8 @@ def test_a_comparison_explains_its_columns(tmp_path, monkeypatch, capsys):
     assert main(["compare", *asked, "search=grid", "--explain"]) == 0
     printed = capsys.readouterr().out
     _, _, below = printed.partition("What this means")
-    (found,) = seen
-    heads = [comparing._head(found, name).replace("\n", " ") for name in columns(found)]
+    (result,) = seen
+    heads = [comparing._head(result, name).replace("\n", " ") for name in columns(result)]
     for head in ("candidate", *heads, "best in draws", "plan, active constraints", "tp", "mb"):
         assert [line for line in below.splitlines() if line.startswith(f"{head} ")], head
     assert COLUMNS["wins"] in below

@@ -45,8 +45,8 @@ def run_of(folder: Path, workload: dict, model: dict, plan: dict, **row: float) 
         "plan": {"tp": 8},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    found = {"rank": 1, "feasible": True, "method": "certified", "time_s": 1.0} | row
-    pd.DataFrame([found | {f"var.{name}": float(value) for name, value in plan.items()}]).to_parquet(
+    result = {"rank": 1, "feasible": True, "method": "certified", "time_s": 1.0} | row
+    pd.DataFrame([result | {f"var.{name}": float(value) for name, value in plan.items()}]).to_parquet(
         folder / "designs.parquet"
     )
     return folder
@@ -63,15 +63,15 @@ def switches(words: list[str]) -> dict[str, list[str]]:
     start = next(
         (at + 1 for at, word in enumerate(words) if word == "pretrain_gpt.py" or word == "torchtitan.train"), 0
     )
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     if any(word.startswith("maxtext.") for word in words):
         return {key: [value] for key, _, value in (word.partition("=") for word in words[4:])}
     for word in words[start:]:
         if word.startswith(("--", "activation-checkpoint:")):
-            found[word] = []
-        elif found:
-            found[next(reversed(found))].append(word)
-    return found
+            result[word] = []
+        elif result:
+            result[next(reversed(result))].append(word)
+    return result
 
 
 def check_switches(files: dict[str, str], target: str) -> None:
@@ -93,7 +93,7 @@ def check_switches(files: dict[str, str], target: str) -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """Serving runs that differ in all that a switch depends on."""
-    folder, found = tmp_path_factory.mktemp("served"), []
+    folder, result = tmp_path_factory.mktemp("served"), []
     plans = (
         {"tp": 8, "micro_batch": 64, "token_budget": 512},
         {"tp": 8, "pp": 2, "micro_batch": 64, "offload_weights": 0.5},
@@ -110,14 +110,14 @@ def served(tmp_path_factory):
         if model is SPARSE or "attention_dp" not in plan:
             work = SERVING | {"precision": precision, "input_cv": 0.5 * (at % 2)}
             spilled = {"memory_bytes.ddr/weights": 30e9} if "offload_weights" in plan else {}
-            found.append(run_of(folder / str(at), work, model, plan, **spilled))
-    return found
+            result.append(run_of(folder / str(at), work, model, plan, **spilled))
+    return result
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Training runs that differ in all that a switch depends on."""
-    folder, found = tmp_path_factory.mktemp("trained"), []
+    folder, result = tmp_path_factory.mktemp("trained"), []
     for at, (zero, recompute, pp, model) in enumerate(itertools.product(range(4), range(3), (1, 2), (DENSE, SPARSE))):
         plan = {"tp": 4, "pp": pp, "virtual_stages": pp, "micro_batch": 2, "zero": zero, "recompute": recompute}
         plan |= {"sequence_parallel": at % 2, "ep": 2.0 if model is SPARSE and zero else 1.0, "cp": 1 + at % 2}
@@ -125,8 +125,8 @@ def trained(tmp_path_factory):
         plan |= {"offload_weights": 0.5 * (at % 3 == 2), "offload_gradients": 0.5 * (at % 3 == 2)}
         work = TRAINING | {"precision": [{}, FP8, {"gradients": "bf16"}][at % 3]}
         work |= {"tokens": 3e11, "_target_": "codesign.model.workloads.TrainingRun"} if at % 4 == 0 else {}
-        found.append(run_of(folder / str(at), work, model, plan))
-    return found
+        result.append(run_of(folder / str(at), work, model, plan))
+    return result
 
 
 @pytest.mark.slow
@@ -200,13 +200,13 @@ def test_shared_experts_by_hand(tmp_path):
     plan = {"tp": 4, "attention_dp": 4, "ep": 4, "micro_batch": 256, "token_budget": 512}
     run = run_of(tmp_path / "run", SERVING, SPARSE, plan)
     (words,) = commands(exported(run, "vllm")["vllm.sh"])
-    found = switches(words)
-    assert (found["--tensor-parallel-size"], found["--data-parallel-size"]) == (["1"], ["16"])
-    assert (found["--max-num-seqs"], "--enable-expert-parallel" in found) == (["64"], True)
+    result = switches(words)
+    assert (result["--tensor-parallel-size"], result["--data-parallel-size"]) == (["1"], ["16"])
+    assert (result["--max-num-seqs"], "--enable-expert-parallel" in result) == (["64"], True)
     (words,) = commands(exported(run, "sglang")["sglang.sh"])
-    found = switches(words)
-    assert (found["--tp-size"], found["--attn-dp-size"], found["--ep-size"]) == (["16"], ["16"], ["16"])
-    assert (found["--max-running-requests"], found["--chunked-prefill-size"]) == (["1024"], ["8192"])
+    result = switches(words)
+    assert (result["--tp-size"], result["--attn-dp-size"], result["--ep-size"]) == (["16"], ["16"], ["16"])
+    assert (result["--max-running-requests"], result["--chunked-prefill-size"]) == (["1024"], ["8192"])
     assert "start 4 of these" in exported(run, "vllm")["vllm.sh"]
 
 
@@ -235,18 +235,18 @@ def test_a_training_plan_by_hand(tmp_path):
     plan = {"tp": 8, "pp": 2, "virtual_stages": 3, "micro_batch": 2, "recompute": 2, "zero": 1, "sequence_parallel": 1}
     run = run_of(tmp_path / "run", TRAINING, DENSE, plan)
     (words,) = commands(exported(run, "megatron")["megatron.sh"])
-    found = switches(words)
+    result = switches(words)
     assert words[:5] == ["torchrun", "--nproc-per-node", "8", "--nnodes", "8"]
-    assert found["--num-virtual-stages-per-pipeline-rank"] == ["3"]
-    assert found["--recompute-granularity"] == ["full"]
-    assert "--use-distributed-optimizer" in found
-    assert "--use-megatron-fsdp" not in found
-    assert found["--num-query-groups"] == ["8"]
-    assert found["--global-batch-size"] == ["1024"]
+    assert result["--num-virtual-stages-per-pipeline-rank"] == ["3"]
+    assert result["--recompute-granularity"] == ["full"]
+    assert "--use-distributed-optimizer" in result
+    assert "--use-megatron-fsdp" not in result
+    assert result["--num-query-groups"] == ["8"]
+    assert result["--global-batch-size"] == ["1024"]
     text = exported(run, "torchtitan")["torchtitan.sh"]
-    found = switches(commands(text)[0])
-    assert found["--training.local_batch_size"] == ["256"]  # 1,024 sequences over 4 replicas, all in the pipeline
-    assert found["--parallelism.pipeline_parallel_layers_per_stage"] == ["21"]
+    result = switches(commands(text)[0])
+    assert result["--training.local_batch_size"] == ["256"]  # 1,024 sequences over 4 replicas, all in the pipeline
+    assert result["--parallelism.pipeline_parallel_layers_per_stage"] == ["21"]
     assert "shards no optimizer alone" in text
 
 
@@ -352,10 +352,10 @@ def test_models_are_called_as_their_files_say():
 def test_a_shape_that_the_plan_chose_is_no_published_model(tmp_path):
     from codesign.report.run_folder import read_run
 
-    found = deployment(read_run(run_of(tmp_path / "run", TRAINING, DENSE, {"layers": 80})), 1)
-    assert not found.hub
-    assert found.model["layers"] == 80
-    assert any("layers = 80" in line for line in unsaid(found, ()))
+    result = deployment(read_run(run_of(tmp_path / "run", TRAINING, DENSE, {"layers": 80})), 1)
+    assert not result.hub
+    assert result.model["layers"] == 80
+    assert any("layers = 80" in line for line in unsaid(result, ()))
 
 
 def test_recipes_are_those_of_the_package():
@@ -383,12 +383,12 @@ def test_what_is_exported_is_read_back(tmp_path, engine, model, plan):
     """The plan of one engine, as a model that has a published name and fp8 numbers."""
     run = run_of(tmp_path / "run", SERVING | {"precision": FP8}, model, plan)
     (words,) = commands(exported(run, engine)[f"{engine}.sh"])
-    found = dict(text.split("=", 1) for text in read_launch(shlex.join(words)).overrides)
-    assert found["model"] == model["name"]
-    assert (found["workload"], found["workload.precision.kv_cache"]) == ("continuous", "fp8")
-    assert {key: float(found[f"plan.{key}"]) for key in plan} == plan
+    result = dict(text.split("=", 1) for text in read_launch(shlex.join(words)).overrides)
+    assert result["model"] == model["name"]
+    assert (result["workload"], result["workload.precision.kv_cache"]) == ("continuous", "fp8")
+    assert {key: float(result[f"plan.{key}"]) for key in plan} == plan
     devices = plan["tp"] * plan.get("pp", 1) * plan.get("ep", 1)
-    assert float(found["cluster.device_count"]) == devices
+    assert float(result["cluster.device_count"]) == devices
 
 
 @pytest.mark.parametrize(
@@ -401,10 +401,10 @@ def test_what_is_exported_is_read_back(tmp_path, engine, model, plan):
 )
 def test_weights_are_in_the_format_of_the_published_checkpoint(words, weights):
     """An engine that is told nothing serves DeepSeek-V3 as it is published; in two bytes it would fit no node."""
-    found = read_launch(words)
-    told = dict(text.split("=", 1) for text in found.overrides)
+    result = read_launch(words)
+    told = dict(text.split("=", 1) for text in result.overrides)
     assert told.get("precision") == weights
-    assert any("published checkpoint is in fp8_block" in line for line in found.left) == (weights == "checkpoint")
+    assert any("published checkpoint is in fp8_block" in line for line in result.left) == (weights == "checkpoint")
 
 
 def test_names_of_an_option_are_one():
@@ -423,13 +423,13 @@ def test_names_of_an_option_are_one():
 
 def test_what_is_left_aside_is_said():
     text = "vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-eplb --port 80 --max-model-len 4096 -tp 2"
-    found, lines = with_launch(text, ["plan.tp=4", "accelerator=h200"])
+    result, lines = with_launch(text, ["plan.tp=4", "accelerator=h200"])
     told = " ".join(lines)
     assert "not modelled: --enable-eplb" in told
     assert "--port" not in told
     assert "--max-model-len is a bound" in told
-    assert "plan.tp=2" not in found
-    assert found[-2:] == ("plan.tp=4", "accelerator=h200")
+    assert "plan.tp=2" not in result
+    assert result[-2:] == ("plan.tp=4", "accelerator=h200")
 
 
 @pytest.mark.parametrize(

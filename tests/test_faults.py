@@ -112,10 +112,10 @@ def text(_):
 
 def compiled(folder):
     entries = CheckedEntries(folder / "cache" / "compiled")
-    found = entries.get("key")
-    if found is None:
+    result = entries.get("key")
+    if result is None:
         entries.put("key", b"machine code")
-    return b"machine code" if found is None else found
+    return b"machine code" if result is None else result
 
 
 DAMAGE = {
@@ -209,13 +209,13 @@ def test_a_link_stays_a_link_and_keeps_its_rights(tmp_path):
 
 def test_a_pipe_is_written_to(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    found = []
-    reader = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_bytes()))
+    result = []
+    reader = threading.Thread(target=lambda: result.append((tmp_path / "pipe").read_bytes()))
     reader.start()
     assert not is_replaceable(tmp_path / "pipe")
     write_bytes(tmp_path / "pipe", b"through")
     reader.join(10)
-    assert found == [b"through"]
+    assert result == [b"through"]
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
@@ -546,6 +546,6 @@ def test_threads_write_one_file_whole(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    found = (tmp_path / "a").read_bytes()
-    assert (len(found), len(set(found))) == (5_000, 1)
+    result = (tmp_path / "a").read_bytes()
+    assert (len(result), len(set(result))) == (5_000, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -43,19 +43,19 @@ def filled(start: float, each: float, room: float, load: float, engines: float =
 @pytest.mark.parametrize("load", [0.3, 0.8, 0.95])
 def test_one_prompt_a_step_is_a_queue_with_one_server(load: float, own_cv: float):
     """Pollaczek's mean: half the second moment of the work that comes in a second, over what is left."""
-    found = filled(0.2, 0.3, 1.0, load, own_cv=own_cv)
+    result = filled(0.2, 0.3, 1.0, load, own_cv=own_cv)
     rate = load / 0.5
-    assert float(found.mean) == pytest.approx(rate * 0.25 * (1 + own_cv**2) / 2 / (1 - load), rel=1e-9)
-    assert float(found.gate_s) == 0
-    assert float(found.late) == pytest.approx(load)
+    assert float(result.mean) == pytest.approx(rate * 0.25 * (1 + own_cv**2) / 2 / (1 - load), rel=1e-9)
+    assert float(result.gate_s) == 0
+    assert float(result.late) == pytest.approx(load)
 
 
 def test_who_comes_while_a_step_runs_waits_for_its_end():
     """Steps as long whatever is in them, room for all, one in each moment: half a step on average, at any rate."""
     for load in (0.2, 0.6):
-        found = filled(1.0, 1e-9, 1e4, load)
-        assert float(found.mean) == pytest.approx(0.5, rel=0.02)
-        assert float(found.load) == pytest.approx(load)
+        result = filled(1.0, 1e-9, 1e4, load)
+        assert float(result.mean) == pytest.approx(0.5, rel=0.02)
+        assert float(result.load) == pytest.approx(load)
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7])
@@ -91,14 +91,14 @@ def test_slopes_are_those_of_differences_and_transformations_agree():
     at = jnp.asarray([0.11, 0.02, 7.0, 0.7, 3.0, 0.4, 1.3, 0.6])
 
     def told(values: jax.Array) -> jax.Array:
-        found = filled(*values)  # type: ignore[arg-type]
-        return jnp.stack([found.gate_s, found.late, found.queue_s, found.mean])
+        result = filled(*values)  # type: ignore[arg-type]
+        return jnp.stack([result.gate_s, result.late, result.queue_s, result.mean])
 
     slopes = jax.jacfwd(told)(at)
-    for place in range(len(at)):
-        step = jnp.zeros(len(at)).at[place].set(1e-6 * at[place])
-        near = (told(at + step) - told(at - step)) / (2e-6 * at[place])
-        np.testing.assert_allclose(slopes[:, place], near, rtol=1e-5, atol=1e-8)
+    for index in range(len(at)):
+        step = jnp.zeros(len(at)).at[index].set(1e-6 * at[index])
+        near = (told(at + step) - told(at - step)) / (2e-6 * at[index])
+        np.testing.assert_allclose(slopes[:, index], near, rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(jax.jit(told)(at), told(at), rtol=1e-12)
     np.testing.assert_allclose(jax.vmap(told)(jnp.stack([at, 0.9 * at]))[0], told(at), rtol=1e-12)
 
@@ -139,11 +139,11 @@ def test_the_simulation_is_near(prompt: float, cv: float, chunk: float, fixed: f
         return pools_apart(times, times, demand, pools, jnp.asarray(1e-6))
 
     rate = load / float(at(1.0).load)
-    found, engine = at(rate), Engine(RooflineSteps(**numbers), 10**9, chunk=int(chunk), sequences=4096)
+    result, engine = at(rate), Engine(RooflineSteps(**numbers), 10**9, chunk=int(chunk), sequences=4096)
     served = simulate_apart(engine, engine, (engines, 8), asked(prompt, cv, rate), np.zeros_like).summary()
-    assert float(found.load) == pytest.approx(load)
-    assert float(found.ttft_s.mean) == pytest.approx(served["ttft_s"], rel=0.2)
-    assert float(found.ttft_s.p99) == pytest.approx(served["ttft_s.p99"], rel=0.45)
+    assert float(result.load) == pytest.approx(load)
+    assert float(result.ttft_s.mean) == pytest.approx(served["ttft_s"], rel=0.2)
+    assert float(result.ttft_s.p99) == pytest.approx(served["ttft_s.p99"], rel=0.45)
 
 
 @pytest.mark.slow

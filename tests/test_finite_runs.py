@@ -29,10 +29,10 @@ def alike(count: int, prompt: int, answer: int, came: np.ndarray | None = None) 
 def test_clients_that_begin_at_once_wait_for_each_others_prompts():
     """Four prompts of 100 tokens, two to a step: first tokens after 0.1, 0.1, 0.2 and 0.2 s, then in turns."""
     engine = Engine(EVEN, budget=10**9, chunk=200)
-    found = simulate_run(engine, alike(4, 100, 3), 4)
-    assert np.sort(found.ttft_s) == pytest.approx([0.1, 0.1, 0.2, 0.2])
-    assert found.tpot_s == pytest.approx(0.1)
-    assert found.rate == pytest.approx(4 / 0.4)
+    result = simulate_run(engine, alike(4, 100, 3), 4)
+    assert np.sort(result.ttft_s) == pytest.approx([0.1, 0.1, 0.2, 0.2])
+    assert result.tpot_s == pytest.approx(0.1)
+    assert result.rate == pytest.approx(4 / 0.4)
     again = simulate_run(engine, alike(8, 100, 3), 4)  # each client asks twice
     assert np.sort(again.ttft_s)[-2:] == pytest.approx([0.2, 0.2])
     assert again.ttft_s.mean() == pytest.approx((0.1 * 6 + 0.2 * 2) / 8)
@@ -41,9 +41,9 @@ def test_clients_that_begin_at_once_wait_for_each_others_prompts():
 def test_a_burst_beyond_what_is_sustained_queues_and_ends():
     """Ten requests at once where two have a place: pairs of three steps each, one after another."""
     engine = Engine(EVEN, budget=10**9, chunk=200, sequences=2)
-    found = simulate_run(engine, alike(10, 100, 3, np.zeros(10)))
-    assert np.sort(found.ttft_s)[::2] == pytest.approx([0.1, 0.4, 0.7, 1.0, 1.3])
-    assert found.rate == pytest.approx(10 / 1.5)
+    result = simulate_run(engine, alike(10, 100, 3, np.zeros(10)))
+    assert np.sort(result.ttft_s)[::2] == pytest.approx([0.1, 0.4, 0.7, 1.0, 1.3])
+    assert result.rate == pytest.approx(10 / 1.5)
     with pytest.raises(ConfigError, match="arrivals, or clients"):
         simulate_run(engine, alike(3, 100, 3))
 
@@ -55,10 +55,10 @@ def test_a_run_is_that_of_another_simulator(clients: int | None):
     came = arrivals(rng, 40.0, 1.0, 60)
     asked = Requests(lengths(rng, 400, 0.6, 60), lengths(rng, 40, 0.5, 60), None if clients else came - came[0])
     engine = Engine(steps, budget=512, sequences=16, blocks=2000)
-    found, (first, last) = simulate_run(engine, asked, clients), PlainEngine(engine, asked).serve(clients)
+    result, (first, last) = simulate_run(engine, asked, clients), PlainEngine(engine, asked).serve(clients)
     if asked.arrivals is not None:
-        assert found.ttft_s == pytest.approx(first - asked.arrivals, rel=1e-9)
-    assert found.rate == pytest.approx(60 / np.max(last), rel=1e-9)
+        assert result.ttft_s == pytest.approx(first - asked.arrivals, rel=1e-9)
+    assert result.rate == pytest.approx(60 / np.max(last), rel=1e-9)
 
 
 @pytest.mark.slow

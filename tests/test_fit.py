@@ -49,10 +49,10 @@ def test_minimal_sets_are_those_of_brute_force(seed):
     def fits(point):
         return sum(weight[name] * np.log2(value / 8) for name, value in point.items()) <= threshold - 3
 
-    found = minimal_changes(start, fields, lambda points: np.array([fits(point) for point in points]), 3)
+    result = minimal_changes(start, fields, lambda points: np.array([fits(point) for point in points]), 3)
     expected = by_brute_force(start, fields, fits, 3)
-    assert {frozenset(one.values): pytest.approx(one.distance) for one in found} == expected
-    assert [len(one.values) for one in found] == sorted(len(one.values) for one in found)
+    assert {frozenset(one.values): pytest.approx(one.distance) for one in result} == expected
+    assert [len(one.values) for one in result] == sorted(len(one.values) for one in result)
 
 
 @pytest.mark.slow
@@ -67,8 +67,8 @@ def test_changes_of_a_plan_are_those_of_brute_force():
         broken = other.workload.violations(other.layout)
         return not shortage(other) and all(float(value) <= 0 for value in broken.values())
 
-    found = minimal_changes(start, fields, lambda points: np.array([fits(point) for point in points]), 3)
-    assert {frozenset(one.values): pytest.approx(one.distance) for one in found} == by_brute_force(
+    result = minimal_changes(start, fields, lambda points: np.array([fits(point) for point in points]), 3)
+    assert {frozenset(one.values): pytest.approx(one.distance) for one in result} == by_brute_force(
         start, fields, fits, 3
     )
 
@@ -83,13 +83,13 @@ def test_lists_of_names_change_by_as_few_names_as_possible(seed):
 
     def fits(point):
         both = start | point
-        names = [place for place in range(4) if int(both["list"]) >> place & 1]
+        names = [index for index in range(4) if int(both["list"]) >> index & 1]
         return sum(saved[place] for place in names) + np.log2(8 / both["batch"]) >= wanted
 
-    found = minimal_changes(start, fields, lambda points: np.array([fits(one) for one in points]), 2, ("list",))
+    result = minimal_changes(start, fields, lambda points: np.array([fits(one) for one in points]), 2, ("list",))
     expected = by_brute_force(start, fields, fits, 2, ("list",))
-    assert {frozenset(one.values): pytest.approx(one.distance) for one in found} == expected
-    alone = [one for one in found if set(one.values) == {"list"}]
+    assert {frozenset(one.values): pytest.approx(one.distance) for one in result} == expected
+    alone = [one for one in result if set(one.values) == {"list"}]
     for one in alone:
         other = int(one.values["list"]) ^ int(start["list"])
         fewer = [many for many in range(16) if many.bit_count() < other.bit_count()]
@@ -198,8 +198,8 @@ def test_a_search_with_a_chance_leaves_room(capsys, tmp_path, monkeypatch):
     capsys.readouterr()
     assert main(["verify", str(run)]) == 0
     assert "certificate" in capsys.readouterr().out
-    found = pd.read_parquet(run / "designs.parquet").iloc[0]
-    assert found["var.micro_batch"] <= largest(sure)
+    result = pd.read_parquet(run / "designs.parquet").iloc[0]
+    assert result["var.micro_batch"] <= largest(sure)
 
 
 @pytest.mark.slow
@@ -211,14 +211,14 @@ def test_the_command_prints_moments_and_changes(capsys, tmp_path):
         assert word in told
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert main(["fit", *LARGE, "plan.tp=8", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["fits"] is True
-    assert found["changes"] == []
+    result = json.loads(capsys.readouterr().out)
+    assert result["fits"] is True
+    assert result["changes"] == []
     scenario = scenario_from_config(*LARGE, "plan.tp=8")
-    assert found["bounds"]["hbm"]["used_bytes"] == pytest.approx(used_of(scenario)["hbm"])
-    assert found["bounds"]["hbm"]["usable_bytes"] == pytest.approx(capacity_of(scenario)["hbm"])
-    at_peak = max(sum(parts.values()) for parts in found["moments"].values())
-    assert at_peak == pytest.approx(found["bounds"]["hbm"]["used_bytes"] + 3e9, rel=1e-5)
+    assert result["bounds"]["hbm"]["used_bytes"] == pytest.approx(used_of(scenario)["hbm"])
+    assert result["bounds"]["hbm"]["usable_bytes"] == pytest.approx(capacity_of(scenario)["hbm"])
+    at_peak = max(sum(parts.values()) for parts in result["moments"].values())
+    assert at_peak == pytest.approx(result["bounds"]["hbm"]["used_bytes"] + 3e9, rel=1e-5)
 
 
 @pytest.mark.slow

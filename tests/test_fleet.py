@@ -115,13 +115,13 @@ def test_replicas_by_turns_are_engines_that_each_see_their_part():
 def test_turns_to_servers_are_lindleys_recursion():
     """To the last bit."""
     requests = queue(2000, 0.8, 3, 0, fixed=False)
-    found = simulate_fleet(SERVER, requests, replicas=3)
+    result = simulate_fleet(SERVER, requests, replicas=3)
     assert requests.arrivals is not None
     for turn in range(3):
         free = 0.0
         for one in range(turn, 2000, 3):
             free = max(free, requests.arrivals[one]) + requests.prompts[one] / TOKENS
-            assert found.last[one] == pytest.approx(free, rel=1e-12)
+            assert result.last[one] == pytest.approx(free, rel=1e-12)
 
 
 @pytest.mark.slow
@@ -130,16 +130,16 @@ def test_turns_to_two_servers_are_erlang_arrivals():
     load, root = 0.5, 0.5
     for _ in range(200):  # sigma = A*(mu (1 - sigma)), gaps of two exponentials of rate 2 load
         root = (2 * load / (2 * load + 1 - root)) ** 2
-    found = np.mean([wait(queue(150_000, load, 2, seed, fixed=False), "round_robin", 2) for seed in range(4)])
-    assert found == pytest.approx(1 / (1 - root), rel=0.01)
+    result = np.mean([wait(queue(150_000, load, 2, seed, fixed=False), "round_robin", 2) for seed in range(4)])
+    assert result == pytest.approx(1 / (1 - root), rel=0.01)
 
 
 @pytest.mark.slow
 def test_random_fixed_services_are_a_queue_of_one_server():
     """M/D/1 (Pollaczek and Khinchine): a Poisson stream split by sessions of one request each, at random."""
     load = 0.7
-    found = np.mean([wait(queue(100_000, load, 1, seed, fixed=True), "round_robin", 1) for seed in range(4)])
-    assert found == pytest.approx(1 + load / (2 * (1 - load)), rel=0.01)
+    result = np.mean([wait(queue(100_000, load, 1, seed, fixed=True), "round_robin", 1) for seed in range(4)])
+    assert result == pytest.approx(1 + load / (2 * (1 - load)), rel=0.01)
 
 
 @pytest.mark.slow
@@ -147,29 +147,29 @@ def test_slots_of_one_engine_are_servers():
     """M/M/c: answers of geometric lengths, steps of one length, c slots: Erlang's formula, within 1 % and a step."""
     servers, steps, load, count = 4, 400, 0.6, 40_000
     fixed = Engine(RooflineSteps(1 / steps, 0.0, 0.0, 0.0, 0.0), budget=10**9, sequences=servers)
-    found = []
+    result = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
         outputs = 1 + rng.geometric(1 / (steps - 1), count)
         came = arrivals(rng, load * servers * steps / outputs.mean(), 1.0, count)
         requests = Requests(np.ones(count, int), outputs, came)
-        found.append(simulate_fleet(fixed, requests).served.e2e_s.mean())
+        result.append(simulate_fleet(fixed, requests).served.e2e_s.mean())
     offered = load * servers
     terms = np.cumprod(np.concatenate([[1.0], offered / np.arange(1, servers + 1)]))
     queued = terms[-1] / (1 - load) / (terms[:-1].sum() + terms[-1] / (1 - load))
     mean = 1 + queued / (servers * (1 - load)) + 0.5 / steps
-    assert np.mean(found) == pytest.approx(mean, rel=0.01)
+    assert np.mean(result) == pytest.approx(mean, rel=0.01)
 
 
 @pytest.mark.slow
 def test_two_choices_are_their_mean_field():
     """Many exponential servers at 0.9: sum of load^(2^i - 2), Mitzenmacher and Vvedenskaya; 1 % over 200 servers."""
     load, servers = 0.9, 200
-    found = np.mean(
+    result = np.mean(
         [wait(queue(400_000, load, servers, seed, fixed=False), "power_of_two", servers) for seed in (0, 1)]
     )
     mean_field = sum(load ** (2.0**i - 2) for i in range(1, 12))
-    assert found == pytest.approx(mean_field, rel=0.01)
+    assert result == pytest.approx(mean_field, rel=0.01)
 
 
 @pytest.mark.slow
@@ -189,8 +189,8 @@ def test_the_shortest_of_two_queues():
     system = np.vstack([(chain - np.diag(chain.sum(1))).T[:-1], np.ones(size * size)])
     held = np.linalg.solve(system, np.append(np.zeros(size * size - 1), 1.0))
     number = held @ np.add.outer(np.arange(size), np.arange(size)).ravel()
-    found = np.mean([wait(queue(150_000, load, 2, s, fixed=False), "least_outstanding", 2) for s in range(4)])
-    assert found == pytest.approx(number / rate, rel=0.01)
+    result = np.mean([wait(queue(150_000, load, 2, s, fixed=False), "least_outstanding", 2) for s in range(4)])
+    assert result == pytest.approx(number / rate, rel=0.01)
 
 
 # --- conservation, routing, failures, scaling
@@ -201,22 +201,22 @@ def test_every_request_is_answered_once_in_order(router):
     rng = np.random.default_rng(2)
     requests = conversations(rng, arrivals(rng, 1.0, 1.0, 150), CLASSES)
     engine = dataclasses.replace(ENGINE, store_blocks=500, chunk=4096, budget=4096)
-    found = simulate_fleet(engine, requests, router, replicas=4, failures=Failures(60.0, 20.0), seed=1)
-    assert found.failures > 0
-    assert found.moved > 0
-    assert np.isfinite(found.last).all()
-    assert (found.first >= found.came).all()
-    assert (found.last >= found.first).all()
+    result = simulate_fleet(engine, requests, router, replicas=4, failures=Failures(60.0, 20.0), seed=1)
+    assert result.failures > 0
+    assert result.moved > 0
+    assert np.isfinite(result.last).all()
+    assert (result.first >= result.came).all()
+    assert (result.last >= result.first).all()
     later = requests.after >= 0
-    before = found.last[requests.after[later]]
-    assert found.came[later] == pytest.approx(before + requests.think_s[later])  # a turn waits for the one before
+    before = result.last[requests.after[later]]
+    assert result.came[later] == pytest.approx(before + requests.think_s[later])  # a turn waits for the one before
 
 
 def test_conversations_stay_where_they_are():
     rng = np.random.default_rng(2)
     requests = conversations(rng, arrivals(rng, 1.0, 1.0, 150), CLASSES)
-    found = simulate_fleet(ENGINE, requests, "session_sticky", replicas=4)
-    assert all(len(set(found.replica[requests.sessions == one])) == 1 for one in np.unique(requests.sessions))
+    result = simulate_fleet(ENGINE, requests, "session_sticky", replicas=4)
+    assert all(len(set(result.replica[requests.sessions == one])) == 1 for one in np.unique(requests.sessions))
     spread = simulate_fleet(ENGINE, requests, "round_robin", replicas=4)
     assert np.ptp(np.bincount(spread.replica)) <= 1
 
@@ -241,9 +241,9 @@ def test_replicas_follow_the_load_and_are_paid_from_their_start():
     count = len(came)
     requests = Requests(lengths(rng, 500, 0.5, count), lengths(rng, 100, 0.5, count, 2), came)
     for policy in (TargetUtilisation(20.0), KeepSLO(), Scheduled([5.0, 60.0, 5.0, 5.0], 300.0, 20.0)):
-        found = simulate_fleet(ENGINE, requests, "least_outstanding", scaling=Scaling(policy, slo=(0.5, 0.05)))
-        assert np.isfinite(found.last).all()
-    scheduled = found
+        result = simulate_fleet(ENGINE, requests, "least_outstanding", scaling=Scaling(policy, slo=(0.5, 0.05)))
+        assert np.isfinite(result.last).all()
+    scheduled = result
     assert scheduled.starts >= 3
     ready = np.array([one[1] for one in scheduled.samples])
     when = np.array([one[0] for one in scheduled.samples])
@@ -255,8 +255,8 @@ def test_replicas_follow_the_load_and_are_paid_from_their_start():
 def test_classes_have_limits_of_their_own():
     rng = np.random.default_rng(2)
     requests = conversations(rng, arrivals(rng, 1.0, 1.0, 150), CLASSES)
-    found = simulate_fleet(ENGINE, requests, replicas=4)
-    rows = found.by_class({"chat": Agreed(1e-6, 1e-6), "": Agreed(1e6, 1e6)})
+    result = simulate_fleet(ENGINE, requests, replicas=4)
+    rows = result.by_class({"chat": Agreed(1e-6, 1e-6), "": Agreed(1e6, 1e6)})
     assert [(row["class"], row["attainment"], row["meets"]) for row in rows] == [
         ("chat", 0.0, False),
         ("agent", 1.0, True),

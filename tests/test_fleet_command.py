@@ -102,9 +102,9 @@ def test_the_fastest_plan_of_each_size_is_that_of_all_plans():
     """Plans that are evaluated once are none that would have served more."""
     classes = classes_of([CHAT, BATCH])
     overrides = ["model=llama31_8b", *SMALL]
-    found = options_on("h100_sxm", classes, overrides, "goodput", sizes=[1, 2])
-    for one in found.classes:
-        study = fleet_options.study_from_config(*found.overrides[0.99])
+    result = options_on("h100_sxm", classes, overrides, "goodput", sizes=[1, 2])
+    for one in result.classes:
+        study = fleet_options.study_from_config(*result.overrides[0.99])
         plans = study.space.settled(one.scenario).plans(one.scenario)
         rows = [{name: float(values[at]) for name, values in plans.items()} for at in range(len(plans["tp"]))]
         excess, rate = numbers_at_once(
@@ -169,8 +169,8 @@ def test_limits_that_no_plan_keeps_say_by_how_much(capsys):
 def test_a_limits_worth_is_the_slope_of_the_rate():
     """The rate of the plan at limits a little apart; and confidence never raises a rate."""
     one = classes_of([CHAT])[0]
-    found = options_on("h100_sxm", [one], ["model=llama31_8b", *SMALL], "goodput", sizes=[1])
-    own = found.classes[0]
+    result = options_on("h100_sxm", [one], ["model=llama31_8b", *SMALL], "goodput", sizes=[1])
+    own = result.classes[0]
     other = dataclasses.replace(one, ttft_s=one.ttft_s * 1.001)
     again = options_on("h100_sxm", [other], ["model=llama31_8b", *SMALL], "goodput", sizes=[1]).classes[0]
     assert again.plans[0] == own.plans[0]

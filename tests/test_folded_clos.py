@@ -75,8 +75,8 @@ def test_switches_cables_and_hops_are_those_of_a_graph(radix, tiers):
     switches = [node for node in graph if node[0] != "host"]
     assert all(graph.degree[node] == radix for node in switches)  # no port is left over
     fabric = clos(radix, len(hosts))
-    found = {name: float(count) for name, count in fabric.counts(jnp.asarray(float(len(hosts)))).items()}
-    assert found == {"switches": len(switches), "cables": graph.number_of_edges(), "tiers": tiers}
+    result = {name: float(count) for name, count in fabric.counts(jnp.asarray(float(len(hosts)))).items()}
+    assert result == {"switches": len(switches), "cables": graph.number_of_edges(), "tiers": tiers}
     away = nx.single_source_shortest_path_length(graph, hosts[0])
     for span in range(2, len(hosts) + 1):  # the group of the first `span` hosts
         cables = max(away[host] for host in hosts[:span])
@@ -128,8 +128,8 @@ def test_the_price_a_gpu_follows_the_published_sheet(gpus, tiers, usd):
 )
 def test_counts_of_a_published_comparison(endpoints, rails, switches, links, kusd):
     fabric = replace(ndr(), {"rails": rails}).joining(jnp.asarray(float(endpoints)))
-    found = fabric.counts(jnp.asarray(float(endpoints)))
-    assert (float(found["switches"]), float(found["cables"]) - endpoints) == (switches, links)
+    result = fabric.counts(jnp.asarray(float(endpoints)))
+    assert (float(result["switches"]), float(result["cables"]) - endpoints) == (switches, links)
     card = float(fabric.card_usd_per_bytes_per_s * fabric.bandwidth_bytes_per_s)
     assert float(fabric.capex_usd()) - card == pytest.approx(1e3 * kusd, rel=0.15)  # other prices: 3 and 11 % apart
 

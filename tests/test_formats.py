@@ -269,5 +269,5 @@ def test_gpt_oss_serves_within_a_third_of_what_was_measured_on_blackwell():
             "workload.precision.kv_cache=fp8", "plan.tp=1", f"plan.micro_batch={clients}", "cluster.device_count=1",
             "workload.input_tokens=922", "workload.output_tokens=922",
         )  # fmt: skip
-        found = numbers_of(scenario)["tpot_s"]
-        assert found == pytest.approx(measured_s, rel=0.35)  # twice as much before its own kernels were taken
+        result = numbers_of(scenario)["tpot_s"]
+        assert result == pytest.approx(measured_s, rel=0.35)  # twice as much before its own kernels were taken

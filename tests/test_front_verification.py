@@ -49,9 +49,9 @@ def trace() -> Trace:
 def stored(trace, tmp_path) -> Stored:
     """As a run folder keeps it; every test tampers with a copy of its own."""
     write_evidence(trace.evidence, tmp_path)
-    found = read_evidence(tmp_path)
-    assert found is not None
-    return found
+    result = read_evidence(tmp_path)
+    assert result is not None
+    return result
 
 
 @functools.cache

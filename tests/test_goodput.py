@@ -39,8 +39,8 @@ def test_goodput_ends_where_a_limit_is_met_and_its_slopes_are_differences(limits
     towards = jax.tree.map(lambda value, share: share * value, at, (
         dict(zip(STEP, (0.3, 1.0, -0.7, 0.5, 0.9), strict=True)), {"ttft_s": 0.4, "tpot_s": -0.2}
     ))  # fmt: skip
-    found, slope = along(at, towards)
-    used = shares_at(RooflineTimes(**STEP), Demand(**ASK), SLO(**limits), found)
+    result, slope = along(at, towards)
+    used = shares_at(RooflineTimes(**STEP), Demand(**ASK), SLO(**limits), result)
     assert max(map(float, used.values())) == pytest.approx(1, abs=1e-6)
     ends = [
         float(along(jax.tree.map(lambda value, way, d=d: value + d * way, at, towards), towards)[0])
@@ -62,10 +62,10 @@ def test_an_agreement_below_a_step_is_refused_in_a_line():
 
 
 def test_the_simulation_beats_no_bound():
-    found = serving_bounds.compared(24, 7, requests=600)
-    assert len(found) == 24
-    assert (found[["step_s", "tpot_s", "ttft_s", "rate"]] <= 1 + 1e-9).all().all(), found.max()
-    assert found["step_s"].median() > 0.5  # and says something
+    result = serving_bounds.compared(24, 7, requests=600)
+    assert len(result) == 24
+    assert (result[["step_s", "tpot_s", "ttft_s", "rate"]] <= 1 + 1e-9).all().all(), result.max()
+    assert result["step_s"].median() > 0.5  # and says something
 
 
 def test_bounds_have_slopes_and_say_where_arithmetic_ends():
@@ -80,9 +80,9 @@ def test_bounds_have_slopes_and_say_where_arithmetic_ends():
 
 
 def test_replicas_follow_the_day():
-    found = replicas_by_hour([1.0] * 12 + [4.0] * 12, 2.0)
-    assert found.replicas.tolist() == [1.0] * 12 + [2.0] * 12
-    assert found.saved == pytest.approx(0.25)
+    result = replicas_by_hour([1.0] * 12 + [4.0] * 12, 2.0)
+    assert result.replicas.tolist() == [1.0] * 12 + [2.0] * 12
+    assert result.saved == pytest.approx(0.25)
     for rates, words in (([1.0, float("nan")], "hour 1"), ([], "no hours")):
         with pytest.raises(ConfigError, match=words):
             replicas_by_hour(rates, 1.0)
@@ -121,9 +121,9 @@ def test_a_load_is_read_from_a_table_or_a_list(tmp_path):
 @pytest.mark.slow
 def test_no_schedule_beats_the_programme_of_steps():
     """Steps in tiles, not convex; the reference is every mixture of two kinds of steps, tried one by one."""
-    found = serving_bounds.open_loops(8, 11, requests=300)
-    assert (found[["tpot_s", "rate", "rate_at_tpot"]] <= 1).all().all(), found.max()
-    assert found["tpot_s"].median() > 0.4
+    result = serving_bounds.open_loops(8, 11, requests=300)
+    assert (result[["tpot_s", "rate", "rate_at_tpot"]] <= 1).all().all(), result.max()
+    assert result["tpot_s"].median() > 0.4
 
 
 def test_the_most_that_is_sustained_is_that_of_the_best_kind_of_step():

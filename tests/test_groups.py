@@ -91,10 +91,10 @@ def test_orders_are_found_and_contradictions_are_not():
         return exact, np.zeros(len(rows))
 
     plans = np.stack([np.random.default_rng(0).choice(values, 200) for values in LISTS.values()], axis=-1)
-    found = find_orders(LISTS, plans, 2, ask, 0, list(LISTS))
-    assert set(found) == {"a", "x", "b"}  # a and b have no effect, which is an order as well
+    result = find_orders(LISTS, plans, 2, ask, 0, list(LISTS))
+    assert set(result) == {"a", "x", "b"}  # a and b have no effect, which is an order as well
     assert set(find_orders(LISTS, plans, 2, ask, 0, ["x"])) == {"x"}
-    rising, falling, middle = views([found["x"]], 3)
+    rising, falling, middle = views([result["x"]], 3)
     assert [view.rows.tolist() for view in (rising, falling, middle)] == [[0], [1], [2]]
     assert [view.best[0][1, 6] for view in (rising, falling, middle)] == [1, 6, 3]
     assert [view.best[0][4, 6] for view in (rising, falling, middle)] == [4, 6, 4]

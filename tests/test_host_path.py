@@ -53,6 +53,6 @@ def test_the_launch_is_added_on_slow_hosts(level):
 
 
 def test_a_short_message_takes_the_launch_and_the_path(level):
-    found = seconds(level, 1024)
-    assert found == pytest.approx(LAUNCH_S + path_s(level, 1024, level.collectives.send.path), rel=1e-6)
-    assert found == pytest.approx(41.2e-6, rel=0.01)
+    result = seconds(level, 1024)
+    assert result == pytest.approx(LAUNCH_S + path_s(level, 1024, level.collectives.send.path), rel=1e-6)
+    assert result == pytest.approx(41.2e-6, rel=0.01)

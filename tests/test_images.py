@@ -44,9 +44,9 @@ def scenario(path, *overrides):
 
 
 def vision() -> VisionEncoder:
-    found = transformer_from_dict(SEEING, "seeing").vision
-    assert found is not None
-    return found
+    result = transformer_from_dict(SEEING, "seeing").vision
+    assert result is not None
+    return result
 
 
 def work(images: float, tp: float = 1.0, encoder: VisionEncoder | None = None):
@@ -60,10 +60,10 @@ def product_flops(ops) -> float:
 
 
 def test_the_encoder_of_a_configuration_is_counted_by_hand():
-    found = vision()
-    assert float(found.patches) == 64  # the grid of positions: 8 x 8
-    assert float(found.tokens_per_image()) == 16
-    assert float(found.flops_per_image()) == BY_HAND
+    result = vision()
+    assert float(result.patches) == 64  # the grid of positions: 8 x 8
+    assert float(result.tokens_per_image()) == 16
+    assert float(result.flops_per_image()) == BY_HAND
     assert product_flops(work(3.0)) == pytest.approx(3 * BY_HAND, rel=1e-6)
     assert product_flops(work(0.25)) == pytest.approx(BY_HAND / 4, rel=1e-6)  # a quarter of a step has one
     assert product_flops(work(0.0)) == 0
@@ -103,9 +103,9 @@ def test_tensor_ranks_share_the_layers():
     ],
 )  # fmt: skip
 def test_an_image_is_as_large_as_the_file_says(config, patches, tokens):
-    found = transformer_from_dict(SEEING | config, "seeing").vision
-    assert found is not None
-    assert (float(found.patches), float(found.tokens_per_image())) == (patches, tokens)
+    result = transformer_from_dict(SEEING | config, "seeing").vision
+    assert result is not None
+    assert (float(result.patches), float(result.tokens_per_image())) == (patches, tokens)
 
 
 def test_images_bring_their_tokens_and_their_work_into_the_prompt(model_file):
@@ -132,10 +132,10 @@ def test_requests_with_images_take_longer_than_text_of_their_length(model_file, 
     more = ("prefill=same", "plan.prefill_devices=4") if kind == "disaggregated" else ()
     told = ("model.image_patches=4096", f"workload={kind}", *more)
     tokens = {"seen": ("workload.input_tokens=100", "workload.images=4"), "read": ("workload.input_tokens=4196",)}
-    found = {name: evaluate(scenario(model_file, *given, *told)).flat() for name, given in tokens.items()}
-    assert float(found["seen"]["ttft_s"]) > 1.1 * float(found["read"]["ttft_s"])
-    assert float(found["seen"]["energy_j"]) > float(found["read"]["energy_j"])
-    assert all(jnp.isfinite(value).all() for value in found["seen"].values())
+    result = {name: evaluate(scenario(model_file, *given, *told)).flat() for name, given in tokens.items()}
+    assert float(result["seen"]["ttft_s"]) > 1.1 * float(result["read"]["ttft_s"])
+    assert float(result["seen"]["energy_j"]) > float(result["read"]["energy_j"])
+    assert all(jnp.isfinite(value).all() for value in result["seen"].values())
 
 
 @pytest.mark.slow

@@ -151,12 +151,12 @@ EXPECTED = {
 def test_a_file_becomes_runs_that_can_be_scored(name: str, tmp_path: Path):
     path = tmp_path / name
     path.write_text(FILES[name])
-    found = imported(path)
-    assert len(found) == COUNTS.get(name, 1)
-    assert found[0].items() >= EXPECTED[name].items()
+    result = imported(path)
+    assert len(result) == COUNTS.get(name, 1)
+    assert result[0].items() >= EXPECTED[name].items()
     if name in COLLECTIVES:
         return
-    (row, *_) = csv.DictReader(io.StringIO(as_csv(found, {"gpu": "h100_sxm", "model": "llama31_8b", "num_gpus": "8"})))
+    (row, *_) = csv.DictReader(io.StringIO(as_csv(result, {"gpu": "h100_sxm", "model": "llama31_8b", "num_gpus": "8"})))
     assert is_runs(list(row))
     run = run_of(row, name)
     assert run.measured
@@ -176,9 +176,9 @@ def test_collectives_are_a_table_of_their_kind(tmp_path: Path, capsys: pytest.Ca
     assert main(["import", str(tmp_path / "nccl.json"), "cluster=mine-400G", "--out", out[1]]) == 0
     assert main(["import", str(tmp_path / "nccl.txt"), "tp=8"]) == 2
     assert "tp is no column of collectives" in capsys.readouterr().err
-    found = survey(tmp_path / "tables").tables
-    assert [table.schema.name for table in found] == ["clusters", "scale_up"]
-    rows = found[1].rows([])
+    result = survey(tmp_path / "tables").tables
+    assert [table.schema.name for table in result] == ["clusters", "scale_up"]
+    rows = result[1].rows([])
     assert rows["latency_us"].tolist() == [42.8, 4120.5]
     assert set(rows["gpu"]) == {"h100_sxm"}
     assert not unread(tmp_path / "tables")

@@ -135,7 +135,7 @@ def place_of(name: str, layers: list[set[str]]) -> str:
 @pytest.mark.parametrize("room", INSIDE)
 def test_imports_within_a_room_point_one_way(room: str):
     layers, wrong = INSIDE[room], []
-    rank = {name: place for place, layer in enumerate(layers) for name in layer}
+    rank = {name: index for index, layer in enumerate(layers) for name in layer}
     partial = room == "commands"  # only its doors have an order
     for path in sorted((PACKAGE / room).rglob("*.py")):
         own = place_of(".".join(path.relative_to(PACKAGE / room).with_suffix("").parts), layers)
@@ -207,8 +207,8 @@ def test_names_that_scripts_import_from_the_package_exist(folder: str):
             if name.split(".")[0] not in ("codesign", "_lib"):
                 continue
             try:
-                found = importlib.import_module(module) if module else None
-                known = leaf == "*" or found is None or hasattr(found, leaf)
+                result = importlib.import_module(module) if module else None
+                known = leaf == "*" or result is None or hasattr(result, leaf)
                 if not known:
                     importlib.import_module(name)
             except ImportError as error:

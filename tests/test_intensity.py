@@ -14,9 +14,9 @@ from codesign.model.workloads import ComputeOp, Plan
 
 def core(job: Scenario, phase: str) -> ComputeOp:
     """The attention core of one layer."""
-    found = [op for op in job.workload.lower(job.layout) if op.name == "attention_core" and op.phase == phase]
-    assert isinstance(found[0], ComputeOp)
-    return found[0]
+    result = [op for op in job.workload.lower(job.layout) if op.name == "attention_core" and op.phase == phase]
+    assert isinstance(result[0], ComputeOp)
+    return result[0]
 
 
 def read_by_blocks(queries: int, keys: int, block: int, *, causal: bool) -> int:

@@ -107,12 +107,12 @@ class TestLatency:
 
     @pytest.mark.parametrize(("link", "share", "load"), [(64, 0.1, 0.5), (32, 0.05, 0.7), (64, 0.2, 0.3)])
     def test_closed_form_against_the_queues(self, link, share, load):
-        found = simulate_queues(network(link * GB), load, share, 80e-6, 10e-6)
+        result = simulate_queues(network(link * GB), load, share, 80e-6, 10e-6)
         tree = RealLifeFatTree(8, 2)
         inside = float(intra_latency_s(node(link * GB), jnp.asarray(load), jnp.asarray(share)))
         through = float(flow_completion_s(node(link * GB), tree, jnp.asarray(load), jnp.asarray(share)))
-        assert inside == pytest.approx(found.intra_latency_s, rel=0.05)
-        assert through == pytest.approx(found.flow_completion_s, rel=0.12)
+        assert inside == pytest.approx(result.intra_latency_s, rel=0.05)
+        assert through == pytest.approx(result.flow_completion_s, rel=0.12)
 
     def test_sizes_of_a_tree_of_equal_switches(self):
         assert [float(equal_switch_tree(n).switches()) for n in (32.0, 128.0)] == pytest.approx([12, 24])
@@ -151,9 +151,9 @@ class TestSimulation:
     @pytest.mark.slow
     @pytest.mark.parametrize(("nodes", "share", "buffers"), [(2, 0.0, 2), (2, 0.0, 8), (8, 0.2, 8)])
     def test_saturated_throughput(self, nodes, share, buffers):
-        found = simulate_events(network(nodes=nodes, buffer_messages=buffers), 1.0, share, 40e-6, 15e-6)
+        result = simulate_events(network(nodes=nodes, buffer_messages=buffers), 1.0, share, 40e-6, 15e-6)
         carried = float(saturation_load(node(buffer_messages=buffers), jnp.asarray(share)))
-        assert found.carried_load == pytest.approx(carried, rel=0.05)
+        assert result.carried_load == pytest.approx(carried, rel=0.05)
 
     def test_a_lone_message_takes_the_sum_of_its_stages(self):
         quiet = simulate_events(network(), 1e-3, 1.0, 200e-6, seed=1)

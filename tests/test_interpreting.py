@@ -127,12 +127,12 @@ def test_sums_of_products_at_many_points(left, right, numbers, points):
     for shared in ((1,) * lead, points):
         x, y = rng.normal(size=points + left), rng.normal(size=shared + right)
         wanted = np.asarray(at_once(x, np.broadcast_to(y, points + right)))
-        found = doer(equation.primitive, equation.params, [np.float64] * 2, lead)(x, y)
-        np.testing.assert_allclose(np.broadcast_to(found, wanted.shape), wanted, rtol=1e-13, atol=1e-13)
+        result = doer(equation.primitive, equation.params, [np.float64] * 2, lead)(x, y)
+        np.testing.assert_allclose(np.broadcast_to(result, wanted.shape), wanted, rtol=1e-13, atol=1e-13)
         turned = (np.moveaxis(part, range(lead), range(-lead, 0)) for part in (x, y))
-        found = behind(equation.primitive, equation.params, [np.float64] * 2, lead)(*turned)
-        found = np.broadcast_to(np.moveaxis(found, range(-lead, 0), range(lead)), wanted.shape)
-        np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-13)
+        result = behind(equation.primitive, equation.params, [np.float64] * 2, lead)(*turned)
+        result = np.broadcast_to(np.moveaxis(result, range(-lead, 0), range(lead)), wanted.shape)
+        np.testing.assert_allclose(result, wanted, rtol=1e-13, atol=1e-13)
 
 
 def chosen(x, places):
@@ -168,10 +168,10 @@ def test_what_is_put_among_others():
     for size, *config in PADDED:
         x, value, configs = rng.normal(size=(3, size, 2)), rng.normal(size=1), (tuple(config), (1, -1, 0))
         equation = jax.make_jaxpr(lambda x, value, c=configs: lax.pad(x, value, c))(x[0], value[0]).jaxpr.eqns[-1]
-        found = doer(equation.primitive, equation.params, [np.float64] * 2, 1)(x, value)
+        result = doer(equation.primitive, equation.params, [np.float64] * 2, 1)(x, value)
         wanted = np.stack([lax.pad(one, value[0], configs) for one in x])
-        assert found.shape == wanted.shape
-        assert np.array_equal(found, wanted), (size, config)
+        assert result.shape == wanted.shape
+        assert np.array_equal(result, wanted), (size, config)
 
 
 @pytest.mark.parametrize("name", LOOKED_UP)
@@ -198,7 +198,7 @@ def test_what_is_looked_up_at_many_points(name, points):
         slots |= dict(zip(program.inputs, turned, strict=True))
         for equation in program.equations:
             kinds = [program.kinds[slot] for slot in equation.inputs]
-            found = behind(equation.primitive, equation.params, kinds, lead)(*[slots[s] for s in equation.inputs])
-            slots |= dict(zip(equation.outputs, found if isinstance(found, list) else [found], strict=True))
-        found = np.moveaxis(slots[program.outputs[0]], range(-lead, 0), range(lead))
-        np.testing.assert_array_equal(np.broadcast_to(found, wanted.shape), wanted)
+            result = behind(equation.primitive, equation.params, kinds, lead)(*[slots[s] for s in equation.inputs])
+            slots |= dict(zip(equation.outputs, result if isinstance(result, list) else [result], strict=True))
+        result = np.moveaxis(slots[program.outputs[0]], range(-lead, 0), range(lead))
+        np.testing.assert_array_equal(np.broadcast_to(result, wanted.shape), wanted)

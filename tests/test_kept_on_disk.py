@@ -25,8 +25,8 @@ def test_a_composition_read_back_is_the_one_that_was_made(given, kept_here):
     files = composition.edition()
     made = composition._composed_anew(given)
     assert kept(given, files, lambda: made) is made
-    found = kept(given, files, lambda: pytest.fail("composed again"))
-    assert repr(found) == repr(made)
+    result = kept(given, files, lambda: pytest.fail("composed again"))
+    assert repr(result) == repr(made)
     assert OmegaConf.is_struct(composition._chosen(given, files))
 
 
@@ -84,6 +84,6 @@ def test_a_chart_filled_in_is_the_chart_that_bokeh_makes(again, kept_here, tmp_p
     how = ("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, (1.0, 2e15))
     if again:
         interactive.chart(*how)
-    found = interactive.chart(*how)
+    result = interactive.chart(*how)
     wanted = by_bokeh(charts.roofline_plot(380, marks, roofs, names, ends, (1.0, 2e15)), "roofline")
-    assert wanted.replace("<", "\\u003c") in found
+    assert wanted.replace("<", "\\u003c") in result

@@ -108,8 +108,8 @@ class TestCrowds:
     def test_bins_keep_the_mean(self):
         rng = np.random.default_rng(0)
         values, weight = rng.random(50), rng.random(50)
-        found, likely = binned(jnp.asarray(values), jnp.asarray(weight / weight.sum()))
-        assert float((found * likely).sum()) == pytest.approx((values * weight).sum() / weight.sum())
+        result, likely = binned(jnp.asarray(values), jnp.asarray(weight / weight.sum()))
+        assert float((result * likely).sum()) == pytest.approx((values * weight).sum() / weight.sum())
         assert float(likely.sum()) == pytest.approx(1)
 
     def test_steps_carry_a_short_prompt_or_a_chunk(self):
@@ -117,9 +117,9 @@ class TestCrowds:
         demand = asked(rate=1e-3)
         table = table_of(KINDS)
         assert table is not None
-        found, likely = carried_by_kinds(demand, table, jnp.asarray(700.0), jnp.asarray(0.0))
+        result, likely = carried_by_kinds(demand, table, jnp.asarray(700.0), jnp.asarray(0.0))
         assert float(likely.sum()) == pytest.approx(1)
-        assert float((found * likely).sum()) == pytest.approx(700.0, rel=0.1)
+        assert float((result * likely).sum()) == pytest.approx(700.0, rel=0.1)
         tokens, often = beside_by_kinds(demand, table, jnp.asarray(0.9), jnp.asarray(-np.log(0.9)))
         assert float(often.sum()) == pytest.approx(1)
         assert float((tokens * often).sum()) == pytest.approx(-1000 * np.log(0.9), rel=1e-6)
@@ -140,8 +140,8 @@ class TestOpenLoop:
     @pytest.mark.parametrize("name", ["rate", "input_tokens", "output_tokens"])
     def test_slopes_are_those_of_differences(self, name):
         def log_p99(log):
-            found = open_loop(step(), asked(**{name: jnp.exp(log)}))
-            return jnp.log(jnp.stack([found.ttft_s.p99, found.tpot_s.p99]))
+            result = open_loop(step(), asked(**{name: jnp.exp(log)}))
+            return jnp.log(jnp.stack([result.ttft_s.p99, result.tpot_s.p99]))
 
         at, small = jnp.log(ASK[name] * 1.013), 1e-5
         rise = (log_p99(at + small) - log_p99(at - small)) / (2 * small)
@@ -150,7 +150,7 @@ class TestOpenLoop:
 
     @pytest.mark.slow
     def test_of_an_idle_engine_the_percentiles_are_those_of_prompts(self):
-        found = open_loop(step(), asked(rate=1e-6))
+        result = open_loop(step(), asked(rate=1e-6))
 
         def alone(tokens):
             whole, rest = divmod(tokens, 1024)
@@ -159,8 +159,8 @@ class TestOpenLoop:
                 float(times.step_s(none, none, jnp.asarray(part), none)) for part in [1024.0] * int(whole) + [rest]
             )
 
-        assert float(found.ttft_s.p50) == pytest.approx(alone(500.0), rel=0.02)
-        assert float(found.ttft_s.p99) == pytest.approx(alone(3000.0), rel=0.05)
+        assert float(result.ttft_s.p50) == pytest.approx(alone(500.0), rel=0.02)
+        assert float(result.ttft_s.p99) == pytest.approx(alone(3000.0), rel=0.05)
 
     @pytest.mark.slow
     def test_a_bimodal_trace_is_nearer_the_simulation_than_its_moments(self):
@@ -169,13 +169,13 @@ class TestOpenLoop:
         engine = Engine(RooflineSteps(**STEP), 10**9, chunk=1024, sequences=256)
         seen = simulate_open(engine, served).summary()
         demand = demand_of(engine, 1024.0, served)
-        found = open_loop(with_contexts(step(), served, demand), demand)
+        result = open_loop(with_contexts(step(), served, demand), demand)
         bare = dataclasses.replace(demand, prompts=None, answers=None)
         alike = open_loop(with_contexts(step(), served, bare), bare)
         for name, bar in (("ttft_s.p50", 0.2), ("ttft_s.p99", 0.15), ("tpot_s", 0.05), ("tpot_s.p99", 0.1)):
             key, _, share = name.partition(".")
             error, other = (
-                abs(float(getattr(getattr(one, key), share or "mean")) / seen[name] - 1) for one in (found, alike)
+                abs(float(getattr(getattr(one, key), share or "mean")) / seen[name] - 1) for one in (result, alike)
             )
             assert error < bar, name
             if name.startswith("ttft"):
@@ -186,15 +186,15 @@ class TestOpenLoop:
 def test_a_pool_for_prompts_sees_both_kinds():
     """Alone, half of the prompts take the short ones' time, 99 of 100 the long ones'."""
     demand = asked(rate=1e-6)
-    found = pools_apart(step(), step(), demand, (jnp.asarray(1.0), jnp.asarray(1.0)), jnp.asarray(0.0))
+    result = pools_apart(step(), step(), demand, (jnp.asarray(1.0), jnp.asarray(1.0)), jnp.asarray(0.0))
 
     def seconds(tokens):
         whole, rest = divmod(tokens, 1024)
         return whole * (2e-3 + 3e-5 * 1024) + 2e-3 + max(5e-3, 3e-5 * rest) + 1e-9 * tokens**2 / 2
 
-    assert float(found.ttft_s.p50) == pytest.approx(seconds(500), rel=0.03)
-    assert float(found.ttft_s.p90) == pytest.approx(seconds(3000), rel=0.1)
-    assert float(found.ttft_s.mean) == pytest.approx(0.8 * seconds(500) + 0.2 * seconds(3000), rel=0.02)
+    assert float(result.ttft_s.p50) == pytest.approx(seconds(500), rel=0.03)
+    assert float(result.ttft_s.p90) == pytest.approx(seconds(3000), rel=0.1)
+    assert float(result.ttft_s.mean) == pytest.approx(0.8 * seconds(500) + 0.2 * seconds(3000), rel=0.02)
 
 
 class TestTraces:
@@ -253,7 +253,7 @@ def test_percentiles_of_even_gaps_are_of_the_scale_of_the_mean(cv):
     engine = Engine(RooflineSteps(4e-3, 4e-3, 2e-5, 1e-8, 1e-9), budget=2048, chunk=2048, sequences=128)
     times = RooflineTimes(*map(jnp.asarray, (4e-3, 4e-3, 2e-5, 1e-8, 1e-9)))
     demand = demand_of(engine, 2048.0, asked)
-    found = interpreted(open_loop, always=True)(with_contexts(times, asked, demand), demand).ttft_s
+    result = interpreted(open_loop, always=True)(with_contexts(times, asked, demand), demand).ttft_s
     served = simulate_open(engine, asked)
-    assert 0 < float(found.p50) < float(found.p90) < float(found.p99) < 4 * float(np.percentile(served.ttft_s, 99))
-    assert float(found.mean) == pytest.approx(float(served.ttft_s.mean()), rel=0.1)
+    assert 0 < float(result.p50) < float(result.p90) < float(result.p99) < 4 * float(np.percentile(served.ttft_s, 99))
+    assert float(result.mean) == pytest.approx(float(served.ttft_s.mean()), rel=0.1)

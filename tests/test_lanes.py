@@ -45,9 +45,9 @@ def test_arrays_written_out_are_the_same_numbers(ends):
         for shape in numbers
     ]
     given = dict(zip(program.inputs, points, strict=True))
-    found = by_lanes(program, {slot: largest(value) for slot, value in given.items()})
-    assert all(found.program.shapes[slot] == () for slot in found.program.inputs)
-    said = running(found.program)(*lanes_of(found, given))
+    result = by_lanes(program, {slot: largest(value) for slot, value in given.items()})
+    assert all(result.program.shapes[slot] == () for slot in result.program.inputs)
+    said = running(result.program)(*lanes_of(result, given))
     for was, now in zip(running(program)(*points), said, strict=True):
         np.testing.assert_allclose(np.broadcast_to(now, was.shape), was, rtol=1e-13)
 
@@ -130,9 +130,9 @@ def test_norms_of_two_take_half_the_powers():
     for number, odd in enumerate((np.inf, np.nan, 0.0)):
         points[1][number::7], points[2][number::11] = odd, odd
     points[2][::5] = points[1][::5]
-    found = by_lanes(program, dict.fromkeys(program.inputs, np.inf)).program
-    assert sum(each.name == "pow" for each in found.equations) == sum(e.name == "pow" for e in program.equations) - 1
-    for was, now in zip(running(program)(*points), running(found)(*points), strict=True):
+    result = by_lanes(program, dict.fromkeys(program.inputs, np.inf)).program
+    assert sum(each.name == "pow" for each in result.equations) == sum(e.name == "pow" for e in program.equations) - 1
+    for was, now in zip(running(program)(*points), running(result)(*points), strict=True):
         np.testing.assert_array_equal(now, was)
 
 
@@ -170,10 +170,10 @@ def test_packs_of_arrays_and_roots():
     rng = np.random.default_rng(4)
     points = [rng.uniform(0.5, 2.0, (*shape.shape, 20)) for shape in shapes]
     points[2][::2] = 0.5
-    found = packed(program, points)
-    for was, now in zip(running(program)(*points), found.T, strict=True):
+    result = packed(program, points)
+    for was, now in zip(running(program)(*points), result.T, strict=True):
         np.testing.assert_allclose(now, was, rtol=1e-15)
-    np.testing.assert_array_equal(found[::2, 1], np.sqrt(points[0][::2]))
+    np.testing.assert_array_equal(result[::2, 1], np.sqrt(points[0][::2]))
     assert Packs(packing_of(program)).operations < len(program.equations) / 2
 
 

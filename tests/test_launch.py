@@ -24,9 +24,9 @@ def overrides_of(text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("text", "expected"), [*COMMANDS, *MANIFESTS])
 def test_a_command_says_these_overrides(text, expected):
-    found = overrides_of(text)
+    result = overrides_of(text)
     wanted = dict(one.split("=", 1) for one in expected.split())
-    assert {key: found.get(key) for key in wanted} == wanted
+    assert {key: result.get(key) for key in wanted} == wanted
 
 
 def test_a_file_is_read_as_its_text(tmp_path):
@@ -77,16 +77,16 @@ def test_what_is_not_modelled_is_one_line():
 def test_the_share_of_memory_is_the_engines():
     """What a command says, else the engine's default; vLLM's profile run takes more on devices of 70 GiB and more."""
     field = "workload.engine_memory"
-    found, _ = with_launch("vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.8 --max-num-seqs 64", H100)
-    assert {"engine_memory=vllm", f"{field}.utilisation=0.8", f"{field}.tokens=8192"} <= set(found)
-    assert not any(one.startswith(f"{field}.sequences") for one in found)
-    found, lines = with_launch("vllm serve Qwen/Qwen3-8B", ["accelerator=a100_80gb"])
-    assert {f"{field}.utilisation=0.9", f"{field}.sequences=256", f"{field}.tokens=2048"} <= set(found)
+    result, _ = with_launch("vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.8 --max-num-seqs 64", H100)
+    assert {"engine_memory=vllm", f"{field}.utilisation=0.8", f"{field}.tokens=8192"} <= set(result)
+    assert not any(one.startswith(f"{field}.sequences") for one in result)
+    result, lines = with_launch("vllm serve Qwen/Qwen3-8B", ["accelerator=a100_80gb"])
+    assert {f"{field}.utilisation=0.9", f"{field}.sequences=256", f"{field}.tokens=2048"} <= set(result)
     assert any("its default" in line for line in lines)
-    found, _ = with_launch("sglang serve --model-path Qwen/Qwen3-8B --mem-fraction-static 0.9", H100)
-    assert {"engine_memory=sglang", f"{field}.utilisation=0.9"} <= set(found)
-    found, _ = with_launch("vllm serve Qwen/Qwen3-8B", [*H100, f"{field}.utilisation=0.5", "engine_memory=vllm"])
-    assert f"{field}.utilisation=0.9" not in found
+    result, _ = with_launch("sglang serve --model-path Qwen/Qwen3-8B --mem-fraction-static 0.9", H100)
+    assert {"engine_memory=sglang", f"{field}.utilisation=0.9"} <= set(result)
+    result, _ = with_launch("vllm serve Qwen/Qwen3-8B", [*H100, f"{field}.utilisation=0.5", "engine_memory=vllm"])
+    assert f"{field}.utilisation=0.9" not in result
 
 
 @pytest.mark.parametrize(("switch", "share"), [
@@ -104,17 +104,17 @@ def test_a_share_of_the_cache_that_is_none_is_one_line():
 
 def test_requests_are_no_longer_than_the_engine_takes():
     text = "vllm serve Qwen/Qwen3-8B --max-model-len 1000"
-    found, _ = with_launch(text, H100)
-    assert {"workload.input_tokens=800", "workload.output_tokens=200"} <= set(found)
-    found, lines = with_launch(text, [*H100, "workload.input_tokens=4000"])
-    assert "workload.input_tokens=800" not in found
+    result, _ = with_launch(text, H100)
+    assert {"workload.input_tokens=800", "workload.output_tokens=200"} <= set(result)
+    result, lines = with_launch(text, [*H100, "workload.input_tokens=4000"])
+    assert "workload.input_tokens=800" not in result
     assert any("longer than the 1000" in line for line in lines)
 
 
 @pytest.mark.slow
 def test_weights_in_the_host_are_a_share_of_the_device_s():
-    found, _ = with_launch("vllm serve meta-llama/Llama-3.1-70B -tp 1 --cpu-offload-gb 80", H100)
-    share = float(dict(one.split("=", 1) for one in found)["plan.offload_weights"])
+    result, _ = with_launch("vllm serve meta-llama/Llama-3.1-70B -tp 1 --cpu-offload-gb 80", H100)
+    share = float(dict(one.split("=", 1) for one in result)["plan.offload_weights"])
     assert share == pytest.approx(80 * 2**30 / (2 * 70.55e9), rel=0.01)
 
 
@@ -130,9 +130,9 @@ def test_a_launch_says_what_room_its_cache_has(capsys):
 
 def test_what_is_typed_beside_a_command_holds():
     text = "vllm serve acme/Unheard-8B -tp 2 --max-num-seqs 8"
-    found, lines = with_launch(text, ["model=llama31_8b", "plan.tp=4", "workload=at_rate"])
-    assert {"plan.tp=4", "plan.micro_batch=8", "model=llama31_8b", "workload=at_rate"} <= set(found)
-    assert not {"plan.tp=2", "workload=continuous"} & set(found)
+    result, lines = with_launch(text, ["model=llama31_8b", "plan.tp=4", "workload=at_rate"])
+    assert {"plan.tp=4", "plan.micro_batch=8", "model=llama31_8b", "workload=at_rate"} <= set(result)
+    assert not {"plan.tp=2", "workload=continuous"} & set(result)
     assert lines[0].startswith("read as: ")
 
 
@@ -142,9 +142,9 @@ def test_a_model_lies_in_a_folder(tmp_path):
         encoding="utf-8",
     )
     for name in (tmp_path, tmp_path / "config.json"):
-        found = overrides_of(f"vllm serve {name}")
-        assert (found["model"], found["model.path"]) == ("hf_config", str(tmp_path / "config.json"))
-        assert found["precision"] == "checkpoint"
+        result = overrides_of(f"vllm serve {name}")
+        assert (result["model"], result["model.path"]) == ("hf_config", str(tmp_path / "config.json"))
+        assert result["precision"] == "checkpoint"
 
 
 def test_rows_of_hub_names_are_sound():
@@ -168,8 +168,8 @@ def test_rows_of_hub_names_are_sound():
     ],
 )
 def test_a_name_is_a_model_and_a_format(name, model, stored):
-    found = hub_name(name)
-    assert (found.model, found.format) == (model, stored)
+    result = hub_name(name)
+    assert (result.model, result.format) == (model, stored)
 
 
 def test_only_the_family_is_suggested():

@@ -123,11 +123,11 @@ def test_served_plans_come_back(tmp_path, monkeypatch, engine):
         except ConfigError:  # a plan that the engine cannot run
             refused += 1
             continue
-        found = read_back(files, engine, tmp_path, monkeypatch)
+        result = read_back(files, engine, tmp_path, monkeypatch)
         usual = {"ep": 1, "cp": 1, "attention_dp": 1}
-        assert {key: float(found.get(f"plan.{key}", usual.get(key, 0))) for key in plan} == plan, (plan, found)
-        assert found["model"] == (SPARSE if sparse else DENSE)["name"]
-        assert float(found["cluster.device_count"]) == max(64 // _engine(plan), 1) * _engine(plan)
+        assert {key: float(result.get(f"plan.{key}", usual.get(key, 0))) for key in plan} == plan, (plan, result)
+        assert result["model"] == (SPARSE if sparse else DENSE)["name"]
+        assert float(result["cluster.device_count"]) == max(64 // _engine(plan), 1) * _engine(plan)
     assert refused < PLANS / 10
 
 
@@ -138,14 +138,14 @@ def test_trained_plans_come_back(tmp_path, monkeypatch, target):
     for number in range(PLANS):
         plan = training_plan(rng, target)
         files = exported(run_of(tmp_path / f"run{number}", TRAINING, DENSE, plan), target)
-        found = read_back(files, target, tmp_path, monkeypatch)
-        found = {"plan.first_stage_less": "0", "plan.last_stage_less": "0", "plan.schedule": "1f1b"} | found
-        found["plan.schedule"] = str(words_of("schedule").index(found["plan.schedule"]))
-        found = {"plan.offload_activations": "0", "plan.ulysses": "1"} | found
-        found |= {f"plan.{key}": str(float(plan_value(key, found.get(f"plan.{key}", "none")))) for key in LISTS}
-        told = {key: RECOMPUTE.get(found[f"plan.{key}"], found[f"plan.{key}"]) for key in TRAINED}
-        assert {key: float(told[key]) for key in TRAINED} == {key: plan[key] for key in TRAINED}, (plan, found)
-        assert (found["cluster.device_count"], found["workload.global_batch"]) == ("64", "1024")
+        result = read_back(files, target, tmp_path, monkeypatch)
+        result = {"plan.first_stage_less": "0", "plan.last_stage_less": "0", "plan.schedule": "1f1b"} | result
+        result["plan.schedule"] = str(words_of("schedule").index(result["plan.schedule"]))
+        result = {"plan.offload_activations": "0", "plan.ulysses": "1"} | result
+        result |= {f"plan.{key}": str(float(plan_value(key, result.get(f"plan.{key}", "none")))) for key in LISTS}
+        told = {key: RECOMPUTE.get(result[f"plan.{key}"], result[f"plan.{key}"]) for key in TRAINED}
+        assert {key: float(told[key]) for key in TRAINED} == {key: plan[key] for key in TRAINED}, (plan, result)
+        assert (result["cluster.device_count"], result["workload.global_batch"]) == ("64", "1024")
 
 
 @pytest.mark.slow
@@ -159,13 +159,13 @@ def test_plans_of_maxtext_come_back(tmp_path, monkeypatch):
             with pytest.raises(ConfigError, match="of which MaxText takes expert ranks"):
                 exported(run, "maxtext")
             continue
-        found = read_back(exported(run, "maxtext"), "maxtext", tmp_path, monkeypatch)
+        result = read_back(exported(run, "maxtext"), "maxtext", tmp_path, monkeypatch)
         usual = {"ulysses": "1", "loss_chunks": "1", "cp_order": "zigzag", "recompute_modules": "none"}
-        told = {key: found.get(f"plan.{key}", usual.get(key, "0")) for key in plan}
-        told["offload_modules"] = found.get("plan.offload_modules", "none")
+        told = {key: result.get(f"plan.{key}", usual.get(key, "0")) for key in plan}
+        told["offload_modules"] = result.get("plan.offload_modules", "none")
         told["recompute"] = RECOMPUTE[told["recompute"]]
         named = ("cp_order", *LISTS)
         told |= {key: float(plan_value(key, told[key])) for key in named}
-        assert {key: float(value) for key, value in told.items()} == plan, (plan, found)
-        assert found["model"] == model["name"]
-        assert (found["cluster.device_count"], found["workload.global_batch"]) == ("64", "1024")
+        assert {key: float(value) for key, value in told.items()} == plan, (plan, result)
+        assert result["model"] == model["name"]
+        assert (result["cluster.device_count"], result["workload.global_batch"]) == ("64", "1024")

@@ -52,14 +52,14 @@ def test_slopes_batches_and_curvature(cls):
     run, slopes = interpreted(jax.vmap(loss), always=True), interpreted(jax.vmap(jax.grad(loss)), always=True)
     a, b = rng.uniform([18, 21], [25, 29], (2, 30, 2))
     steps = 1e-5 * np.eye(2)
-    found = slopes(a)
+    result = slopes(a)
     for axis in range(2):
         difference = (run(a + steps[axis]) - run(a - steps[axis])) / 2e-5
-        assert np.allclose(found[:, axis], difference, rtol=1e-6, atol=1e-9)
+        assert np.allclose(result[:, axis], difference, rtol=1e-6, atol=1e-9)
     assert np.allclose(run(a), [float(loss(jnp.asarray(one))) for one in a], rtol=1e-12)
     assert np.all(np.log(run((a + b) / 2)) <= 0.5 * (np.log(run(a)) + np.log(run(b))) + 1e-12)
     if cls is not PrecisionLaw:
-        assert np.all(found < 0)  # more is better, but for rounding after training
+        assert np.all(result < 0)  # more is better, but for rounding after training
 
 
 @pytest.mark.slow

@@ -33,10 +33,10 @@ def test_slopes_are_those_of_differences():
                                   metrics.memory_bytes["hbm/activations"]]))  # fmt: skip
 
     slopes = jax.jacobian(figures)(start) * start
-    for place in range(len(NUMBERS)):
-        step = 1e-5 * start[place]
-        both = [figures(start.at[place].add(sign * step)) for sign in (1, -1)]
-        np.testing.assert_allclose(slopes[:, place], (both[0] - both[1]) / 2e-5, rtol=1e-4, atol=1e-8)
+    for index in range(len(NUMBERS)):
+        step = 1e-5 * start[index]
+        both = [figures(start.at[index].add(sign * step)) for sign in (1, -1)]
+        np.testing.assert_allclose(slopes[:, index], (both[0] - both[1]) / 2e-5, rtol=1e-4, atol=1e-8)
     assert bool(jnp.isfinite(slopes).all())
     np.testing.assert_allclose(jax.jit(figures)(start), figures(start), rtol=1e-12)
 
@@ -51,8 +51,8 @@ def _get(scenario, path: str):
 def test_documents_of_any_length_are_finite(cv: float):
     for tokens in (0.0, 1e-3, 1.0, 1e3, 1e6, 1e12):
         job = dataclasses.replace(JOB, document_tokens=tokens, document_cv=cv)
-        found = float(job.model_flops_per_step())
-        assert 0 < found <= float(JOB.model_flops_per_step()) * (1 + 1e-12)
+        result = float(job.model_flops_per_step())
+        assert 0 < result <= float(JOB.model_flops_per_step()) * (1 + 1e-12)
         slope = jax.grad(lambda x, cv=cv: dataclasses.replace(JOB, document_tokens=x, document_cv=cv)
                          .model_flops_per_step())(jnp.asarray(tokens))  # fmt: skip
         assert np.isfinite(float(slope))

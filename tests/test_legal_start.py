@@ -17,9 +17,9 @@ def test_fewest_fields_then_the_least_factor():
 def test_a_plan_nobody_chose_gives_way_and_one_that_was_chosen_stays():
     asked = ["model=llama31_70b"]  # 80 layers, 8 stages of 3 parts
     scenario = scenario_from_config(*asked)
-    found, line = legal_start(scenario, asked)
-    check_plan(found)
-    assert float(found.plan.virtual_stages) == 2
+    result, line = legal_start(scenario, asked)
+    check_plan(result)
+    assert float(result.plan.virtual_stages) == 2
     assert "priced with plan.virtual_stages=2 instead" in line
     for chosen in (["plan=megatron_3d"], ["experiment=train_gpt3_175b"]):
         assert legal_start(scenario, [*asked, *chosen]) == (scenario, "")
@@ -28,9 +28,9 @@ def test_a_plan_nobody_chose_gives_way_and_one_that_was_chosen_stays():
 @pytest.mark.slow
 def test_a_field_that_was_chosen_stays_and_the_others_give_way():
     asked = ["model=mixtral_8x7b", "plan.ep=8"]  # 32 layers, 8 stages of 3 parts
-    found, line = legal_start(scenario_from_config(*asked), asked)
-    check_plan(found)
-    assert float(found.plan.ep) == 8
+    result, line = legal_start(scenario_from_config(*asked), asked)
+    check_plan(result)
+    assert float(result.plan.ep) == 8
     assert "priced with" in line
     alone = ["model=llama31_70b", "plan.pp=8", "plan.virtual_stages=3"]  # nothing is left to give way
     scenario = scenario_from_config(*alone)

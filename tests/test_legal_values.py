@@ -84,11 +84,11 @@ def moved(scenario: Scenario, overrides: str) -> Scenario:
 
 def offered(message: str) -> list[str]:
     """Overrides that a refusal names."""
-    found: list[str] = []
+    result: list[str] = []
     for part in message.rpartition("; take ")[2].split(", or "):
         key, _, values = part.partition("=")
-        found += [f"{key}={one}" for one in re.split(", | or ", values)]
-    return found
+        result += [f"{key}={one}" for one in re.split(", | or ", values)]
+    return result
 
 
 @pytest.mark.parametrize(("name", "wrong", "words", "way_out"), WRONG, ids=[one[1] for one in WRONG])

@@ -11,12 +11,12 @@ PACKAGE = Path(__file__).resolve().parent.parent / "codesign"
 
 def asked() -> list[tuple[str, str]]:
     """(module, name) of every call of `later`."""
-    found = set()
+    result = set()
     for path in sorted((PACKAGE / "commands").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "later":
-                found.add(tuple(ast.literal_eval(word) for word in node.args))
-    return sorted(found)
+                result.add(tuple(ast.literal_eval(word) for word in node.args))
+    return sorted(result)
 
 
 def test_calls_are_found():

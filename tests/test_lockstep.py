@@ -37,8 +37,8 @@ def times(design: Scenario) -> tuple[float, float]:
     (2.0, False, (1.0 + 0.2) / 2),  # no more come together than there are
 ])  # fmt: skip
 def test_prompts_that_one_waits_for(requests, varied, prompts):
-    found = Lockstep(burst_ratio=0.2, cohort_prompts=4.0).prompts_before(jnp.asarray(requests), jnp.asarray(varied))
-    assert float(found) == pytest.approx(prompts)
+    result = Lockstep(burst_ratio=0.2, cohort_prompts=4.0).prompts_before(jnp.asarray(requests), jnp.asarray(varied))
+    assert float(result) == pytest.approx(prompts)
 
 
 def test_a_run_of_few_rounds_is_longer_as_at_its_start():
@@ -49,8 +49,8 @@ def test_a_run_of_few_rounds_is_longer_as_at_its_start():
 
 
 def test_nobody_waits_for_more_prompts_than_there_are_others():
-    found = Lockstep(burst_ratio=1.0, cohort_prompts=100.0).prompts_before(jnp.asarray(8.0), jnp.asarray(False))
-    assert float(found) == pytest.approx(7.0)
+    result = Lockstep(burst_ratio=1.0, cohort_prompts=100.0).prompts_before(jnp.asarray(8.0), jnp.asarray(False))
+    assert float(result) == pytest.approx(7.0)
 
 
 def test_who_is_not_in_step_is_as_without_it():
@@ -84,11 +84,11 @@ def test_the_simulation_of_a_run_of_so_many_rounds_waits_as_long(rounds):
     design = scenario(Lockstep(rounds=float(rounds)))
     count = rounds * CLIENTS
     requests = Requests(np.full(count, 1024), np.full(count, 257))
-    found = simulate_closed(Engine(tabulated_steps(design), budget=2048), requests, CLIENTS)
+    result = simulate_closed(Engine(tabulated_steps(design), budget=2048), requests, CLIENTS)
     first, between = times(design)
-    assert found.ttft_s.mean() == pytest.approx(first, rel=0.15)
-    assert found.tpot_s.mean() == pytest.approx(between, rel=0.02)
-    assert found.ttft_s.mean() > 1.3 * times(scenario())[0]  # evenly spread clients wait less
+    assert result.ttft_s.mean() == pytest.approx(first, rel=0.15)
+    assert result.tpot_s.mean() == pytest.approx(between, rel=0.02)
+    assert result.ttft_s.mean() > 1.3 * times(scenario())[0]  # evenly spread clients wait less
 
 
 @pytest.mark.slow

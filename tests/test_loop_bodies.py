@@ -73,9 +73,9 @@ def test_loops_by_numpy_are_those_of_jax(name: str, count: int) -> None:
     if name == "while":
         rows[0], rows[1] = 0.0 * rows[0], rows[1] + 4.0
     body = Body(jax.make_jaxpr(function)(*(each[0] for each in rows)))
-    found = body(*(np.moveaxis(each, 0, -1).copy() for each in rows))
+    result = body(*(np.moveaxis(each, 0, -1).copy() for each in rows))
     wanted = jax.tree.leaves(jax.vmap(function)(*rows))
-    assert len(found) == len(wanted)
-    for part, expected in zip(found, wanted, strict=True):
+    assert len(result) == len(wanted)
+    for part, expected in zip(result, wanted, strict=True):
         spread = np.broadcast_to(part, (*expected.shape[1:], count))
         np.testing.assert_allclose(np.moveaxis(spread, -1, 0), expected, rtol=1e-13)

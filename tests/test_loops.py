@@ -42,10 +42,10 @@ def some_rows(count: int, seed: int = 3) -> list[np.ndarray]:
 @pytest.mark.parametrize("count", [1, 7, 8, 300, 2049, 2100, 4500])
 def test_rows_equal_the_plain_loop(count: int) -> None:
     inputs = some_rows(count)
-    (found,) = row_loop().rows(inputs)
+    (result,) = row_loop().rows(inputs)
     exact = np.cbrt(inputs[1] / inputs[2].sum(axis=1))
-    np.testing.assert_allclose(found, exact, rtol=1e-7)  # the halving ends at 1e-9 of `high`
-    np.testing.assert_allclose(found, jax.vmap(halvings)(*inputs), rtol=1e-15)
+    np.testing.assert_allclose(result, exact, rtol=1e-7)  # the halving ends at 1e-9 of `high`
+    np.testing.assert_allclose(result, jax.vmap(halvings)(*inputs), rtol=1e-15)
 
 
 def test_a_row_has_the_same_bits_in_any_batch() -> None:
@@ -70,22 +70,22 @@ def test_a_row_has_the_same_bits_whatever_was_asked_before(monkeypatch: pytest.M
     draw = np.random.default_rng(5)
     rows = [draw.uniform(0.1, 3.0, 40), draw.uniform(0.1, 3.0, 40)]
     fresh, busy = (loops.Loop(lambda *inputs: [waiting(*inputs)], several=True) for _ in range(2))
-    (found,) = fresh.rows(rows)
+    (result,) = fresh.rows(rows)
     monkeypatch.setattr(loops, "KEPT_BYTES", 0)  # nothing is looked up
     busy.rows([draw.uniform(0.1, 3.0, 10_000), draw.uniform(0.1, 3.0, 10_000)])
-    np.testing.assert_array_equal(busy.rows(rows)[0], found)
+    np.testing.assert_array_equal(busy.rows(rows)[0], result)
     assert busy.done == 10_040
 
 
 def test_each_distinct_row_is_done_once() -> None:
     looped, inputs = row_loop(), some_rows(50)
     doubled = [np.concatenate([each, each[::-1]]) for each in inputs]
-    (found,) = looped.rows(doubled)
+    (result,) = looped.rows(doubled)
     assert (looped.asked, looped.done) == (100, 50)
     (again,) = looped.rows([each[10:20] for each in inputs])
     assert (looped.asked, looped.done) == (110, 50)
-    np.testing.assert_array_equal(again, found[10:20])
-    np.testing.assert_array_equal(found[:50], found[50:][::-1])
+    np.testing.assert_array_equal(again, result[10:20])
+    np.testing.assert_array_equal(result[:50], result[50:][::-1])
 
 
 def test_what_is_given_once_for_all_rows_is_the_same_row() -> None:
@@ -100,9 +100,9 @@ def test_long_inputs_are_told_apart_by_every_number() -> None:
     looped = loops.Loop(lambda x: jnp.cumsum(x), several=False)
     values = np.ones((2, 100))
     values[1, 99] = 2
-    (found,) = looped.rows([values])
+    (result,) = looped.rows([values])
     assert looped.done == 2
-    assert found[1, 99] == 101
+    assert result[1, 99] == 101
 
 
 @pytest.mark.slow
@@ -152,13 +152,13 @@ def test_loops_as_operations_on_points(lead: int) -> None:
         front = (1,) * lead if number == 0 else points
         inputs.append(draw.uniform(0.5, 1.5, (*front, *shape)).astype(variable.aval.dtype))
     kinds = [each.dtype for each in inputs]
-    found = doer(equation.primitive, equation.params, kinds, lead)(*inputs)
+    result = doer(equation.primitive, equation.params, kinds, lead)(*inputs)
     bind = equation.primitive.bind
     for place in np.ndindex(*points):
         row = [each[tuple(0 if each.shape[a] == 1 else place[a] for a in range(lead))] for each in inputs]
         plain = bind(*row, **equation.params)
-        for part, expected in zip(found, plain, strict=True):
+        for part, expected in zip(result, plain, strict=True):
             np.testing.assert_allclose(part[place], expected, rtol=1e-14)
     turned = [np.moveaxis(each, range(lead), range(-lead, 0)) if lead else each for each in inputs]
-    for part, expected in zip(behind(equation.primitive, equation.params, kinds, lead)(*turned), found, strict=True):
+    for part, expected in zip(behind(equation.primitive, equation.params, kinds, lead)(*turned), result, strict=True):
         np.testing.assert_array_equal(np.moveaxis(part, range(-lead, 0), range(lead)) if lead else part, expected)

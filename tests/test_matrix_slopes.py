@@ -23,8 +23,8 @@ def test_slopes_of_all_orders_are_those_of_the_function(way):
     for places in ((0, 1), 0, 1):
         np.testing.assert_equal(jax.tree.structure(own(*AT)), jax.tree.structure(plain(*AT)))
         for levels in (way, lambda function, argnums: jax.jacfwd(way(function, argnums), argnums)):
-            found, expected = (jax.tree.leaves(levels(one, argnums=places)(*AT)) for one in (own, plain))
-            for one, other in zip(found, expected, strict=True):
+            result, expected = (jax.tree.leaves(levels(one, argnums=places)(*AT)) for one in (own, plain))
+            for one, other in zip(result, expected, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-15)
 
 

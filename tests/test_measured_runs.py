@@ -53,14 +53,14 @@ def test_memory_is_scored_with_an_interval_and_what_fits_by_how_often_it_is_wron
         "h20,deepseek-ai/DeepSeek-V3.2,checkpoint,,vllm,8,,,,no\n"
         "h20,deepseek-ai/DeepSeek-V3.2,checkpoint,,vllm,8,,,,yes\n"
     )
-    found = validate(tmp_path)
-    runs = {(row["stratum"], row["quantity"]): row for row in found if row["suite"] == "run"}
+    result = validate(tmp_path)
+    runs = {(row["stratum"], row["quantity"]): row for row in result if row["suite"] == "run"}
     for line in (2, 3):
         for quantity in ("cache_room_bytes", "cache_tokens"):
             row = runs[f"starts.csv, line {line}", quantity]
             assert row["low"] < row["measured"] < row["high"]
             assert abs(row["error"]) < 0.08
-    score = next(row for row in found if row["quantity"] == "fits" and row["group"] == "all")
+    score = next(row for row in result if row["quantity"] == "fits" and row["group"] == "all")
     assert (score["n"], score["mean"]) == (4, 0.25)
 
 
@@ -92,10 +92,10 @@ def test_columns_that_choose_and_tables_that_hold_runs():
     ({"plan.ep": "1", "tpot_ms": "40"}, "model=llama31_8b", {"plan.ep": 1.0}),
 ])  # fmt: skip
 def test_a_row_is_a_design(more, words, numbers):
-    found = run_of(ROW | more, "t.csv, line 2")
-    assert words in found.run.chosen
-    assert found.run.numbers.items() >= numbers.items()
-    assert found.run.overrides()[0] == "accelerator=h100_sxm"
+    result = run_of(ROW | more, "t.csv, line 2")
+    assert words in result.run.chosen
+    assert result.run.numbers.items() >= numbers.items()
+    assert result.run.overrides()[0] == "accelerator=h100_sxm"
 
 
 @pytest.mark.parametrize(("more", "said"), [
@@ -156,11 +156,11 @@ def test_what_is_scored_is_what_the_command_line_prints(capsys: pytest.CaptureFi
 def test_rows_of_a_closed_loop_are_what_evaluate_says_of_their_overrides():
     jobs = jobs_of_a_table()
     queued = np.where(np.arange(len(jobs)) % 2, 0.25, 0.0)
-    found = service(jobs, crowded=queued)
+    result = service(jobs, crowded=queued)
     for at in (0, 3, 7, 10):
         extra = evaluate(scenario_from_config(*overrides_of(jobs[at], float(queued[at])).overrides())).extra
-        assert float(extra["ttft_s"]) == pytest.approx(found.first_s[at], rel=1e-8)
-        assert float(extra["tpot_s"]) == pytest.approx(found.between_s[at], rel=1e-8)
+        assert float(extra["ttft_s"]) == pytest.approx(result.first_s[at], rel=1e-8)
+        assert float(extra["tpot_s"]) == pytest.approx(result.between_s[at], rel=1e-8)
 
 
 HEADER = "gpu,model,tp,isl,osl,concurrency,tpot_ms,weather\n"
@@ -195,11 +195,11 @@ def test_a_damaged_table_does_not_refuse_the_others(tmp_path: Path):
     (tmp_path / "good.csv").write_bytes((TABLES / "published_gemm.csv").read_bytes())
     (tmp_path / "bad.csv").write_bytes((TABLES / "gemm.csv").read_bytes().replace(b"31.5", b"-3"))
     (tmp_path / "worse.csv").write_bytes((TABLES / "gemm.csv").read_bytes().replace(b",", b";"))
-    found = validate(tmp_path)
-    notes = [row["quantity"] for row in found if row["suite"] == "note"]
+    result = validate(tmp_path)
+    notes = [row["quantity"] for row in result if row["suite"] == "note"]
     assert any(note.startswith("not used: bad.csv, row 1") for note in notes)
     assert any(note.startswith("not used: worse.csv, line 1: cells are separated by semicolons") for note in notes)
-    assert {row["suite"] for row in found} > {"note"}
+    assert {row["suite"] for row in result} > {"note"}
     (tmp_path / "good.csv").unlink()
     with pytest.raises(DataError, match=r"^(bad|worse)\.csv"):
         validate(tmp_path)

@@ -120,11 +120,11 @@ def damages(schema: Schema, most: int) -> list[Damage]:
 def silent(schema: Schema, path: Path) -> str:
     """What is wrong with how a damaged table was taken; nothing if it was refused in a line, or named in a note."""
     try:
-        found = survey(path.parent)
-        if found.others:
+        result = survey(path.parent)
+        if result.others:
             return ""
         messages: list[str] = []
-        rows = found.tables[0].rows(messages)
+        rows = result.tables[0].rows(messages)
     except DataError as error:
         return "" if "\n" not in str(error) and str(error) else f"more than a line: {error}"
     return "" if len(rows) < len(table_of(schema)) - 1 and messages else "taken"
@@ -159,9 +159,9 @@ def test_kinds_are_known_by_columns_alone(schema, tmp_path):
     whole = None
     for what, content in harmless(table_of(schema)):
         path.write_bytes(content)
-        found, messages = survey(tmp_path), []
-        assert [table.schema.name for table in found.tables] == [schema.name], what
-        rows = found.tables[0].rows(messages)
+        result, messages = survey(tmp_path), []
+        assert [table.schema.name for table in result.tables] == [schema.name], what
+        rows = result.tables[0].rows(messages)
         assert not messages, what
         whole = rows if whole is None else whole
         pd.testing.assert_frame_equal(rows, whole)
@@ -242,9 +242,9 @@ def test_unknown_devices_of_every_kind_are_named_and_nothing_else_happens(tmp_pa
             at = cells[0].index("gpu")
             cells = [cells[0], *([*line[:at], "Abacus-1", *line[at + 1 :]] for line in cells[1:])]
         (tmp_path / f"x_{schema.name}.csv").write_bytes(text_of(cells))
-    found = validate(tmp_path)
-    assert {row["suite"] for row in found} == {"note"}
-    notes = " ".join(row["quantity"] for row in found)
+    result = validate(tmp_path)
+    assert {row["suite"] for row in result} == {"note"}
+    notes = " ".join(row["quantity"] for row in result)
     for schema in SCHEMAS:
         if schema.suite and schema.name not in ("peaks", "calculon", "open_loop_peers", "mlperf_inference"):
             assert schema.name in notes or "Abacus-1" in notes

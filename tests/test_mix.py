@@ -166,20 +166,20 @@ def mixed():
 @pytest.mark.slow
 def test_mix_on_the_model_is_certified_and_shares_its_hardware(mixed):
     _, problems, trace = mixed
-    found = trace.certificate
-    assert found.certified, trace.claim
-    assert found.bound <= found.best <= found.bound * 1.0051
-    own = [entry.own_bound / entry.own_best for entry in found.workloads]
-    assert found.bound_of_own_hardware == pytest.approx(max(own))  # of relative goals
-    assert found.best >= 1 - 2.6e-3  # no workload is better than its own best, which is known to half the gap
-    designs = [entry.design for entry in found.workloads]
+    result = trace.certificate
+    assert result.certified, trace.claim
+    assert result.bound <= result.best <= result.bound * 1.0051
+    own = [entry.own_bound / entry.own_best for entry in result.workloads]
+    assert result.bound_of_own_hardware == pytest.approx(max(own))  # of relative goals
+    assert result.best >= 1 - 2.6e-3  # no workload is better than its own best, which is known to half the gap
+    designs = [entry.design for entry in result.workloads]
     assert designs[0]["hbm"] == designs[1]["hbm"]
     assert trace.tables["workloads"]["workload"].tolist() == list(problems)
     assert trace.tables["workloads"]["limit.time_s"].max() <= 1 + 1e-6
-    for entry in found.workloads:
+    for entry in result.workloads:
         assert max(entry.used.values()) <= 1 + 1e-6
         assert entry.value >= entry.own_bound * (1 - 1e-9)
-    assert found.best == pytest.approx(max(1 + entry.costs for entry in found.workloads), rel=1e-6)
+    assert result.best == pytest.approx(max(1 + entry.costs for entry in result.workloads), rel=1e-6)
 
 
 @pytest.mark.slow

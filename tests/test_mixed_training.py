@@ -72,11 +72,11 @@ def test_the_slowest_stage_paces_an_executed_schedule(early, late, head):
     """(m - 1) max(t, t' + h) + (p - q) t + q t' + h: never shorter than the schedule, and within a stage of it."""
     for p, q, m in itertools.product((4, 8), (1, 2, 3), (16, 64)):
         formula = (m - 1) * max(early, late + head) + (p - q) * early + q * late + head
-        found = executed([early] * (p - q) + [late] * q, head, m)
-        assert found <= formula * (1 + 1e-12)
-        assert found == pytest.approx(formula, rel=0.06 if m < 64 else 0.02), (p, q, m)
+        result = executed([early] * (p - q) + [late] * q, head, m)
+        assert result <= formula * (1 + 1e-12)
+        assert result == pytest.approx(formula, rel=0.06 if m < 64 else 0.02), (p, q, m)
         if early == late and head == 0:
-            assert found == pytest.approx(formula, rel=1e-12)
+            assert result == pytest.approx(formula, rel=1e-12)
 
 
 @pytest.mark.slow
@@ -92,17 +92,17 @@ def test_alike_stages_take_the_time_of_one_kind():
 @pytest.mark.slow
 def test_both_kinds_are_paid_and_hold_their_layers():
     """Three of eight stages are B200: as many devices of theirs; their memory holds theirs."""
-    found = numbers(*OTHER, "plan.later_stages=3", "plan.later_layers=22")
+    result = numbers(*OTHER, "plan.later_stages=3", "plan.later_layers=22")
     h100 = numbers("workload=training")
     b200 = numbers("workload=training", "accelerator=b200")
-    assert found["capex_usd"] == pytest.approx(5 / 8 * h100["capex_usd"] + 3 / 8 * b200["capex_usd"], rel=1e-3)
-    assert found["provisioned_power_w"] == pytest.approx(
+    assert result["capex_usd"] == pytest.approx(5 / 8 * h100["capex_usd"] + 3 / 8 * b200["capex_usd"], rel=1e-3)
+    assert result["provisioned_power_w"] == pytest.approx(
         5 / 8 * h100["provisioned_power_w"] + 3 / 8 * b200["provisioned_power_w"], rel=1e-3
     )
     fewer = numbers(*OTHER, "plan.later_stages=3", "plan.later_layers=12")
-    assert found["usage.later_stages.hbm"] > fewer["usage.later_stages.hbm"]
-    assert found["usage.hbm"] < fewer["usage.hbm"]
-    assert found["violations.layers"] == fewer["violations.layers"] == 0.0
+    assert result["usage.later_stages.hbm"] > fewer["usage.later_stages.hbm"]
+    assert result["usage.hbm"] < fewer["usage.hbm"]
+    assert result["violations.layers"] == fewer["violations.layers"] == 0.0
     assert numbers(*OTHER, "plan.later_stages=3", "plan.later_layers=21")["violations.layers"] > 0
 
 

@@ -186,8 +186,8 @@ def weights(block: list[BlockOp], *, expert: bool | None = None) -> float:
 
 
 def comm(comms: list[BlockComm], name: str) -> BlockComm:
-    (found,) = [entry for entry in comms if entry.name == name]
-    return found
+    (result,) = [entry for entry in comms if entry.name == name]
+    return result
 
 
 def layer_only(part, hidden: float = 1024.0, **attention) -> Transformer:

@@ -57,13 +57,13 @@ def test_five_steps_leave_singular_values_near_one():
 def test_state_is_a_master_copy_and_a_momentum_and_adams_for_tables():
     layer, table = 12 * 2048**2 + 2 * 2048, 64000 * 2048
     for zero, shards in ((0.0, 1), (1.0, 8)):
-        found = MUON.moments(Layout(Plan(zero=zero), 8.0))
-        state = held(found["first", "update"], "optimizer")
+        result = MUON.moments(Layout(Plan(zero=zero), 8.0))
+        state = held(result["first", "update"], "optimizer")
         np.testing.assert_allclose(state, (16 * layer * 8 + 2 * table * 12) / shards, rtol=1e-12)
     np.testing.assert_allclose(float(MUON.saved_bytes(Layout(Plan(), 8.0))),
                                float(MODEL.inner_parameters()) * 10 + 2 * table * 14, rtol=1e-12)  # fmt: skip
     largest = 2 * (2048 * 8192 + 2048**2) * 4
-    assert held(found["first", "update"], "matrices") == largest
+    assert held(result["first", "update"], "matrices") == largest
 
 
 def test_data_ranks_divide_matrices_and_no_rank_has_less_than_one():

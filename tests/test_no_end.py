@@ -100,34 +100,34 @@ def test_more_load_takes_ends_away_one_after_the_other(at_rate):
     """With a value that is sustained, then near the edge, then with one that is not: shares rise, ends go."""
     shares = []
     for rate in (1.0, 8.0, 40.0):
-        found = uncertain(moved(at_rate, rate))
-        low, high = found.intervals["ttft_s"]
-        share = found.unsustained
+        result = uncertain(moved(at_rate, rate))
+        low, high = result.intervals["ttft_s"]
+        share = result.unsustained
         assert share is not None
         shares.append(share)
         assert (high == math.inf) == (share > 0.05)
         assert (low == math.inf) == (share > 0.95)
-        assert all(math.isfinite(end) for name in ("tokens_per_s", "power_w") for end in found.intervals[name])
+        assert all(math.isfinite(end) for name in ("tokens_per_s", "power_w") for end in result.intervals[name])
     assert shares[0] == 0 < shares[1] < shares[2] == 1
 
 
 @pytest.mark.slow
 def test_a_job_without_a_load_has_no_such_column():
-    found = uncertain(scenario_from_config("workload=continuous", *SERVED))
-    assert found.unsustained is None
-    assert RATIO not in found.columns()
-    assert all(math.isfinite(end) for pair in found.intervals.values() for end in pair)
+    result = uncertain(scenario_from_config("workload=continuous", *SERVED))
+    assert result.unsustained is None
+    assert RATIO not in result.columns()
+    assert all(math.isfinite(end) for pair in result.intervals.values() for end in pair)
 
 
 @pytest.mark.slow
 def test_designs_that_pile_up_lose_to_those_that_do_not(at_rate):
     """What is lost where only another design sustains the load has no end; where none does nothing is lost."""
     idle = moved(at_rate, 1.0)
-    found = of_designs(Objective(minimise="ttft_s"), [at_rate, idle])
-    assert found is not None
-    assert (found.designs[0].unsustained or 0.0) > 0.1
-    assert found.regret.high == math.inf
-    assert "is unbounded in more than" in found.regret.text()
+    result = of_designs(Objective(minimise="ttft_s"), [at_rate, idle])
+    assert result is not None
+    assert (result.designs[0].unsustained or 0.0) > 0.1
+    assert result.regret.high == math.inf
+    assert "is unbounded in more than" in result.regret.text()
     full = moved(at_rate, 40.0)
     none = of_designs(Objective(minimise="ttft_s"), [full, full])
     assert none is not None
@@ -140,9 +140,9 @@ def test_designs_that_pile_up_lose_to_those_that_do_not(at_rate):
 def test_a_value_that_is_not_sustained_is_no_number_either():
     used = {"usage.engine.prompts": np.array([0.5, 0.5, 1.5]), "usage.engine.decodes": np.array([0.9, 1.1, 0.5])}
     rows = {"ttft_s": np.ones(3), "e2e_p99_s": np.ones(3), "usd_per_million_tokens": np.ones(3), "tpot_s": np.ones(3)}
-    found = without_numbers(rows | used)
-    assert found["ttft_s"].tolist() == found["e2e_p99_s"].tolist() == [1.0, math.inf, math.inf]
-    assert found["usd_per_million_tokens"].tolist() == found["tpot_s"].tolist() == [1.0] * 3
+    result = without_numbers(rows | used)
+    assert result["ttft_s"].tolist() == result["e2e_p99_s"].tolist() == [1.0, math.inf, math.inf]
+    assert result["usd_per_million_tokens"].tolist() == result["tpot_s"].tolist() == [1.0] * 3
     agreed = without_numbers(rows | used | {AGREED: np.array([1.0, 1.0, 1.0])})
     assert agreed["usd_per_million_tokens"].tolist() == [1.0, math.inf, math.inf]
     assert without_numbers(rows) == rows
@@ -199,11 +199,11 @@ def test_a_comparison_draws_and_says_it():
         "candidate": ["a", "b"], "feasible": True, "objective": [1.0, 2.0], "objective_low": [0.5, 1.5],
         "objective_high": [math.inf, 2.5], "ttft_s_low": 0.1, "ttft_s_high": math.inf, RATIO: [0.3, 0.0], "wins": 0.5,
     })  # fmt: skip
-    found = Comparison(table, "usd_per_million_tokens")
-    assert any(line.startswith("a: In 30.0% of the draws") for line in sentences(found))
-    assert not any(line.startswith("b: In") for line in sentences(found))
-    assert found.interval(table.iloc[0], "ttft_s") == "100 ms to unbounded"
-    assert pictures(found)["comparison"].startswith(b"\x89PNG")
+    result = Comparison(table, "usd_per_million_tokens")
+    assert any(line.startswith("a: In 30.0% of the draws") for line in sentences(result))
+    assert not any(line.startswith("b: In") for line in sentences(result))
+    assert result.interval(table.iloc[0], "ttft_s") == "100 ms to unbounded"
+    assert pictures(result)["comparison"].startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
@@ -254,8 +254,8 @@ def test_first_tokens_of_a_draw_count_in_an_agreement():
     scenario, tight = (scenario_from_config(*asked, f"workload.slo.ttft_s={limit}") for limit in (3, 1))
     late = dataclasses.replace(no_doubts(), first_token=as_leaf(3.0))
     cluster = dataclasses.replace(scenario.cluster, doubts=late)
-    found, same = numbers_of(dataclasses.replace(scenario, cluster=cluster)), numbers_of(tight)
+    result, same = numbers_of(dataclasses.replace(scenario, cluster=cluster)), numbers_of(tight)
     assert numbers_of(scenario)["requests_per_s"] > 1.02 * same["requests_per_s"]
-    assert found["requests_per_s"] == pytest.approx(same["requests_per_s"], rel=1e-6)
-    assert found["ttft_p99_s"] == pytest.approx(3 * same["ttft_p99_s"], rel=1e-6)
-    assert found["ttft_p99_s"] <= 3 * (1 + 1e-6)
+    assert result["requests_per_s"] == pytest.approx(same["requests_per_s"], rel=1e-6)
+    assert result["ttft_p99_s"] == pytest.approx(3 * same["ttft_p99_s"], rel=1e-6)
+    assert result["ttft_p99_s"] <= 3 * (1 + 1e-6)

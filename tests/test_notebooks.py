@@ -27,8 +27,8 @@ LESS = {
 
 
 def cells(name: str) -> list[str]:
-    found = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
-    return ["".join(cell["source"]) for cell in found["cells"] if cell["cell_type"] == "code"]
+    result = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return ["".join(cell["source"]) for cell in result["cells"] if cell["cell_type"] == "code"]
 
 
 def test_every_notebook_is_here():

@@ -22,16 +22,16 @@ SIZES = {"training": 1_500, "continuous": 3_000, "recommendation": 1_500}  # equ
 
 @pytest.fixture(scope="module")
 def made():
-    found = dict[str, tuple[Problem, ObjectiveFunction]]()
+    result = dict[str, tuple[Problem, ObjectiveFunction]]()
 
     def of(name: str) -> tuple[Problem, ObjectiveFunction]:
-        if name not in found:
+        if name not in result:
             overrides, plan = STUDIES[name]
             study = study_from_config(*overrides)
             legal = study.space.plans(study.scenario)
             chosen = plan or {field: float(values[len(values) // 2]) for field, values in legal.items()}
-            found[name] = study.problem, objective_fn(study, chosen)
-        return found[name]
+            result[name] = study.problem, objective_fn(study, chosen)
+        return result[name]
 
     return of
 
@@ -57,10 +57,10 @@ def test_it_is_the_model_and_its_slopes_are_the_models(name: str, made):
         value, slope = function.value_and_grad(u)
         assert float(value) == pytest.approx(expected, rel=1e-9, abs=1e-9)
         assert float(function.at(values)) == pytest.approx(float(value), rel=1e-9, abs=1e-9)
-        for place in range(len(u)):
-            step = jnp.zeros_like(u).at[place].set(1e-6)
+        for index in range(len(u)):
+            step = jnp.zeros_like(u).at[index].set(1e-6)
             difference = (float(function(u + step)) - float(function(u - step))) / 2e-6
-            assert float(slope[place]) == pytest.approx(difference, rel=1e-4, abs=1e-5), function.names[place]
+            assert float(slope[index]) == pytest.approx(difference, rel=1e-4, abs=1e-5), function.names[index]
 
 
 @pytest.mark.slow
@@ -80,12 +80,12 @@ def test_the_rate_of_an_agreement_has_slopes():
     assert len(jax.make_jaxpr(function)(points(function, 1)[0]).jaxpr.eqns) <= 1_000
     value = jax.jit(function)
     for u in jnp.array([[0.8, 0.7], [0.6, 0.9], [0.05, 0.5]]):
-        found, slope = function.value_and_grad(u)
-        assert float(found) == pytest.approx(float(value(u)), rel=1e-12)
-        for place in range(len(u)):
-            step = jnp.zeros_like(u).at[place].set(1e-5)
+        result, slope = function.value_and_grad(u)
+        assert float(result) == pytest.approx(float(value(u)), rel=1e-12)
+        for index in range(len(u)):
+            step = jnp.zeros_like(u).at[index].set(1e-5)
             difference = (float(value(u + step)) - float(value(u - step))) / 2e-5
-            assert float(slope[place]) == pytest.approx(difference, rel=1e-5, abs=1e-6), (u, place)
+            assert float(slope[index]) == pytest.approx(difference, rel=1e-5, abs=1e-6), (u, index)
     several = points(function, 3) * 0.5 + 0.5
     np.testing.assert_allclose(jax.vmap(function)(several), [value(u) for u in several], rtol=1e-12)
     np.testing.assert_allclose(function(several[0]), value(several[0]), rtol=1e-12)

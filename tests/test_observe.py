@@ -56,8 +56,8 @@ def agree(row: dict[str, str], process: ServiceProcess) -> None:
 
 def test_times_of_a_closed_loop_are_those_that_the_server_kept_to(tmp_path: Path, capsys: pytest.CaptureFixture):
     process = ServiceProcess(first_s=0.04, between_s=0.01)
-    found = observe(tmp_path, process, "--clients", "4", "--requests", "12", "--input", "100", "--output", "12")
-    row = found["row"]
+    result = observe(tmp_path, process, "--clients", "4", "--requests", "12", "--input", "100", "--output", "12")
+    row = result["row"]
     agree(row, process)
     assert 40 <= float(row["ttft_p50_ms"]) < 40 + 1e3 * BUSY_S
     assert 9.7 <= float(row["tpot_p50_ms"]) < 12  # a first token that is late makes the others look early
@@ -67,7 +67,7 @@ def test_times_of_a_closed_loop_are_those_that_the_server_kept_to(tmp_path: Path
     assert float(row["input_tokens"]) == pytest.approx(100, rel=0.1)  # words have one or two tokens here
     span = 3 * (0.04 + 11 * 0.01)
     assert 0.7 * 144 / span < float(row["output_tokens_per_s"]) <= 144 / span * 1.001
-    assert len(found["requests"]) == 12
+    assert len(result["requests"]) == 12
     said = capsys.readouterr()
     assert "time to first token" in said.out
     assert "12 requests, 4 at a time" in said.out
@@ -88,14 +88,14 @@ def test_requests_without_a_place_wait_for_their_first_token(tmp_path: Path):
 def test_a_rate_sends_each_request_when_it_is_due(tmp_path: Path, capsys: pytest.CaptureFixture):
     """However busy the server is: one place, a fifth of what is needed."""
     process = ServiceProcess(first_s=0.03, between_s=0.005, slots=1)
-    found = observe(tmp_path, process, "--rate", "6000/min", "--requests", "20", "--output", "4", "--json")
+    result = observe(tmp_path, process, "--rate", "6000/min", "--requests", "20", "--output", "4", "--json")
     came = np.array([r.came for r in process.records[PROBES:]])
-    sent = np.array([float(row["arrival_s"]) for row in found["requests"]])
+    sent = np.array([float(row["arrival_s"]) for row in result["requests"]])
     assert np.median(np.abs((came - came[0]) - (sent - sent[0]))) < BUSY_S
-    assert float(found["row"]["request_rate"]) == pytest.approx(19 / (sent[-1] - sent[0]), rel=1e-3)
-    assert "concurrency" not in found["row"]
-    assert "output_tokens_per_s" not in found["row"]  # of an open loop that is the rate again
-    agree(found["row"], process)
+    assert float(result["row"]["request_rate"]) == pytest.approx(19 / (sent[-1] - sent[0]), rel=1e-3)
+    assert "concurrency" not in result["row"]
+    assert "output_tokens_per_s" not in result["row"]  # of an open loop that is the rate again
+    agree(result["row"], process)
     numbers = json.loads(capsys.readouterr().out)
     assert numbers["requests"] == 20
     assert numbers["ttft_p99_s"] > numbers["ttft_p50_s"] > 0.15  # the queue grows
@@ -105,15 +105,15 @@ def test_a_trace_is_sent_as_recorded_and_becomes_one(tmp_path: Path):
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s,input_tokens,output_tokens\n5,40,3\n5.05,80,9\n5.2,120,2\n5.4,60,1\n")
     process = ServiceProcess()
-    found = observe(tmp_path, process, "--trace", str(trace))
+    result = observe(tmp_path, process, "--trace", str(trace))
     assert [r.output_tokens for r in process.records[PROBES:]] == [3, 9, 2, 1]
-    again = read_trace(found["path"])
+    again = read_trace(result["path"])
     assert again.arrivals is not None
     assert np.diff(again.arrivals) == pytest.approx([0.05, 0.15, 0.2], abs=2 * BUSY_S)
     assert again.prompts == pytest.approx([40, 80, 120, 60], rel=0.3)
-    assert found["requests"][3]["tpot_s"] == ""  # an answer of one token
-    assert float(found["row"]["workload.output_cv"]) > 0.5
-    assert float(found["row"]["workload.arrival_cv"]) == pytest.approx(0.47, abs=0.2)
+    assert result["requests"][3]["tpot_s"] == ""  # an answer of one token
+    assert float(result["row"]["workload.output_cv"]) > 0.5
+    assert float(result["row"]["workload.arrival_cv"]) == pytest.approx(0.47, abs=0.2)
 
 
 @pytest.mark.parametrize(("odd", "said"), [
@@ -124,11 +124,11 @@ def test_a_trace_is_sent_as_recorded_and_becomes_one(tmp_path: Path):
 ])  # fmt: skip
 def test_errors_of_a_server_are_counted_and_named(odd: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture):
     process = ServiceProcess(odd=lambda number: odd if number in (4, 7) else "", first_s=0.01, between_s=0.002)
-    found = observe(tmp_path, process, "--clients", "2", "--requests", "8", "--output", "4")
+    result = observe(tmp_path, process, "--clients", "2", "--requests", "8", "--output", "4")
     assert said in capsys.readouterr().err
-    assert len(found["requests"]) == 8
-    assert sum(bool(row["error"]) for row in found["requests"]) == 2
-    assert all(bool(row["error"]) != bool(row["ttft_s"]) for row in found["requests"])
+    assert len(result["requests"]) == 8
+    assert sum(bool(row["error"]) for row in result["requests"]) == 2
+    assert all(bool(row["error"]) != bool(row["ttft_s"]) for row in result["requests"])
 
 
 @pytest.mark.parametrize(("process", "words", "said"), [
@@ -183,12 +183,14 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFi
 
     process = ServiceProcess(first_s=0.05, between_s=0.01, ended=ended)
     before = signal.getsignal(signal.SIGINT)
-    found = observe(tmp_path, process, "--clients", "2", "--requests", "1000", "--output", "4", code=130)
+    result = observe(tmp_path, process, "--clients", "2", "--requests", "1000", "--output", "4", code=130)
     assert signal.getsignal(signal.SIGINT) is before
-    assert 4 <= len(found["requests"]) <= 10
+    assert 4 <= len(result["requests"]) <= 10
     assert not caplog.records  # requests that are given up are no fault of the client
-    assert found["row"]["num_prompts"] == str(len(found["requests"]))
-    assert f"interrupted: {len(found['requests'])} of 1,000 requests had ended, and are kept" in capsys.readouterr().err
+    assert result["row"]["num_prompts"] == str(len(result["requests"]))
+    assert (
+        f"interrupted: {len(result['requests'])} of 1,000 requests had ended, and are kept" in capsys.readouterr().err
+    )
 
 
 def test_ctrl_c_before_a_request_ended_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -272,9 +274,9 @@ def test_no_bytes_of_a_server_break_in(data: bytes):
     ("https://h/api/v1/chat/completions", "https://h/api/v1", True), ("http://h/v1/completions", "http://h/v1", False),
 ])  # fmt: skip
 def test_urls(url: str, base: str, chat: bool):
-    found = Endpoint.of_url(url)
-    assert (found.base, found.chat) == (base, chat)
-    assert found.url == f"{base}/{'chat/' if chat else ''}completions"
+    result = Endpoint.of_url(url)
+    assert (result.base, result.chat) == (base, chat)
+    assert result.url == f"{base}/{'chat/' if chat else ''}completions"
     with pytest.raises(ConfigError):
         Endpoint.of_url("http://")
 

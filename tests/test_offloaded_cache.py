@@ -61,10 +61,10 @@ def test_time_by_hand():
 
 @pytest.mark.parametrize("work", [StaticBatch, ContinuousServing], ids=["static", "continuous"])
 def test_more_afar_is_less_near_and_no_faster(work):
-    found = [numbers(work, offload_kv_cache=share, offload_overlap=0.5) for share in (0.0, 0.3, 0.6, 1.0)]
+    result = [numbers(work, offload_kv_cache=share, offload_overlap=0.5) for share in (0.0, 0.3, 0.6, 1.0)]
     for name, way in ((NEAR, -1), (FAR, 1), ("tpot_s", 1), ("energy_j", 1)):
-        assert (way * np.diff([one[name] for one in found]) > 0).all(), name
-    assert (np.diff([one["ttft_s"] for one in found]) >= 0).all()  # a prompt's kernels may hide all of it
+        assert (way * np.diff([one[name] for one in result]) > 0).all(), name
+    assert (np.diff([one["ttft_s"] for one in result]) >= 0).all()  # a prompt's kernels may hide all of it
 
 
 @pytest.mark.slow

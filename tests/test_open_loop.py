@@ -32,20 +32,20 @@ def asked(**changes):
 
 @pytest.mark.slow
 def test_alone_nothing_is_waited_for():
-    found = asked(rate=1e-6)
+    result = asked(rate=1e-6)
     mixed = 0.004 + 4e-5 * 1500 + 4e-10 * 1500**2 / 2 * (1 + 0.4**2)
-    assert float(found.ttft_s.mean) == pytest.approx(mixed, rel=0.05)
-    assert float(found.tpot_s.mean) == pytest.approx(0.01, rel=0.01)
-    assert float(found.decodes) == pytest.approx(1e-6 * 199 * 0.01, rel=0.01)
+    assert float(result.ttft_s.mean) == pytest.approx(mixed, rel=0.05)
+    assert float(result.tpot_s.mean) == pytest.approx(0.01, rel=0.01)
+    assert float(result.decodes) == pytest.approx(1e-6 * 199 * 0.01, rel=0.01)
 
 
 @pytest.mark.slow
 def test_everything_grows_with_the_rate():
-    found = [asked(rate=rate) for rate in (1.0, 3.0, 6.0, 9.0)]
+    result = [asked(rate=rate) for rate in (1.0, 3.0, 6.0, 9.0)]
     for name in ("ttft_s", "tpot_s"):
         for share in ("mean", "p50", "p90", "p99"):
-            assert np.all(np.diff([float(getattr(getattr(one, name), share)) for one in found]) > 0), (name, share)
-    assert float(asked(arrival_cv=2.0).ttft_s.mean) > float(found[2].ttft_s.mean)
+            assert np.all(np.diff([float(getattr(getattr(one, name), share)) for one in result]) > 0), (name, share)
+    assert float(asked(arrival_cv=2.0).ttft_s.mean) > float(result[2].ttft_s.mean)
 
 
 @pytest.mark.slow
@@ -54,8 +54,8 @@ def test_derivatives_are_those_of_the_solution():
     outputs = [(name, share) for name in ("ttft_s", "tpot_s") for share in ("mean", "p50", "p99")]
 
     def run(step, ask):
-        found = answer(step, ask)
-        return jnp.stack([getattr(getattr(found, name), share) for name, share in outputs])
+        result = answer(step, ask)
+        return jnp.stack([getattr(getattr(result, name), share) for name, share in outputs])
 
     by_step, by_ask = interpreted(jax.jacfwd(run, (0, 1)), always=True)(traced(STEP), traced(ASK))
     for index, (slopes, values) in enumerate(((by_step, STEP), (by_ask, ASK))):
@@ -81,13 +81,13 @@ def test_rounds_are_enough(monkeypatch):
         input_tokens=rows["prompt"], output_tokens=rows["answer"], chunk=rows["budget"], input_cv=rows["cv_prompt"],
         output_cv=rows["cv_answer"], arrival_cv=rows["arrival_cv"], most=jnp.full(240, 256.0), elsewhere=jnp.zeros(240),
     )  # fmt: skip
-    found = []
+    result = []
     for rounds in (quantiles.ROUNDS, 50):
         monkeypatch.setattr(quantiles, "ROUNDS", rounds)
         anew = jax.jit(jax.vmap(open_loop.__wrapped__))
-        found.append(np.stack(anew(times, demand).ttft_s[1:]))
-    off = np.abs(found[0] / found[1] - 1)
-    assert np.isfinite(found).all()
+        result.append(np.stack(anew(times, demand).ttft_s[1:]))
+    off = np.abs(result[0] / result[1] - 1)
+    assert np.isfinite(result).all()
     assert off.max() > 0  # another number of rounds was traced
     assert np.quantile(off, 0.95) < 1e-12
     assert np.quantile(off, 0.98) < 5e-3  # what few sums lie near: a share that many values have
@@ -98,9 +98,9 @@ def test_a_table_of_steps_answers_alike():
     decodes, tokens = np.linspace(0, 300, 301), np.array([0.0, 1.0, 500.0, 1000.0, 1500.0, 2048.0])
     linear = 0.004 + np.maximum(0.006, 4e-5 * (decodes[:, None] + tokens))
     table = TableTimes(*map(jnp.asarray, (decodes, tokens, linear, np.full(301, 3e-8), 4e-10)))
-    found, plain = jax.jit(open_loop)(table, Demand(**ASK)), asked()
-    assert float(found.tpot_s.mean) == pytest.approx(float(plain.tpot_s.mean), rel=0.01)
-    assert float(found.ttft_s.p99) == pytest.approx(float(plain.ttft_s.p99), rel=0.03)
+    result, plain = jax.jit(open_loop)(table, Demand(**ASK)), asked()
+    assert float(result.tpot_s.mean) == pytest.approx(float(plain.tpot_s.mean), rel=0.01)
+    assert float(result.ttft_s.p99) == pytest.approx(float(plain.ttft_s.p99), rel=0.03)
 
 
 @pytest.mark.slow
@@ -117,6 +117,6 @@ def test_more_than_can_be_served_is_refused():
 def test_the_simulation_is_near(monkeypatch):
     """A cheap sample of `benchmarks/serving.py`; bars in the mean are 3 and 5 per cent."""
     monkeypatch.setattr(benchmark, "REQUESTS", 2500)
-    found = benchmark.errors(benchmark.open_loops(8, 5), "closed")
-    assert found["median"]["tpot_s"] < 0.04
-    assert found["median"]["ttft_s"] < 0.08
+    result = benchmark.errors(benchmark.open_loops(8, 5), "closed")
+    assert result["median"]["tpot_s"] < 0.04
+    assert result["median"]["ttft_s"] < 0.08

@@ -82,8 +82,8 @@ class TestRadix:
         once, twice = executed(rack, rounds, size), executed(rack, rounds, size, repeat=2)
         assert once.pointed == 2 * len(factors) - 1
         assert twice.pointed - once.pointed == 2 * len(factors) - 2  # the second run begins where the first ended
-        for found, seconds in ((1.0, once.seconds), (2.0, twice.seconds - once.seconds)):
-            closed = cost(RadixAllReduce(radix=float(factors[0]), found=found), size)
+        for result, seconds in ((1.0, once.seconds), (2.0, twice.seconds - once.seconds)):
+            closed = cost(RadixAllReduce(radix=float(factors[0]), found=result), size)
             assert float(closed.time_s) == pytest.approx(seconds, rel=1e-6)
 
     def test_more_partners_than_lanes_are_served_in_waves(self):

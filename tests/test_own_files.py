@@ -139,9 +139,9 @@ def test_a_run_keeps_the_files_it_was_composed_with(mine: Path, tmp_path: Path, 
         assert kept == texts()
     for path in mine.rglob("*.yaml"):
         path.unlink()
-    found = read_run(run)
-    assert found.conf == (run / "conf",)
-    again = study_from_resolved(OmegaConf.create(found.config), found.overrides, found.conf)
+    result = read_run(run)
+    assert result.conf == (run / "conf",)
+    again = study_from_resolved(OmegaConf.create(result.config), result.overrides, result.conf)
     assert again.provenance["cluster.accelerator.hbm.capacity_bytes"]["kind"] == "assumed"
     assert main(["export", str(run), "--to", "megatron"]) == 0
     assert main(["verify", str(run), "--attack", "64"]) == 0  # wherever the files lay

@@ -95,11 +95,11 @@ def test_what_cannot_be_proven_is_told_in_one_line(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_no_goal_is_refused_in_one_line(name):
     goal, words = REFUSED[name]
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as result:
         searched(goal)
-    assert str(found.value).startswith("objective.custom.own ")
-    assert words in str(found.value)
-    assert "\n" not in str(found.value)
+    assert str(result.value).startswith("objective.custom.own ")
+    assert words in str(result.value)
+    assert "\n" not in str(result.value)
 
 
 def test_what_leaves_the_program_is_refused_with_its_place():

@@ -141,9 +141,9 @@ def test_hypervolume_of_two_metrics_lies_between_what_is_found_and_what_is_prove
         line = np.linspace(walk.least["money"], reference[1], 20001)
         top = np.log(walk.sweep.oracle.inner.least_time(1.0)) - line
         true = np.mean(np.clip(reference[0] - top, 0, None)) * (line[-1] - line[0])
-        found = hypervolume(values, reference)
-        assert found <= true * (1 + 1e-3) <= hypervolume(walk.optimistic(), reference) * (1 + 1e-3)
-        ratios.append(found / true)
+        result = hypervolume(values, reference)
+        assert result <= true * (1 + 1e-3) <= hypervolume(walk.optimistic(), reference) * (1 + 1e-3)
+        ratios.append(result / true)
     assert ratios[1] > ratios[0]
     assert ratios[1] > 0.97
 
@@ -236,9 +236,9 @@ def test_later_programmes_ask_less_than_the_first():
 def test_remembered_tangents_are_the_latest():
     oracle = Remembering(Rooms(), depth=2)
     u = np.random.default_rng(0).uniform(size=(3, 2))
-    found = [oracle.tangents(np.array([4]), point[None], 1.0) for point in u]
+    result = [oracle.tangents(np.array([4]), point[None], 1.0) for point in u]
     both = [Memory(oracle, slot).tangents(np.array([4]), u[:1], 1.0).exact[0] for slot in (0, 1)]
-    np.testing.assert_array_equal(both, [found[2].exact[0], found[1].exact[0]])
+    np.testing.assert_array_equal(both, [result[2].exact[0], result[1].exact[0]])
     twice = oracle.tangents(np.array([7, 7]), u[:2], 1.0)
     for slot in (0, 1):
         plan, at, number = oracle.recall(np.arange(12), slot)

@@ -26,8 +26,8 @@ def path_of(a: int, b: int) -> str:
 
 
 def shares(pairs) -> list[float]:
-    found = [path_of(a, b) for a, b in pairs]
-    return [found.count(name) / len(found) for name in CLASSES]
+    result = [path_of(a, b) for a, b in pairs]
+    return [result.count(name) / len(result) for name in CLASSES]
 
 
 @pytest.mark.parametrize(("size", "stride"), [(2, 1), (8, 1), (16, 1), (64, 1), (256, 1), (8, 8), (16, 4), (4, 128)])

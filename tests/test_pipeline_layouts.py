@@ -38,14 +38,14 @@ def plan_of(tmp_path, words: str) -> dict[str, str]:
     ],
 )
 def test_embedding_and_loss_as_layers_of_94(tmp_path, words: str):
-    found = plan_of(tmp_path, words)
-    assert (found["pp"], found["virtual_stages"], found["ep"], found["etp"]) == ("32", "3", "8", "1")
-    assert (found["first_stage_less"], found["last_stage_less"], found["pp_overlap"]) == ("1", "1", "1")
+    result = plan_of(tmp_path, words)
+    assert (result["pp"], result["virtual_stages"], result["ep"], result["etp"]) == ("32", "3", "8", "1")
+    assert (result["first_stage_less"], result["last_stage_less"], result["pp_overlap"]) == ("1", "1", "1")
 
 
 def test_layers_of_first_and_last_stage(tmp_path):
-    found = plan_of(tmp_path, "--decoder-first-pipeline-num-layers 2 --decoder-last-pipeline-num-layers 2")
-    assert (found["first_stage_less"], found["last_stage_less"]) == ("1", "1")
+    result = plan_of(tmp_path, "--decoder-first-pipeline-num-layers 2 --decoder-last-pipeline-num-layers 2")
+    assert (result["first_stage_less"], result["last_stage_less"]) == ("1", "1")
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_layouts_come_back_from_their_words():
         if pp * v == 2 and (first and last):
             continue  # of two chunks the fuller is the measure
         layers = pp * v * each - first - last
-        found = ends_of_layout(layout_text(layers, pp * v, first, last), layers, pp)
-        assert (found.first, found.last, found.chunks, found.note) == (first, last, v, "")
+        result = ends_of_layout(layout_text(layers, pp * v, first, last), layers, pp)
+        assert (result.first, result.last, result.chunks, result.note) == (first, last, v, "")
 
 
 def test_a_shorter_last_stage_waits_for_full_ones_unless_its_head_takes_longer():

@@ -144,9 +144,9 @@ def test_the_best_of_all_schedules_is_proven(hardware: dict[str, Continuous]):
     words = ("model=llama31_8b", "accelerator=h100_sxm", "cluster.device_count=16", "workload.global_batch=64")
     study = study_from_config(*words, "space=fixed", "plan.zero=1")
     problem = Problem(study.scenario, DesignSpace(LISTS, hardware), Objective(minimise="time_s"))
-    found = Certified(gap=1e-4, convexity_samples=64, explain=False).run(problem, 0).certificate
-    assert found is not None
-    assert found.certified
+    result = Certified(gap=1e-4, convexity_samples=64, explain=False).run(problem, 0).certificate
+    assert result is not None
+    assert result.certified
     best = np.inf
     for values in itertools.product(*LISTS.values()):
         point = {name: jnp.asarray(float(value)) for name, value in zip(LISTS, values, strict=True)}
@@ -155,7 +155,7 @@ def test_the_best_of_all_schedules_is_proven(hardware: dict[str, Continuous]):
         metrics = evaluate(problem.space.place(problem.scenario, point))
         if float(problem.objective.excess(metrics)) <= 0:
             best = min(best, float(metrics.time_s))
-    assert found.best == pytest.approx(best, rel=1e-4)
+    assert result.best == pytest.approx(best, rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,10 @@ def erlang_c(most: int, load: float) -> float:
 @pytest.mark.parametrize("load", [0.5, 0.8, 0.95])
 def test_steps_of_one_length_make_servers(most: int, load: float) -> None:
     """Places are the servers of M/M/c: Erlang's formula, and answers of 10 s over the places that are left."""
-    found, exact = waited(most, load), erlang_c(most, load)
-    assert float(found.late) == pytest.approx(exact, rel=0.02, abs=0.02 if most < 4 else 1e-6)
-    assert float(found.seconds) == pytest.approx(10 / most / (1 - load), rel=1e-6)
-    assert float(found.load) == pytest.approx(load, rel=1e-9)
+    result, exact = waited(most, load), erlang_c(most, load)
+    assert float(result.late) == pytest.approx(exact, rel=0.02, abs=0.02 if most < 4 else 1e-6)
+    assert float(result.seconds) == pytest.approx(10 / most / (1 - load), rel=1e-6)
+    assert float(result.load) == pytest.approx(load, rel=1e-9)
 
 
 @pytest.mark.parametrize("most", [1, 4, 32])
@@ -116,16 +116,16 @@ def test_slopes_are_those_of_differences():
 
     def told(*values: jax.Array) -> jax.Array:
         most, load, grows, arrival_cv, output_cv = values
-        found = waited(most, load, grows, arrival_cv=arrival_cv, output_cv=output_cv)  # type: ignore[arg-type]
-        return jnp.stack([found.late, found.seconds, found.load])
+        result = waited(most, load, grows, arrival_cv=arrival_cv, output_cv=output_cv)  # type: ignore[arg-type]
+        return jnp.stack([result.late, result.seconds, result.load])
 
     slopes = jax.jacfwd(told, tuple(range(5)))(*map(jnp.asarray, at))
-    for place, value in enumerate(at):
+    for index, value in enumerate(at):
         step = 1e-5 * value
         ends = [
-            told(*(jnp.asarray(other + way * step * (i == place)) for i, other in enumerate(at))) for way in (1, -1)
+            told(*(jnp.asarray(other + way * step * (i == index)) for i, other in enumerate(at))) for way in (1, -1)
         ]
-        np.testing.assert_allclose(slopes[place], (ends[0] - ends[1]) / (2 * step), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(slopes[index], (ends[0] - ends[1]) / (2 * step), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -134,14 +134,14 @@ def test_one_place_is_a_queue_with_one_server():
     step, steps, rate = 0.01, 100.0, 0.7
     told = {"fixed_s": step, "weights_s": 0.0, "token_s": 0.0, "read_s": 0.0, "pair_s": 0.0}
     asked = {"rate": rate, "input_tokens": 10.0, "output_tokens": 1 + steps, "chunk": 100.0, "most": 1.0}
-    found = open_loop(
+    result = open_loop(
         RooflineTimes(**{name: jnp.asarray(value) for name, value in told.items()}),
         Demand(**{name: jnp.asarray(value) for name, value in asked.items()}),
     )
     service = (1 + steps) * step  # its prompt takes a step
     exact = rate * service**2 / (2 * (1 - rate * service))
-    assert float(found.places.mean) == pytest.approx(exact, rel=0.02)
-    assert float(found.ttft_s.mean) == pytest.approx(exact + step, rel=0.03)
+    assert float(result.places.mean) == pytest.approx(exact, rel=0.02)
+    assert float(result.ttft_s.mean) == pytest.approx(exact + step, rel=0.03)
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_the_simulation_is_near(most: int, rate: float, arrival_cv: float) -> No
     """Conditions in which first tokens would be several times too early without it."""
     asked = {"rate": rate, "input_tokens": 500.0, "output_tokens": 200.0, "chunk": 2048.0, "input_cv": 0.4}
     asked |= {"output_cv": 0.5, "arrival_cv": arrival_cv, "most": float(most)}
-    found = open_loop(
+    result = open_loop(
         RooflineTimes(**{name: jnp.asarray(value) for name, value in ENGINE.items()}),
         Demand(**{name: jnp.asarray(value) for name, value in asked.items()}),
     )
@@ -162,10 +162,10 @@ def test_the_simulation_is_near(most: int, rate: float, arrival_cv: float) -> No
     )
     engine = Engine(RooflineSteps(**ENGINE), 10**9, chunk=2048, sequences=most)
     served = simulate_open(engine, requests).summary()
-    assert float(found.places.mean) > 0.3 * served["ttft_s"]
-    assert float(found.ttft_s.mean) == pytest.approx(served["ttft_s"], rel=0.1 if arrival_cv == 1 else 0.18)
-    assert float(found.ttft_s.p99) == pytest.approx(served["ttft_s.p99"], rel=0.15)
-    assert float(found.e2e_s.p50) == pytest.approx(served["e2e_s.p50"], rel=0.1)
+    assert float(result.places.mean) > 0.3 * served["ttft_s"]
+    assert float(result.ttft_s.mean) == pytest.approx(served["ttft_s"], rel=0.1 if arrival_cv == 1 else 0.18)
+    assert float(result.ttft_s.p99) == pytest.approx(served["ttft_s.p99"], rel=0.15)
+    assert float(result.e2e_s.p50) == pytest.approx(served["e2e_s.p50"], rel=0.1)
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_whole_requests_of_two_pools_wait_once(most: int, output_cv: float) -> N
     asked |= {"output_cv": output_cv, "arrival_cv": 1.0, "most": float(most)}
     times = RooflineTimes(**{name: jnp.asarray(value) for name, value in ENGINE.items()})
     demand = Demand(**{name: jnp.asarray(value) for name, value in asked.items()})
-    found = pools_apart(times, times, demand, (jnp.asarray(2.0), jnp.asarray(2.0)), jnp.asarray(0.01))
+    result = pools_apart(times, times, demand, (jnp.asarray(2.0), jnp.asarray(2.0)), jnp.asarray(0.01))
     requests = Requests(
         lengths(rng, 500.0, 0.4, count),
         lengths(rng, 200.0, output_cv, count, least=2),
@@ -187,5 +187,5 @@ def test_whole_requests_of_two_pools_wait_once(most: int, output_cv: float) -> N
     served = simulate_apart(engine, engine, (2, 2), requests, lambda tokens: 2e-5 * tokens).summary()
     for share in ("mean", "p50", "p90", "p99"):
         name = "e2e_s" if share == "mean" else f"e2e_s.{share}"
-        assert float(getattr(found.e2e_s, share)) == pytest.approx(served[name], rel=0.1)
-    assert float(found.e2e_s.mean) == pytest.approx(served["e2e_s"], rel=0.06)
+        assert float(getattr(result.e2e_s, share)) == pytest.approx(served[name], rel=0.1)
+    assert float(result.e2e_s.mean) == pytest.approx(served["e2e_s"], rel=0.06)

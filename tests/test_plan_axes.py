@@ -41,21 +41,21 @@ def test_batches_and_budgets_are_powers_of_two_and_one_and_a_half_times_these(ra
 
 
 def test_a_dense_model_has_no_experts_and_vllm_no_attention_groups_of_it():
-    found = axes("model=llama31_70b", "accelerator=h100_sxm", "framework=vllm_async", "++space.plan.device_count=[24]")
-    assert found["ep"] == [1]
-    assert found["attention_dp"] == [1]
-    assert found["tp"] == [1, 2, 4, 8]  # 3, 6, 12 and 24 do not divide 64 heads
-    assert 3 in found["pp"]
+    result = axes("model=llama31_70b", "accelerator=h100_sxm", "framework=vllm_async", "++space.plan.device_count=[24]")
+    assert result["ep"] == [1]
+    assert result["attention_dp"] == [1]
+    assert result["tp"] == [1, 2, 4, 8]  # 3, 6, 12 and 24 do not divide 64 heads
+    assert 3 in result["pp"]
     other = axes("model=llama31_70b", "accelerator=h100_sxm", "framework=sglang", "++space.plan.device_count=[24]")
     assert len(other["attention_dp"]) > 1
 
 
 def test_96_heads_take_three_ranks():
-    found = axes(
+    result = axes(
         "model=llama31_70b", "accelerator=h100_sxm", "framework=none", "++space.plan.device_count=[24]",
         "workload.model.attention.heads=96",
     )  # fmt: skip
-    assert {3, 6, 12, 24} <= {*found["tp"]}
+    assert {3, 6, 12, 24} <= {*result["tp"]}
     kept = axes(
         "model=llama31_70b", "accelerator=h100_sxm", "framework=vllm_async", "++space.plan.device_count=[24]",
         "workload.model.attention.heads=96", "workload.model.feed_forward.width=24576",
@@ -127,10 +127,10 @@ def test_joined_rules_keep_what_every_combination_alone_keeps():
     numbers, refused = Rules(lists, study.scenario).of_all(10_000)
     kept, broken = [], dict.fromkeys(refused, 0)
     for number, values in enumerate(itertools.product(*lists.values())):
-        found = violations(study.scenario, {k: jnp.asarray(v) for k, v in zip(lists, values, strict=True)})
-        for rule, value in found.items():
+        result = violations(study.scenario, {k: jnp.asarray(v) for k, v in zip(lists, values, strict=True)})
+        for rule, value in result.items():
             broken[rule] += not float(value) <= 0
-        if all(float(value) <= 0 for value in found.values()):
+        if all(float(value) <= 0 for value in result.values()):
             kept.append(number)
     assert numbers.tolist() == kept
     assert refused == broken
@@ -144,8 +144,8 @@ TRTLLM = SupportedLayouts(engine="TensorRT-LLM", partial_attention=False)
 
 
 def runs(layouts: SupportedLayouts, model: Transformer, **degrees: float) -> bool:
-    found = layouts.violations(model, Plan(**{name: jnp.asarray(value) for name, value in degrees.items()}))
-    return all(float(value) <= 0 for value in found.values())
+    result = layouts.violations(model, Plan(**{name: jnp.asarray(value) for name, value in degrees.items()}))
+    return all(float(value) <= 0 for value in result.values())
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +179,8 @@ def test_what_an_engine_refuses_is_said_in_one_line():
     overrides = ("workload=disaggregated_at_rate", "prefill=same", "framework=vllm_async", "plan.prefill_devices=8")
     study = study_from_config(*overrides, "model=llama31_70b", "plan.prefill_tp=8", "plan.prefill_attention_dp=2")
     layout = study.scenario.layout
-    found = study.scenario.workload.violations(layout)
-    assert float(found["prefill_engine_groups"]) > 0
+    result = study.scenario.workload.violations(layout)
+    assert float(result["prefill_engine_groups"]) > 0
     text = study.scenario.workload.broken_rule("prefill_engine_groups", layout)
     assert text == (
         "plan.prefill_attention_dp = 2: vLLM runs no attention groups of a model without experts; framework=none prices"

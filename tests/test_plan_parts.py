@@ -88,11 +88,11 @@ def test_parts_prove_what_the_whole_does(name):
 
 def test_the_optimum_is_bracketed_by_an_exhaustive_search():
     problem = made()
-    found = SEARCH.over(Serial()).run(problem, 0).certificate
-    assert found is not None
-    assert found.bound is not None
+    result = SEARCH.over(Serial()).run(problem, 0).certificate
+    assert result is not None
+    assert result.bound is not None
     _, priced = exhaustive("feasible")
-    assert found.bound <= math.exp(priced.goal[priced.feasible].min()) * (1 + 1e-9)
+    assert result.bound <= math.exp(priced.goal[priced.feasible].min()) * (1 + 1e-9)
 
 
 @pytest.mark.slow
@@ -124,11 +124,11 @@ class Losing(AbstractRunner):
 def test_what_is_missing_loosens_the_bound(problem, error, proofs):
     """The design found stands, with the bound that was known before the parts; it is not called certified."""
     trace = SEARCH.over(Losing(error)).run(problem, 0)
-    found = trace.certificate
-    assert found is not None
-    assert not found.certified
-    assert found.best is not None
-    assert found.bound is None or found.bound <= math.exp(min(one.designs[0].value for one in proofs if one.designs))
+    result = trace.certificate
+    assert result is not None
+    assert not result.certified
+    assert result.best is not None
+    assert result.bound is None or result.bound <= math.exp(min(one.designs[0].value for one in proofs if one.designs))
     assert trace.evidence is None
     assert "best found" in trace.claim
 
@@ -157,12 +157,12 @@ def test_a_front_is_proven_level_by_level():
     assert parts.certificate is not None
     assert one.certificate is not None
     assert parts.certificate.certified
-    found, known = parts.certificate.front, one.certificate.front
-    assert found is not None
+    result, known = parts.certificate.front, one.certificate.front
+    assert result is not None
     assert known is not None
-    assert len(found.points) >= 4
-    first, other = found.metrics
-    for point in found.points:
+    assert len(result.points) >= 4
+    first, other = result.metrics
+    for point in result.points:
         assert point.bound is not None
         for rival in known.points:
             if rival.values[other] <= point.levels.get(other, math.inf):

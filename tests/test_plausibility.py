@@ -111,18 +111,20 @@ def declared() -> list[tuple[str, Usual]]:
 
 def test_what_is_said_of_the_catalogue_is_true_of_it():
     """No leaf calls usual what lies beyond its name's numbers in conf/, rounding aside."""
-    found: dict[str, list[float]] = defaultdict(list)
+    result: dict[str, list[float]] = defaultdict(list)
     for path in conf_dir().rglob("*.yaml"):
         if "calibration" not in path.parts:
             text = path.read_text(encoding="utf-8")
-            numbers(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), "", "", found)
+            numbers(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), "", "", result)
     catalogue = {name for name, usual in declared() if len(usual) == 2}
     assert len(catalogue) > 30
     wrong = [
         (name, usual)
         for name, usual in declared()
         if len(usual) == 2
-        and not (min(found[name], default=math.inf) / 1.5 <= usual[0] <= usual[1] <= 1.5 * max(found[name], default=0))
+        and not (
+            min(result[name], default=math.inf) / 1.5 <= usual[0] <= usual[1] <= 1.5 * max(result[name], default=0)
+        )
     ]
     assert not wrong
 
@@ -149,9 +151,9 @@ def test_gaps_have_no_exponents(share, told):
 def test_an_origin_of_its_own_is_taken_as_it_is():
     usual = (2.5e9, 1.28e11, "PCIe 1.0 to 7.0")
     assert _judged("a.transfers_per_s", 1.28e11, usual, "a.transfers_per_s") is None
-    found = _judged("a.transfers_per_s", 16.0, usual, "a.transfers_per_s")
-    assert found is not None
-    assert found.text.endswith("usual is about 2.5 GT/s to 128 GT/s (PCIe 1.0 to 7.0); for 16 GT/s write 1.6e+10")
+    result = _judged("a.transfers_per_s", 16.0, usual, "a.transfers_per_s")
+    assert result is not None
+    assert result.text.endswith("usual is about 2.5 GT/s to 128 GT/s (PCIe 1.0 to 7.0); for 16 GT/s write 1.6e+10")
 
 
 @pytest.mark.slow

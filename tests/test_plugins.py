@@ -79,7 +79,7 @@ def ran_together(installed: Path, *commands: Sequence[str]) -> list[Done]:
 
 @pytest.mark.slow
 def test_what_a_plugin_brings_is_listed_priced_searched_and_under_contract(installed: Path):
-    *lists, found, done, checked = ran_together(
+    *lists, result, done, checked = ran_together(
         installed,
         *(["list", group] for group in NAMES),
         ["evaluate", "experiment=hyperx_study", "accelerator=h150", "fabric=hyperx", "--json"],
@@ -88,8 +88,8 @@ def test_what_a_plugin_brings_is_listed_priced_searched_and_under_contract(insta
     )
     for name, listed in zip(NAMES.values(), lists, strict=True):
         assert name in listed.stdout
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["time_s"] > 0
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["time_s"] > 0
     assert done.returncode in (0, 2), done.stderr
     (folder,) = (installed / "runs").glob("*hyperx_study")
     assert "codesign_torus.Lucky" in (folder / "config.yaml").read_text(encoding="utf-8")
@@ -192,10 +192,10 @@ def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
     family = ["evaluate", "experiment=my_workload", "plan.tp=4", "--json"]
     timed = ["evaluate", "calibration=my_kernel", "--json"]
     searched = ["optimize", "experiment=my_workload", "runner=my_runner"]
-    found, own, kernel, run, listed, checked = ran_together(
+    result, own, kernel, run, listed, checked = ran_together(
         project, ["evaluate", *chosen, "--json"], family, timed, searched, ["list", "search"], ["check-plugin"]
     )
-    for priced in (found, own, kernel):
+    for priced in (result, own, kernel):
         assert priced.returncode == 0, priced.stderr
         assert json.loads(priced.stdout)["time_s"] > 0
     assert run.returncode == 0, run.stderr

@@ -44,7 +44,7 @@ def test_a_step_reads_both_tiers_side_by_side():
     """The slower of (1 - s) / HBM and s / port; with all of it near, HBM alone."""
     memories = {share: numbers(POOL, f"plan.pool_kv_cache={share}") for share in (0.0, 0.1, 0.5, 1.0)}
     context = 8192 + 0.5 * 512
-    steps = {share: found["tpot_s"] for share, found in memories.items()}
+    steps = {share: result["tpot_s"] for share, result in memories.items()}
     read = 512 * context * TOKEN
     half, whole = (read * (max((1 - share) / HBM, share / PORT) - 1 / HBM) for share in (0.5, 1.0))
     assert (steps[0.5] - steps[0.0]) / (steps[1.0] - steps[0.0]) == pytest.approx(half / whole, rel=1e-3)
@@ -79,9 +79,9 @@ def test_readers_of_a_pool_share_it_as_in_a_fluid_simulation():
 @pytest.mark.slow
 def test_near_first_is_what_an_allocator_of_blocks_does():
     """Blocks go near until none is left there; the share in the pool is the rest of them."""
-    found = numbers(THEN)
-    cache, block = found["memory_bytes.hbm/kv_cache"], 16 * TOKEN
-    others = sum(v for k, v in found.items() if k.startswith("memory_bytes.hbm/")) - cache
+    result = numbers(THEN)
+    cache, block = result["memory_bytes.hbm/kv_cache"], 16 * TOKEN
+    others = sum(v for k, v in result.items() if k.startswith("memory_bytes.hbm/")) - cache
     free, near, far = 141e9 - others, 0, 0
     for _ in range(int(cache / block)):
         if (near + 1) * block <= free:
@@ -89,9 +89,9 @@ def test_near_first_is_what_an_allocator_of_blocks_does():
         else:
             far += 1
     assert far > 0
-    assert found["usage.hbm.hbm"] == pytest.approx(1.0, abs=1e-6)
-    assert found["usage.hbm.hbm"] <= 1.0
-    assert found["usage.hbm.pool"] == pytest.approx(far * block / 2e12, rel=1e-3)
+    assert result["usage.hbm.hbm"] == pytest.approx(1.0, abs=1e-6)
+    assert result["usage.hbm.hbm"] <= 1.0
+    assert result["usage.hbm.pool"] == pytest.approx(far * block / 2e12, rel=1e-3)
     small = numbers(THEN, "plan.micro_batch=64")
     assert small["usage.hbm.pool"] == 0.0
     assert small["tpot_s"] == pytest.approx(numbers(POOL, "plan.pool_kv_cache=0", "plan.micro_batch=64")["tpot_s"])
@@ -141,8 +141,8 @@ def test_what_prompts_compute_is_written_through():
         "+workload.distinct_prefixes=10",
         f"{BETA}={slow}",
     )
-    found = scenario(*given, "plan.micro_batch=8")
-    flat = evaluate(found).flat()
+    result = scenario(*given, "plan.micro_batch=8")
+    flat = evaluate(result).flat()
     assert float(flat["breakdown_s.offload"]) > 0
     fast = evaluate(scenario(*given[:3], "plan.micro_batch=8")).flat()
     assert float(fast["breakdown_s.offload"]) < float(flat["breakdown_s.offload"])
@@ -196,12 +196,12 @@ def test_a_search_takes_the_share_and_proves_it():
     trace = Certified(gap=1e-3).run(problem, 0)
     assert trace.certificate.certified
     best = designs(problem, trace, 0).iloc[0]
-    found = {
+    result = {
         (share, batch): numbers(POOL, f"plan.pool_kv_cache={share}", f"plan.micro_batch={batch}")
         for share in shares
         for batch in (256, 512)
     }
-    fits = {key: one for key, one in found.items() if max(v for k, v in one.items() if k.startswith("usage.")) <= 1}
+    fits = {key: one for key, one in result.items() if max(v for k, v in one.items() if k.startswith("usage.")) <= 1}
     key = min(fits, key=lambda one: fits[one]["usd_per_million_tokens"])
     assert (best["var.pool_kv_cache"], best["var.micro_batch"]) == pytest.approx(key)
 

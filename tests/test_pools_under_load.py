@@ -62,24 +62,24 @@ def test_without_a_pool_it_is_the_one_that_there_was(kind, request):
     more = {name: getattr(two.workload, name) for name in ("arrivals_per_s", "slo") if hasattr(two.workload, name)}
     work = (GoodputServing if "slo" in more else ServingAtRate)(**own, **more)
     alone = Scenario(dataclasses.replace(two.cluster, prefill=None), work, two.plan)
-    found = numbers_of(two)
+    result = numbers_of(two)
     for name, value in numbers_of(alone).items():
-        assert found[name] == pytest.approx(value, rel=1e-6), name
+        assert result[name] == pytest.approx(value, rel=1e-6), name
 
 
 def test_a_prompt_alone_takes_its_steps(at_rate):
     """Against steps that are tabulated one by one, and a step of one decode after half a step and the crossing."""
     work = dataclasses.replace(at_rate.workload, arrivals_per_s=jnp.asarray(1e-6), input_cv=jnp.asarray(0.0))
     quiet = dataclasses.replace(at_rate, workload=dataclasses.replace(work, output_cv=jnp.asarray(0.0)))
-    pools, found = pools_of(quiet, *engine_of(quiet)), numbers_of(quiet)
+    pools, result = pools_of(quiet, *engine_of(quiet)), numbers_of(quiet)
     steps = pools.prefill.times
     alone = sum(steps.linear_s(0, 512) + steps.pair_s * 512 * keys for keys in (256, 768))
-    assert found["ttft_s"] == pytest.approx(alone, rel=0.01)
-    assert found["ttft_p99_s"] == pytest.approx(alone, rel=0.01)
+    assert result["ttft_s"] == pytest.approx(alone, rel=0.01)
+    assert result["ttft_p99_s"] == pytest.approx(alone, rel=0.01)
     times = pools.decode.times
     one = times.linear_s(1, 0) + times.context_s(1) * (1024 + 128)
-    assert found["tpot_s"] == pytest.approx(one + pools.token_s * 1024 / 255, rel=0.02)
-    assert found["requests_per_s"] == pytest.approx(1e-6)
+    assert result["tpot_s"] == pytest.approx(one + pools.token_s * 1024 / 255, rel=0.02)
+    assert result["requests_per_s"] == pytest.approx(1e-6)
 
 
 def test_between_priced_steps_prompts_stream_or_compute():
@@ -89,35 +89,35 @@ def test_between_priced_steps_prompts_stream_or_compute():
         times = PromptTimes(tokens, jnp.asarray(step(np.asarray(tokens))), jnp.asarray(500.0), jnp.asarray(0.0))
         for asked in (1.0, 30.0, 64.0, 168.0, 171.0, 256.0, 300.0, 512.0) if exact else tokens.tolist():
             nothing = jnp.asarray(0.0)
-            found = times.step_s(nothing, nothing, jnp.asarray(asked), jnp.asarray(500.0))
-            assert float(found) == pytest.approx(float(step(asked)), rel=1e-6), asked
+            result = times.step_s(nothing, nothing, jnp.asarray(asked), jnp.asarray(500.0))
+            assert float(result) == pytest.approx(float(step(asked)), rel=1e-6), asked
 
 
 def test_the_simulation_is_near(at_rate):
     """Fresh seed, six tenths of what is sustained; one condition, where bars are medians of many."""
-    found, pools = numbers_of(at_rate), pools_of(at_rate, *engine_of(at_rate))
-    assert 0.4 < max(found["prefill_pool_utilisation"], found["decode_pool_utilisation"]) < 0.9
+    result, pools = numbers_of(at_rate), pools_of(at_rate, *engine_of(at_rate))
+    assert 0.4 < max(result["prefill_pool_utilisation"], result["decode_pool_utilisation"]) < 0.9
     rng, count = np.random.default_rng(90412), 8000
     asked = Requests(
         lengths(rng, 1024, 0.5, count), lengths(rng, 256, 0.5, count, least=2), arrivals(rng, 6.0, 1.0, count)
     )
     served = pools.simulated(asked, lambda done, total: None).summary()
     for name, rel in (("ttft", 0.03), ("tpot", 0.02), ("e2e", 0.03)):
-        assert found[f"{name}_s"] == pytest.approx(served[f"{name}_s"], rel=rel), name
+        assert result[f"{name}_s"] == pytest.approx(served[f"{name}_s"], rel=rel), name
     for name, rel in (("ttft", 0.15), ("tpot", 0.12), ("e2e", 0.1)):
-        assert found[f"{name}_p99_s"] == pytest.approx(served[f"{name}_s.p99"], rel=rel), name
+        assert result[f"{name}_p99_s"] == pytest.approx(served[f"{name}_s.p99"], rel=rel), name
 
 
 def test_goodput_ends_at_a_limit_of_both_pools(agreed):
-    found = numbers_of(agreed)
-    used = {name: found[f"slo_{SLO_SHARES[name]}"] for name in ("ttft_s", "tpot_s", "prompts", "decodes")}
+    result = numbers_of(agreed)
+    used = {name: result[f"slo_{SLO_SHARES[name]}"] for name in ("ttft_s", "tpot_s", "prompts", "decodes")}
     assert max(used.values()) == pytest.approx(1, abs=1e-3)
-    assert found["ttft_p99_s"] <= 1.5 * 1.001
-    assert found["tpot_p99_s"] <= 0.04 * 1.001
-    parts = [value for name, value in found.items() if name.startswith("breakdown_s.")]
-    assert sum(parts) == pytest.approx(found["time_s"], rel=1e-9)
-    money = 1024 * found["usd_per_million_input_tokens"] + 256 * found["usd_per_million_output_tokens"]
-    assert money == pytest.approx(256 * found["usd_per_million_tokens"], rel=1e-9)
+    assert result["ttft_p99_s"] <= 1.5 * 1.001
+    assert result["tpot_p99_s"] <= 0.04 * 1.001
+    parts = [value for name, value in result.items() if name.startswith("breakdown_s.")]
+    assert sum(parts) == pytest.approx(result["time_s"], rel=1e-9)
+    money = 1024 * result["usd_per_million_input_tokens"] + 256 * result["usd_per_million_output_tokens"]
+    assert money == pytest.approx(256 * result["usd_per_million_tokens"], rel=1e-9)
 
 
 def test_a_slow_link_ends_goodput(agreed):
@@ -188,13 +188,13 @@ def test_slopes_are_differences_and_transformations_agree():
     many = {name: jnp.append(KNOWN[name] + steps * towards[name], 1.1 * KNOWN[name]) for name in KNOWN}
     way = {name: jnp.asarray(x) for name, x in towards.items()}
     along = interpreted(jax.vmap(lambda at: jax.jvp(told, (at,), (way,))), always=True)
-    found, slopes = along(many)
-    near = (found[2] - found[1]) / 2e-5
+    result, slopes = along(many)
+    near = (result[2] - result[1]) / 2e-5
     np.testing.assert_allclose(slopes[0][:-1], near[:-1], rtol=1e-5)
     np.testing.assert_allclose(slopes[0][-1], near[-1], rtol=1e-4)  # goodput's, where its halving ended
     compiled = jax.jit(told)({name: jnp.asarray(value) for name, value in KNOWN.items()})
-    np.testing.assert_allclose(compiled, found[0], rtol=1e-9)
-    assert np.isfinite(np.asarray(found)).all()
+    np.testing.assert_allclose(compiled, result[0], rtol=1e-9)
+    assert np.isfinite(np.asarray(result)).all()
 
 
 def test_the_walk_calls_none_of_it_proven():

@@ -29,16 +29,16 @@ def trace(seed: int, count: int) -> Requests:
 def replayed(requests: Requests, room: int) -> float:
     """Share of blocks found by a cache, written without the package's."""
     held: OrderedDict[int, None] = OrderedDict()
-    found = 0
+    result = 0
     for request in range(len(requests)):
         blocks = requests.hashes_of(request)
-        found += sum(1 for _ in itertools.takewhile(held.__contains__, blocks))
+        result += sum(1 for _ in itertools.takewhile(held.__contains__, blocks))
         for block in reversed(blocks):
             held.pop(block, None)
             held[block] = None
         while len(held) > room:
             held.popitem(last=False)
-    return found / len(requests.hashes)
+    return result / len(requests.hashes)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
@@ -54,14 +54,14 @@ def test_a_trace_of_conversations_is_met_within_two_points(seed):
 def test_the_store_finds_what_another_cache_finds():
     requests = trace(5, 120)
     for room in (3, 200, 1500):
-        store, found = PrefixStore(room), 0
+        store, result = PrefixStore(room), 0
         for request in range(len(requests)):
             blocks = requests.hashes_of(request)
             count = store.leading(blocks)
             store.use(blocks, count)
             store.put(blocks)
-            found += count
-        assert found / len(requests.hashes) == pytest.approx(replayed(requests, room), abs=1e-12)
+            result += count
+        assert result / len(requests.hashes) == pytest.approx(replayed(requests, room), abs=1e-12)
 
 
 @pytest.mark.slow

@@ -61,9 +61,9 @@ def test_shares_are_those_of_a_fleet_that_is_replayed_within_two_points(router, 
     reuse = table(asked, router)
     for blocks in (100, 400) if count < 1000 else (30, 100, 400, 2000):
         engine = Engine(STEPS, budget=10**9, chunk=8192, blocks=10**6, sequences=256, store_blocks=blocks)
-        found = simulate_fleet(engine, asked, router, replicas=replicas)
+        result = simulate_fleet(engine, asked, router, replicas=replicas)
         share = reuse.found(leaf(blocks * asked.hash_tokens), leaf(replicas), leaf(1), leaf(1))
-        assert float(share) == pytest.approx(found.hit_rate, abs=most)
+        assert float(share) == pytest.approx(result.hit_rate, abs=most)
 
 
 def test_what_is_computed_is_that_of_a_replay():
@@ -94,13 +94,13 @@ def test_popular_prefixes_are_those_of_a_replay(zipf):
     drawn = rng.choice(prefixes, count, p=wanted / wanted.sum())
     reuse = PopularPrefixes(4.0, float(prefixes), zipf)
     for room in (60, 300, 1000, 2500):
-        store, found = PrefixStore(room), 0
-        for place, prefix in enumerate(drawn.tolist()):
-            blocks = [4 * prefix + one for one in range(4)] + [10**6 + 2 * place, 10**6 + 2 * place + 1]
-            found += store.leading(blocks)
+        store, result = PrefixStore(room), 0
+        for index, prefix in enumerate(drawn.tolist()):
+            blocks = [4 * prefix + one for one in range(4)] + [10**6 + 2 * index, 10**6 + 2 * index + 1]
+            result += store.leading(blocks)
             store.put(blocks)
         share = reuse.found(leaf(room), leaf(1), leaf(6), leaf(0))
-        assert float(share) == pytest.approx(found / (6 * count), abs=0.01)
+        assert float(share) == pytest.approx(result / (6 * count), abs=0.01)
 
 
 def test_limits_by_hand():
@@ -210,9 +210,9 @@ def test_numbers_are_finite_over_the_legal_box():
     for tokens, count, zipf, store, ratio in itertools.product((1, 1e7), (1, 1e9), (0, 3), (0, 1e18), (0, 1)):
         point = {f"{prefix}.reuse.prefix_tokens": tokens, f"{prefix}.reuse.count": count, f"{prefix}.reuse.zipf": zipf,
                  f"{prefix}.store_bytes": store, f"{prefix}.host_ratio": ratio}  # fmt: skip
-        found = numbers_of(replace(scenario, {path: as_leaf(float(value)) for path, value in point.items()}))
-        assert 0 <= found["prefix_hit_rate"] <= 1
-        assert np.isfinite([found[name] for name in ("time_s", "ttft_s", "prefix_fetch_s", "energy_j")]).all()
+        result = numbers_of(replace(scenario, {path: as_leaf(float(value)) for path, value in point.items()}))
+        assert 0 <= result["prefix_hit_rate"] <= 1
+        assert np.isfinite([result[name] for name in ("time_s", "ttft_s", "prefix_fetch_s", "energy_j")]).all()
 
 
 def test_more_room_of_any_kind_finds_no_less():
@@ -238,8 +238,8 @@ def test_the_worth_of_a_terabyte_is_a_slope():
     worth = prefix_worth(scenario, numbers)
     host = scenario.cluster.host.memory
     more = replace(scenario, {HOST: host.capacity_bytes + 1e9})  # of each of four: 4 GB in all
-    found = (numbers_of(more)["prefix_hit_rate"] - numbers["prefix_hit_rate"]) * 250
-    assert worth["host"].found == pytest.approx(found, rel=0.02)
+    result = (numbers_of(more)["prefix_hit_rate"] - numbers["prefix_hit_rate"]) * 250
+    assert worth["host"].found == pytest.approx(result, rel=0.02)
     assert worth["host"].usd == pytest.approx(worth["host"].requests * numbers["capex_usd"])
     assert worth["host"].price_usd == pytest.approx(1e12 * float(host.usd_per_byte))
 

@@ -22,7 +22,7 @@ def classed(count: int, load: float, shares: tuple[float, ...], seed: int, means
     tokens = np.maximum(np.rint(drawn * TOKENS), 1).astype(int)
     came = arrivals(rng, 1.0, 1.0, count)
     came *= tokens.sum() / TOKENS / load / came[-1]
-    names = tuple(f"class{place}" for place in range(len(shares)))
+    names = tuple(f"class{index}" for index in range(len(shares)))
     return Requests(tokens, np.ones(count, int), came, classes=kinds, class_names=names)
 
 
@@ -37,21 +37,21 @@ def cobham(requests: Requests) -> list[float]:
 
 
 def waits(requests: Requests) -> list[float]:
-    found = simulate_fleet(SERVER, requests)
-    wait = found.last - found.came - requests.prompts / TOKENS
+    result = simulate_fleet(SERVER, requests)
+    wait = result.last - result.came - requests.prompts / TOKENS
     return [float(wait[requests.classes == k].mean()) for k in range(len(requests.class_names))]
 
 
 @pytest.mark.slow
 def test_priorities_of_one_server_are_cobhams_formula():
     """Head of the line, M/G/1, three classes of different services; means over seeds within 1 %."""
-    found, known = [], []
+    result, known = [], []
     for seed in range(12):
         requests = classed(120_000, 0.7, (0.3, 0.3, 0.4), seed, (0.7, 1.0, 1.3))
         requests = requests.served_first(["class0", "class1", "class2"])
-        found.append(waits(requests))
+        result.append(waits(requests))
         known.append(cobham(requests))
-    assert np.mean(found, 0) == pytest.approx(np.mean(known, 0), rel=0.01)
+    assert np.mean(result, 0) == pytest.approx(np.mean(known, 0), rel=0.01)
 
 
 def test_work_is_conserved_whoever_goes_first():
@@ -61,8 +61,8 @@ def test_work_is_conserved_whoever_goes_first():
     sums = []
     for order in ([], ["class0"], ["class1"]):
         one = requests.served_first(order) if order else requests
-        found = simulate_fleet(SERVER, one)
-        sums.append(float((found.last - found.came).sum()))
+        result = simulate_fleet(SERVER, one)
+        sums.append(float((result.last - result.came).sum()))
     assert sums[1:] == pytest.approx([sums[0]] * 2, rel=1e-9)
     first, second = waits(requests.served_first(["class1"]))
     assert second < 0.5 * first
@@ -84,9 +84,9 @@ def test_who_goes_last_gives_its_blocks_back():
         class_names=("first", "last"),
     ).served_first(["first"])  # fmt: skip
     engine = Engine(RooflineSteps(1e-2, 0.0, 0.0, 0.0, 0.0), budget=4096, sequences=32, blocks=260)
-    found = simulate_fleet(engine, requests)
-    assert found.served.counts["preempted"] > 0
-    ends = found.last - found.came
+    result = simulate_fleet(engine, requests)
+    assert result.served.counts["preempted"] > 0
+    ends = result.last - result.came
     assert ends[requests.classes == 0].max() < ends[requests.classes == 1].max()
     assert ends[requests.classes == 0].mean() < 0.7 * ends[requests.classes == 1].mean()
 
@@ -106,27 +106,27 @@ def loss(servers: int, places: int, offered: float, seed: int, count: int) -> fl
     outputs = 1 + rng.geometric(1 / (steps - 1), count)
     engine = Engine(RooflineSteps(1 / steps, 0.0, 0.0, 0.0, 0.0), budget=10**9, sequences=servers)
     requests = Requests(np.ones(count, int), outputs, arrivals(rng, offered * steps / outputs.mean(), 1.0, count))
-    found = simulate_fleet(engine, requests, admitted={"": places})
-    assert found.refused == int(np.isnan(found.last).sum())
-    return found.refused / count
+    result = simulate_fleet(engine, requests, admitted={"": places})
+    assert result.refused == int(np.isnan(result.last).sum())
+    return result.refused / count
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("servers", "places", "offered"), [(4, 4, 3.0), (4, 8, 3.6), (1, 3, 0.8)])
 def test_requests_that_are_turned_away_are_erlangs_formula(servers: int, places: int, offered: float):
-    found = np.mean([loss(servers, places, offered, seed, 120_000) for seed in range(4)])
-    assert found == pytest.approx(blocked(servers, places, offered), rel=0.01)
+    result = np.mean([loss(servers, places, offered, seed, 120_000) for seed in range(4)])
+    assert result == pytest.approx(blocked(servers, places, offered), rel=0.01)
 
 
 def test_one_class_is_turned_away_for_another():
     requests = classed(3000, 1.6, (0.5, 0.5), 5, (1.0, 1.0)).served_first(["class0"])
-    found = simulate_fleet(SERVER, requests, "least_outstanding", replicas=1, admitted={"class1": 3})
-    rows = {row["class"]: row for row in found.by_class({"": Agreed(30.0)})}
+    result = simulate_fleet(SERVER, requests, "least_outstanding", replicas=1, admitted={"class1": 3})
+    rows = {row["class"]: row for row in result.by_class({"": Agreed(30.0)})}
     assert rows["class0"]["refused"] == 0 < rows["class1"]["refused"]
     assert rows["class0"]["meets"]
     assert not rows["class1"]["meets"]
     assert math.isfinite(rows["class1"]["ttft_p99_s"])
-    assert len(found.served.e2e_s) == int((~np.isnan(found.last[600:])).sum())
+    assert len(result.served.e2e_s) == int((~np.isnan(result.last[600:])).sum())
 
 
 def test_what_admission_cannot_be_is_one_line():

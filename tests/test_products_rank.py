@@ -18,7 +18,7 @@ ORDER = ["gb200", "b200", "h200", "h100_sxm"]
 
 @pytest.fixture(scope="module")
 def ranked():
-    found = compare(
+    result = compare(
         "accelerator=h100_sxm,h200,b200,gb200",
         *("model=llama31_405b", "workload=continuous_fp8", "workload.input_tokens=200", "workload.output_tokens=370"),
         "framework=none",  # with vLLM's engine the limit cuts B200 at a smaller batch: GB200 is then 1.25 times as fast
@@ -26,7 +26,7 @@ def ranked():
         *("space.plan.tp=[4,8]", "space.plan.pp=[1]", "space.plan.ep=[1]", "space.plan.attention_dp=[1]"),
         *("space.plan.micro_batch=[32,64,96,128,192]", "space.plan.token_budget=[128,256]"),
     )
-    return found.feasible.set_index("candidate")
+    return result.feasible.set_index("candidate")
 
 
 @pytest.mark.slow

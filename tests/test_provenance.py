@@ -47,14 +47,14 @@ def numbers(node: Any, path: str = "") -> Iterator[str]:
 
 def entries(node: Any, path: str = "") -> Entries:
     """Dotted path -> provenance entry, of the blocks at every level."""
-    found: Entries = {}
+    result: Entries = {}
     if isinstance(node, dict):
         prefix = f"{path}." if path else ""
-        found |= {f"{prefix}{key}": entry for key, entry in (node.get("provenance") or {}).items()}
+        result |= {f"{prefix}{key}": entry for key, entry in (node.get("provenance") or {}).items()}
         for key, value in node.items():
             if key not in STRUCTURE:
-                found |= entries(value, f"{prefix}{key}")
-    return found
+                result |= entries(value, f"{prefix}{key}")
+    return result
 
 
 def exists(node: Any, path: str) -> bool:
@@ -91,7 +91,7 @@ def unsound(content: dict[str, Any]) -> list[str]:
 def test_every_number_has_an_origin_and_every_origin_is_sound():
     assert len(FILES) > 200
     wrong = {name: orphans(content) + unsound(content) for name, content in zip(NAMES, map(load, FILES), strict=True)}
-    assert not {name: found[:5] for name, found in wrong.items() if found}
+    assert not {name: result[:5] for name, result in wrong.items() if result}
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_every_number_has_an_origin_and_every_origin_is_sound():
     ],
 )
 def test_what_lacks_an_origin_is_found(text: str, said: str):
-    (found,) = orphans(yaml.safe_load(text)) + unsound(yaml.safe_load(text))
-    assert found.startswith(said)
+    (result,) = orphans(yaml.safe_load(text)) + unsound(yaml.safe_load(text))
+    assert result.startswith(said)
 
 
 def test_header_then_description():

@@ -32,11 +32,11 @@ def rounded(scenario, **changes):
 
 def test_it_is_there_where_sums_are_rounded_and_only_there():
     assert METRIC not in evaluate(SERVED).flat()
-    found = evaluate(rounded(SERVED)).flat()
+    result = evaluate(rounded(SERVED)).flat()
     by_hand = 0.0434 * (7 / 127) ** (2 * 0.828)
-    assert float(found[METRIC]) == pytest.approx(by_hand)
-    assert float(found[f"{METRIC}_high"]) == pytest.approx(by_hand * PERPLEXITY_FACTOR)
-    assert float(found[f"{METRIC}_low"]) == pytest.approx(by_hand / PERPLEXITY_FACTOR)
+    assert float(result[METRIC]) == pytest.approx(by_hand)
+    assert float(result[f"{METRIC}_high"]) == pytest.approx(by_hand * PERPLEXITY_FACTOR)
+    assert float(result[f"{METRIC}_low"]) == pytest.approx(by_hand / PERPLEXITY_FACTOR)
 
 
 def test_one_device_sums_nothing():
@@ -55,9 +55,9 @@ def test_numbers_of_eight_bits_change_nothing():
         dataclasses.replace(made, workload=dataclasses.replace(made.workload, **narrow))
         for made in (SERVED, rounded(SERVED, codec_s=1e-6))
     )
-    found, wanted = evaluate(quantised).flat(), evaluate(plain).flat()
-    assert {name: float(found[name]) for name in wanted} == {name: float(value) for name, value in wanted.items()}
-    assert float(found[METRIC]) == 0.0
+    result, wanted = evaluate(quantised).flat(), evaluate(plain).flat()
+    assert {name: float(result[name]) for name in wanted} == {name: float(value) for name, value in wanted.items()}
+    assert float(result[METRIC]) == 0.0
 
 
 @pytest.mark.slow
@@ -73,18 +73,18 @@ def test_slopes_by_differences_and_the_same_in_every_way_of_calling():
     base = rounded(SERVED)
 
     def both(point):
-        found = evaluate(replace(base, {BITS: point[0], BLOCK: point[1]})).flat()
-        return jnp.stack([found[METRIC], found["ttft_s"]])
+        result = evaluate(replace(base, {BITS: point[0], BLOCK: point[1]})).flat()
+        return jnp.stack([result[METRIC], result["ttft_s"]])
 
     points = jnp.asarray([[6.0, 64.0], [4.5, 200.0], [7.5, 33.0]])
     plain = jnp.stack([both(point) for point in points])
     together = jax.jit(jax.vmap(both))(points)
     assert jnp.allclose(plain, together, rtol=1e-12, atol=0)
     slope, step = jax.jacfwd(both)(points[0]), 1e-5
-    for place in range(2):
-        shift = jnp.zeros(2).at[place].set(step)
+    for index in range(2):
+        shift = jnp.zeros(2).at[index].set(step)
         by_differences = (both(points[0] + shift) - both(points[0] - shift)) / (2 * step)
-        assert jnp.allclose(slope[:, place], by_differences, rtol=1e-5)
+        assert jnp.allclose(slope[:, index], by_differences, rtol=1e-5)
 
 
 @pytest.mark.parametrize("corner", [(4.0, 32.0), (4.0, 512.0), (8.0, 32.0), (8.0, 512.0)])

@@ -220,10 +220,10 @@ def test_a_confidence_is_kept_in_that_share_of_draws(capsys, tmp_path, monkeypat
 def test_a_question_from_python_has_the_table_of_the_command(tmp_path, capsys):
     """One row of one product, priced, in a folder that holds the slide."""
     asked = {"rate": "5/s", "ttft_p99": "2s", "tpot_p99": "50ms", "input": 500, "output": 100, "devices": [1, 2]}
-    found = codesign.serve("llama31_8b", "space.plan.micro_batch=[32,64]", on=["h200"], root=tmp_path, **asked)
-    assert len(found.table) == 1
-    assert float(found.table["usd_per_million_tokens"].iloc[0]) > 0
-    assert (Path(found.facts["folder"]) / "slide.html").is_file()
+    result = codesign.serve("llama31_8b", "space.plan.micro_batch=[32,64]", on=["h200"], root=tmp_path, **asked)
+    assert len(result.table) == 1
+    assert float(result.table["usd_per_million_tokens"].iloc[0]) > 0
+    assert (Path(result.facts["folder"]) / "slide.html").is_file()
     capsys.readouterr()
 
 

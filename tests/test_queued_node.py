@@ -106,8 +106,8 @@ class TestNode:
             a, b = (jnp.asarray(rng.uniform([23.0, 22.0], [28.0, 26.0])) for _ in range(2))
             assert late((a + b) / 2) <= (late(a) + late(b)) / 2 + 1e-9
         point = jnp.asarray([24.0, 24.0])
-        for place, slope in enumerate(jax.grad(late)(point)):
-            step = jnp.zeros(2).at[place].set(1e-6)
+        for index, slope in enumerate(jax.grad(late)(point)):
+            step = jnp.zeros(2).at[index].set(1e-6)
             assert float(slope) == pytest.approx(float((late(point + step) - late(point - step)) / 2e-6), rel=1e-4)
 
 
@@ -136,8 +136,8 @@ class TestCarriedOut:
             assert (begun[1:] >= received * (1 - 1e-9)).all()  # no step before the message of the last has come
 
     def test_alone_it_takes_the_closed_form_s_time(self):
-        found = simulate_ring(RingBeside(load=0.0), 2)
-        np.testing.assert_allclose(found, 14 * (1e-6 + 1e6 / 450e9))
+        result = simulate_ring(RingBeside(load=0.0), 2)
+        np.testing.assert_allclose(result, 14 * (1e-6 + 1e6 / 450e9))
 
     @pytest.mark.parametrize("changes", [{"members": 1}, {"load": 1.0}, {"beyond": 1.5}, {"burst_bytes": 0.0}])
     def test_what_is_no_such_traffic_is_refused(self, changes):
@@ -250,10 +250,10 @@ class TestStudies:
         for point in points:
             slope = jax.jacfwd(told)(point)
             assert all_finite(slope)
-            for place in range(2):
-                step = jnp.zeros(2).at[place].set(1e-6 * point[place])
-                by_differences = (told(point + step) - told(point - step)) / (2e-6 * point[place])
-                np.testing.assert_allclose(slope[:, place], by_differences, rtol=1e-4)
+            for index in range(2):
+                step = jnp.zeros(2).at[index].set(1e-6 * point[index])
+                by_differences = (told(point + step) - told(point - step)) / (2e-6 * point[index])
+                np.testing.assert_allclose(slope[:, index], by_differences, rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_links_of_the_readme_lead_somewhere():
 
 def strata() -> dict[str, tuple[str, str, str]]:
     """`stratum (quantity)` -> (rows, median, 90th percentile), in per cent, of every committed table of errors."""
-    found: dict[str, tuple[str, str, str]] = {}
+    result: dict[str, tuple[str, str, str]] = {}
     for page in (ROOT / "docs" / "errors.md", *sorted((ROOT / "reports" / "validation").glob("*.md"))):
         heads: list[str] = []
         for line in page.read_text(encoding="utf-8").splitlines():
@@ -62,8 +62,8 @@ def strata() -> dict[str, tuple[str, str, str]]:
                 heads = []
             elif heads and len(cells) == len(heads) and not cells[0].startswith("---"):
                 row = dict(zip(heads, cells, strict=True))
-                found[f"{row['stratum']} ({row['quantity']})"] = row["rows"], row["median %"], row["p90 %"]
-    return found
+                result[f"{row['stratum']} ({row['quantity']})"] = row["rows"], row["median %"], row["p90 %"]
+    return result
 
 
 def test_errors_of_the_readme_are_those_of_the_tables():

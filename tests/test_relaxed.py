@@ -103,9 +103,9 @@ def test_nearest_plans_by_brute_force():
     x = np.random.default_rng(0).uniform(size=(5, 4))
     settled = relaxation.settled(x)
     table = np.stack([np.log2(plans["tp"]), plans["zero"], plans["recompute"], np.log2(plans["micro_batch"])], axis=-1)
-    for row, found in zip(settled, relaxation.nearest(settled, plans, 3), strict=True):
+    for row, result in zip(settled, relaxation.nearest(settled, plans, 3), strict=True):
         distance = ((table - row) ** 2).sum(axis=1)
-        np.testing.assert_allclose(np.sort(distance[found]), np.sort(distance)[:3])
+        np.testing.assert_allclose(np.sort(distance[result]), np.sort(distance)[:3])
 
 
 @pytest.mark.slow

@@ -66,9 +66,9 @@ def test_slopes_of_the_stretch_are_differences_and_batches_are_the_same(changes)
         return replace(one, dict(zip(PATHS, leaves, strict=True))).stretched(devices, written)
 
     slopes = interpreted(jax.grad(time), always=True)(at)
-    for place, slope in enumerate(slopes):
-        step = 1e-6 * float(at[place])
-        sides = [float(time(at.at[place].add(way * step))) for way in (1, -1)]
+    for index, slope in enumerate(slopes):
+        step = 1e-6 * float(at[index])
+        sides = [float(time(at.at[index].add(way * step))) for way in (1, -1)]
         assert float(slope) == pytest.approx((sides[0] - sides[1]) / (2 * step), rel=2e-5, abs=1e-12)
     batch = interpreted(jax.vmap(time), always=True)(jnp.stack([at, 1.1 * at]))
     assert np.allclose(batch, [float(time(at)), float(time(1.1 * at))], rtol=1e-12)
@@ -94,12 +94,12 @@ def test_the_simulation_agrees():
     """A few jobs, with errors found late and a given interval; the experiment has two hundred."""
     for seed, interval in ((1, 3000.0), (2, 900.0)):
         kinds = [Kind(1e-5), Kind(2e-6, lost_s=2000.0)]
-        found = simulate_job(kinds, 2e8, interval, 100.0, 400.0, seed)
+        result = simulate_job(kinds, 2e8, interval, 100.0, 400.0, seed)
         failures = {"a": Failure(1e5 / 3600), "b": Failure(5e5 / 3600, lost_s=2000.0)}
         closed = Reliability(failures, 300.0, interval_s=interval)
         goodput = 1 / float(stretched(closed, 1.0, 100.0))
-        assert found.goodput == pytest.approx(goodput, rel=5e-3)
-        assert found.failures > 2000
+        assert result.goodput == pytest.approx(goodput, rel=5e-3)
+        assert result.failures > 2000
 
 
 def test_without_spares_repairs_are_waited_for():
@@ -133,8 +133,8 @@ def test_checkpoints_may_go_to_a_pool_that_outlives_the_device():
     by_hand = max(sharers / float(shared.tier.bandwidth()), beta, sharers * beta / float(shared.ports))
     assert float(shared.beyond_s_per_byte()) == pytest.approx(by_hand)
     saved, devices = jnp.asarray(1e12), jnp.asarray(64.0)
-    found = kept.written_s(saved, devices, jnp.asarray(5e10), jnp.asarray(5e10), cached.beyond_s_per_byte())
-    assert float(found) == pytest.approx(1e12 / 64 / 3e11)
+    result = kept.written_s(saved, devices, jnp.asarray(5e10), jnp.asarray(5e10), cached.beyond_s_per_byte())
+    assert float(result) == pytest.approx(1e12 / 64 / 3e11)
     tiers = TieredMemory.example()
     assert float(tiers.beyond_s_per_byte()) > 0
     plain = training()

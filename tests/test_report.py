@@ -193,10 +193,10 @@ def test_memory_capacity_is_what_usage_implies(folder):
 def test_front_without_pareto_file_is_the_same(folder):
     given = series.time_against_cost(read_run(folder))
     (folder / "pareto.parquet").unlink()
-    found = series.time_against_cost(read_run(folder))
+    result = series.time_against_cost(read_run(folder))
     assert given["front"].sum() >= 2
-    pd.testing.assert_frame_equal(found, given)
-    front = found[found["front"]].sort_values("time_s")
+    pd.testing.assert_frame_equal(result, given)
+    front = result[result["front"]].sort_values("time_s")
     assert front["usd_per_million_tokens"].is_monotonic_decreasing
 
 

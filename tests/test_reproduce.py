@@ -106,9 +106,9 @@ def test_the_median_is_of_predictions_with_two_numbers(toy):
 
 
 def test_every_experiment_has_its_page():
-    found = available()
-    assert {"calculon_training", "megatron_training"} <= set(found)
-    for name, folder in found.items():
+    result = available()
+    assert {"calculon_training", "megatron_training"} <= set(result)
+    for name, folder in result.items():
         assert folder.parent == experiments_folder()
         finished = (experiments_folder().parent / "reports" / name).is_dir()
         assert not finished or (folder / "README.md").is_file(), name
@@ -151,10 +151,10 @@ def test_an_experiment_that_fails_is_named_and_the_others_go_on(toy, capsys):
     module.load.cache_clear()
     assert main(["reproduce", "all", "--json"]) == 1
     printed = capsys.readouterr()
-    found = json.loads(printed.out)
-    assert len(found["claims"]) == 3
+    result = json.loads(printed.out)
+    assert len(result["claims"]) == 3
     line = "broken: ZeroDivisionError: division by zero (claims.py, line 2)"
-    assert found["failed"] == [line]
+    assert result["failed"] == [line]
     assert f"codesign: experiment {line}" in printed.err
     assert "Traceback" not in printed.err
     with pytest.raises(ZeroDivisionError):
@@ -166,11 +166,11 @@ def test_a_missed_bar_is_the_exit_code(toy, capsys, bar, code):
     toy(bar)
     assert main(["reproduce", "toy", "--json"]) == code
     printed = capsys.readouterr()
-    found = json.loads(printed.out)
-    rows = found["claims"]
+    result = json.loads(printed.out)
+    rows = result["claims"]
     assert "toy: 3 claims, " in printed.err
-    assert found["summary"]["all"]["predicted"] == {"claims": 2, "with_bar": 1, "met": int(code == 0)}
-    assert found["summary"]["all"]["note"] == {"claims": 1}
+    assert result["summary"]["all"]["predicted"] == {"claims": 2, "with_bar": 1, "met": int(code == 0)}
+    assert result["summary"]["all"]["note"] == {"claims": 1}
     assert all(set(row) == ROWS | {*CLAIM_COLUMNS} for row in rows)
     assert rows[0]["error"] == pytest.approx(0.05)
 

@@ -54,13 +54,13 @@ def works(count: int = 200) -> Work:
 @pytest.mark.slow
 def test_a_factor_is_bounded_and_the_same_alone_in_a_batch_and_compiled(folder):
     residual, kernel, many = Residual(folder), Gemm(chip=CHIP), works()
-    found = np.asarray(residual.factor(kernel, many))
-    assert (np.abs(np.log(found)) <= BOUND).all()
-    assert np.ptp(np.log(found)) > 1.0  # not one number for all
+    result = np.asarray(residual.factor(kernel, many))
+    assert (np.abs(np.log(result)) <= BOUND).all()
+    assert np.ptp(np.log(result)) > 1.0  # not one number for all
     alone = [float(residual.factor(kernel, jax.tree.map(lambda x, i=i: x[i], many))) for i in range(20)]
-    np.testing.assert_allclose(found[:20], alone, rtol=1e-12)
-    np.testing.assert_allclose(eqx.filter_jit(residual.factor)(kernel, many), found, rtol=1e-12)
-    np.testing.assert_allclose(jax.vmap(lambda work: residual.factor(kernel, work))(many), found, rtol=1e-12)
+    np.testing.assert_allclose(result[:20], alone, rtol=1e-12)
+    np.testing.assert_allclose(eqx.filter_jit(residual.factor)(kernel, many), result, rtol=1e-12)
+    np.testing.assert_allclose(jax.vmap(lambda work: residual.factor(kernel, work))(many), result, rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -172,8 +172,8 @@ def test_training_finds_what_was_hidden_in_the_rows():
     rows = Launches(told, np.ones((count, 3), dtype=int), physics[:, None], measured, np.zeros(count, dtype=int))
     half = rng.random(count) < 0.5
     learned = train(rows.some(half), names_of([group]), steps=600)
-    found = corrected(rows, [group], [kernel], learned)[~half]
+    result = corrected(rows, [group], [kernel], learned)[~half]
     assert label_of(group) == FittedOn.of(LABEL)
     before = np.median(np.abs(physics / measured - 1)[~half])
-    assert np.median(np.abs(found / measured[~half] - 1)) < 0.5 * before
+    assert np.median(np.abs(result / measured[~half] - 1)) < 0.5 * before
     assert as_bytes(learned) == as_bytes(train(rows.some(half), names_of([group]), steps=600))  # the same again

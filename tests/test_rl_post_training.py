@@ -63,10 +63,10 @@ def simulated(lengths, prompt, slots, replicas):
 
 
 def modelled(mean, cv, most, replicas, slots, count):
-    found = drained(
+    result = drained(
         *(cut_lengths(*map(jnp.asarray, (mean, cv, most))), *map(jnp.asarray, (500.0, count, slots, replicas)))
     )
-    return found, float((found.steps * step_s(found.batch, found.context)).sum())
+    return result, float((result.steps * step_s(result.batch, result.context)).sum())
 
 
 @pytest.mark.slow
@@ -129,8 +129,8 @@ def test_a_pipeline_of_rollouts_goes_as_fast_as_a_simulation_of_it(staleness, cv
 
     lengths = cut_lengths(*map(jnp.asarray, (mean, cv, most)))
     numbers = map(jnp.asarray, (500.0, float(count), float(slots), float(replicas), staleness))
-    found = drained(lengths, *numbers)
-    model = float((found.steps * step_s(found.batch, found.context)).sum())
+    result = drained(lengths, *numbers)
+    model = float((result.steps * step_s(result.batch, result.context)).sum())
     assert model == pytest.approx(paced(draw, 500.0, slots, replicas, count, staleness), rel=0.10)
 
 
@@ -140,21 +140,21 @@ def test_a_pipeline_of_rollouts_goes_as_fast_as_a_simulation_of_it(staleness, cv
 def test_no_token_is_lost(rounds, stale):
     """Slot-steps of all levels are the tokens of all responses, whatever is under way when a batch is complete."""
     lengths = cut_lengths(*map(jnp.asarray, (2000.0, 0.9, 16000.0)))
-    found = drained(lengths, *map(jnp.asarray, (500.0, 64.0 * rounds, 64.0, 1.0, stale)))
-    assert float((found.steps * found.batch).sum()) == pytest.approx(64 * rounds * float(lengths.mean()), rel=5e-3)
+    result = drained(lengths, *map(jnp.asarray, (500.0, 64.0 * rounds, 64.0, 1.0, stale)))
+    assert float((result.steps * result.batch).sum()) == pytest.approx(64 * rounds * float(lengths.mean()), rel=5e-3)
 
 
 def test_memoryless_responses_take_the_logarithm_of_what_is_left():
     """Nearly: a lognormal with the variation of an exponential, on enough slots; mu log(1 + n / l) steps."""
     lengths = cut_lengths(*map(jnp.asarray, (1000.0, 1.0, 1e9)))
-    found = drained(lengths, *map(jnp.asarray, (0.0, 64.0, 1e3, 1.0, 1.0)))
-    assert float(found.steps.sum()) == pytest.approx(1000 * np.log(2), rel=0.1)
+    result = drained(lengths, *map(jnp.asarray, (0.0, 64.0, 1e3, 1.0, 1.0)))
+    assert float(result.steps.sum()) == pytest.approx(1000 * np.log(2), rel=0.1)
 
 
 def test_equal_responses_on_enough_slots_take_their_length():
-    found, _ = modelled(1000.0, 0.0, 4000.0, 4.0, 64.0, 64.0)
-    assert float(found.steps.sum()) == pytest.approx(1000.0, rel=1e-6)
-    assert float(found.context[0]) == pytest.approx(500.0 + 500.0, rel=1e-6)
+    result, _ = modelled(1000.0, 0.0, 4000.0, 4.0, 64.0, 64.0)
+    assert float(result.steps.sum()) == pytest.approx(1000.0, rel=1e-6)
+    assert float(result.context[0]) == pytest.approx(500.0 + 500.0, rel=1e-6)
 
 
 def test_cut_lengths_keep_their_mean_and_end_at_the_maximum():
@@ -171,17 +171,17 @@ def test_modes_are_sums_and_maxima_of_their_parts():
         "synchronous": lambda found: found["rollout_s"] + found["training_s"],
         "one_step_off": lambda found: max(found["rollout_s"], found["training_s"]),
     }.items():
-        found = metrics(f"plan.mode={mode}", *APART)
-        assert found["time_s"] == pytest.approx(compose(found) + found["weight_sync_s"], rel=1e-5)
-    found = metrics("plan.mode=colocated", "plan.rollout_devices=0")
-    parts = found["rollout_s"] + found["training_s"] + found["weight_sync_s"] + found["switch_s"]
-    assert found["time_s"] == pytest.approx(parts, rel=1e-5)
-    assert found["switch_s"] > 0
-    assert found["memory_bytes.ddr/swapped"] > 0
+        result = metrics(f"plan.mode={mode}", *APART)
+        assert result["time_s"] == pytest.approx(compose(result) + result["weight_sync_s"], rel=1e-5)
+    result = metrics("plan.mode=colocated", "plan.rollout_devices=0")
+    parts = result["rollout_s"] + result["training_s"] + result["weight_sync_s"] + result["switch_s"]
+    assert result["time_s"] == pytest.approx(parts, rel=1e-5)
+    assert result["switch_s"] > 0
+    assert result["memory_bytes.ddr/swapped"] > 0
     for mode in ("colocated", "asynchronous"):
-        found = metrics(f"plan.mode={mode}", "plan.rollout_devices=" + ("0" if mode == "colocated" else "8"))
-        assert sum(value for name, value in found.items() if name.startswith("breakdown_s.")) == pytest.approx(
-            found["time_s"], rel=1e-5
+        result = metrics(f"plan.mode={mode}", "plan.rollout_devices=" + ("0" if mode == "colocated" else "8"))
+        assert sum(value for name, value in result.items() if name.startswith("breakdown_s.")) == pytest.approx(
+            result["time_s"], rel=1e-5
         )
 
 
@@ -190,19 +190,19 @@ def test_asynchronous_rollouts_are_between_no_tail_and_the_whole_tail():
     """Without staleness all of a step's responses are waited for; the more may be under way, the sooner."""
     free = ("plan.mode=asynchronous", *APART, "workload.recompute_cache=0")
     waits = metrics("plan.mode=synchronous", *APART)["rollout_s"]
-    found = [metrics(*free, f"plan.staleness={staleness}")["rollout_s"] for staleness in (0, 0.1, 0.3, 1, 4)]
-    assert found[0] == pytest.approx(waits, rel=1e-5)
-    assert (np.diff(found) <= 1e-6).all()
-    assert found[3] < 0.9 * waits
+    result = [metrics(*free, f"plan.staleness={staleness}")["rollout_s"] for staleness in (0, 0.1, 0.3, 1, 4)]
+    assert result[0] == pytest.approx(waits, rel=1e-5)
+    assert (np.diff(result) <= 1e-6).all()
+    assert result[3] < 0.9 * waits
     anew = metrics("plan.mode=asynchronous", *APART, "plan.staleness=4")["rollout_s"]
-    assert anew > found[-1]
+    assert anew > result[-1]
 
 
 @pytest.mark.slow
 def test_swapped_parts_need_the_larger_of_both_and_kept_parts_the_sum():
     swapped, kept = (metrics("plan.mode=colocated", "plan.rollout_devices=0", f"plan.swap={swap}") for swap in (1, 0))
     both = swapped["rollout_memory_bytes"] + swapped["trainer_memory_bytes"]
-    near = {name: sum(v for k, v in found.items() if k.startswith("memory_bytes.hbm")) for name, found in
+    near = {name: sum(v for k, v in result.items() if k.startswith("memory_bytes.hbm")) for name, result in
             {"swapped": swapped, "kept": kept}.items()}  # fmt: skip
     assert near["kept"] == pytest.approx(both, rel=1e-5)
     assert near["swapped"] == pytest.approx(
@@ -213,13 +213,13 @@ def test_swapped_parts_need_the_larger_of_both_and_kept_parts_the_sum():
 @pytest.mark.slow
 def test_new_weights_cross_the_slower_network_once():
     """15.2 GB of bf16 weights, at what the eight cards of a node give, then to the others of the node."""
-    found = scenario("plan.mode=synchronous", *APART)
-    seconds = float(evaluate(found).get("weight_sync_s"))
+    result = scenario("plan.mode=synchronous", *APART)
+    seconds = float(evaluate(result).get("weight_sync_s"))
     beta = [
-        found.cluster.network[name].fabric.link(Group(jnp.asarray(2.0))).beta_s_per_byte
-        for name in found.cluster.levels
+        result.cluster.network[name].fabric.link(Group(jnp.asarray(2.0))).beta_s_per_byte
+        for name in result.cluster.levels
     ]
-    weights = float(found.workload.engine().weight_bytes(found.plan.rollouts(jnp.asarray(16.0))))
+    weights = float(result.workload.engine().weight_bytes(result.plan.rollouts(jnp.asarray(16.0))))
     assert weights == pytest.approx(2 * 7.615e9, rel=1e-3)
     assert 0.8 * weights * float(max(beta)) / 8 <= seconds <= 1.5 * weights * float(sum(beta))
 
@@ -230,25 +230,25 @@ def test_slopes_are_those_of_differences_and_batches_those_of_single_calls(mode)
     """Of the time in the hardware; of rollouts in lengths (training works on whole micro-batches)."""
     one = scenario(f"plan.mode={mode}", "plan.rollout_devices=" + ("0" if mode == "colocated" else "8"))
     paths = (*RATES, "workload.output_tokens", "workload.output_cv")
-    names = [f"x{place}" for place in range(len(paths))]
+    names = [f"x{index}" for index in range(len(paths))]
 
     def told(scales):
         moved = {path: scales[name] * get_path(one, path) for path, name in zip(paths, names, strict=True)}
-        found = evaluate(replace(one, moved))
-        return found.time_s, found.get("rollout_s")
+        result = evaluate(replace(one, moved))
+        return result.time_s, result.get("rollout_s")
 
     step = 0.002
     offsets = np.concatenate([np.zeros((1, len(paths))), step * np.eye(len(paths)), -step * np.eye(len(paths))])
-    columns = {name: jnp.asarray(1 + offsets[:, place]) for place, name in enumerate(names)}
+    columns = {name: jnp.asarray(1 + offsets[:, index]) for index, name in enumerate(names)}
     values = np.stack([np.asarray(each) for each in interpreted(jax.vmap(told), always=True)(columns)], 1)
     centre = {name: jnp.asarray(1.0) for name in names}
     slopes = interpreted(jax.jacrev(told), always=True)(centre)
     assert [float(each) for each in jax.jit(told)(centre)] == pytest.approx(values[0], rel=1e-5)
     plain = evaluate(one)
     assert values[0] == pytest.approx([float(plain.time_s), float(plain.get("rollout_s"))], rel=1e-5)
-    for place, name in enumerate(names):
-        which = 0 if place < len(RATES) else 1
-        difference = (values[1 + place, which] - values[1 + len(names) + place, which]) / (2 * step)
+    for index, name in enumerate(names):
+        which = 0 if index < len(RATES) else 1
+        difference = (values[1 + index, which] - values[1 + len(names) + index, which]) / (2 * step)
         assert float(slopes[which][name]) == pytest.approx(difference, rel=0.03, abs=2e-3 * values[0, which])
 
 
@@ -259,8 +259,8 @@ def test_a_proven_split_is_the_best_of_all_that_are_priced():
     space = [f"space.plan.{name}=[{','.join(map(str, values))}]" for name, values in listed.items()]
     fixed = [f"space.plan.{name}=[{value}]" for name, value in FIXED.items()]
     study = study_from_config(*SMALL, "search=certified", "objective=fastest_step", *space, *fixed)
-    found = solve(study)
-    best = found.best
+    result = solve(study)
+    best = result.best
     every = []
     for mode in MODES:
         for slots in listed["rollout_slots"]:
@@ -271,7 +271,7 @@ def test_a_proven_split_is_the_best_of_all_that_are_priced():
             if float(priced.get("usage.hbm")) <= 1:
                 every.append(float(priced.time_s))
     assert best["time_s"] == pytest.approx(min(every), rel=1e-4)
-    assert found.bound <= min(every) * (1 + 1e-4)
+    assert result.bound <= min(every) * (1 + 1e-4)
 
 
 @pytest.mark.slow

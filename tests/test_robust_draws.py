@@ -36,8 +36,8 @@ def trace():
 def in_draws(point) -> np.ndarray:
     """Log of the goal of a design in each draw, by the model alone."""
     placed = SPACE.place(PROBLEM.scenario, point)
-    found = [evaluate(case) for case in Cases(draws=DRAWS).scenarios(placed, 0)]
-    return np.log([float(one.time_s * one.capex_usd) for one in found])
+    result = [evaluate(case) for case in Cases(draws=DRAWS).scenarios(placed, 0)]
+    return np.log([float(one.time_s * one.capex_usd) for one in result])
 
 
 @pytest.mark.slow
@@ -78,11 +78,11 @@ def test_the_proof_over_draws_is_verified(trace, tmp_path):
 def test_draws_go_with_factors_of_leaves():
     price = Uncertain("cluster.accelerator.price_usd", (0.5, 2.0))
     cases = Cases({"price": price}, draws=3)
-    found = cases.scenarios(PROBLEM.scenario, 0)
-    assert len(found) == len(cases.named(0)) == 6
+    result = cases.scenarios(PROBLEM.scenario, 0)
+    assert len(result) == len(cases.named(0)) == 6
     assert cases.named(0)[4] == {"price": 2.0, "draw": 1.0}
-    assert float(found[1].cluster.doubts.source) == float(found[4].cluster.doubts.source)
-    assert float(found[4].cluster.accelerator.price_usd) == 4 * float(found[1].cluster.accelerator.price_usd)
+    assert float(result[1].cluster.doubts.source) == float(result[4].cluster.doubts.source)
+    assert float(result[4].cluster.accelerator.price_usd) == 4 * float(result[1].cluster.accelerator.price_usd)
 
 
 def test_what_cannot_be_drawn_is_refused(monkeypatch):

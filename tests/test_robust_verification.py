@@ -80,9 +80,9 @@ def kept(traces, tmp_path):
 
     def kept(how: str) -> tuple[dict, dict]:
         write_evidence(traces[how].evidence, tmp_path)
-        found = read_evidence(tmp_path)
-        assert found is not None
-        return found
+        result = read_evidence(tmp_path)
+        assert result is not None
+        return result
 
     return kept
 
@@ -122,7 +122,7 @@ def test_blended_tangents_lie_below_the_blended_rows(how, nominal):
     assert np.array_equal(model.holds(plan, u).all(axis=0), model.exact(plan, u).feasible)
     assert np.array_equal(model.holds(plan, u, 1)[0], model.holds(plan, u)[1])
     each = [nominal._tabled(one, plan[:, _order(nominal)], u, np.ones(count)) for one in asked.scenarios]
-    goals = np.stack([found.exact[:, nominal._order[0]] for found in each], axis=-1)
+    goals = np.stack([result.exact[:, nominal._order[0]] for result in each], axis=-1)
     blend = Blend(asked.cases.how, np.ones(len(each)), asked.cases.tail)
     assert rows[:, 0] == pytest.approx(blend.value(goals), abs=1e-12)
     assert np.ptp(goals, axis=1).min() > 0.01

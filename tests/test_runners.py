@@ -48,15 +48,15 @@ def test_what_lost_jobs_left_undone_goes_into_another_array(tmp_path, monkeypatc
     monkeypatch.setattr(Slurm, "_executor", lambda self, box: Jobs())
     monkeypatch.setattr("codesign.executors.slurm.TICK_S", 0.01)
     runner = Slurm(workers=2, folder=str(tmp_path), cluster="local")
-    found = [one for one in runner.results(operator.neg, range(6)) if one is not None]
-    assert sorted(found) == [-5, -4, -3, -2, -1, 0]
+    result = [one for one in runner.results(operator.neg, range(6)) if one is not None]
+    assert sorted(result) == [-5, -4, -3, -2, -1, 0]
     assert Jobs.sent == [3, 3, 1, 1]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lost_workers_task_is_done_by_another(tmp_path):
-    found = [one for one in Local(2).results(Dying(3, tmp_path / "flag"), range(9)) if one is not None]
-    assert sorted(found) == list(range(9))
+    result = [one for one in Local(2).results(Dying(3, tmp_path / "flag"), range(9)) if one is not None]
+    assert sorted(result) == list(range(9))
 
 
 def test_a_task_that_no_worker_survives_is_one_line():

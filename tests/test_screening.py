@@ -49,7 +49,7 @@ def test_what_is_screened_out_breaks_a_limit_and_nothing_else_is(oracle):
     cheap = [row for row, name in enumerate(oracle.names) if name in oracle.cheap]
     np.testing.assert_array_equal(out, exact[:, cheap].max(axis=1) > 0)
     assert 0 < out.sum() < oracle.count
-    found = search.run()
+    result = search.run()
     feasible = exact[(exact[:, 1:] <= 0).all(axis=1)]
-    assert found.upper == pytest.approx(feasible[:, 0].min(), abs=1e-9)
-    assert found.lower == pytest.approx(found.upper, abs=1e-6)
+    assert result.upper == pytest.approx(feasible[:, 0].min(), abs=1e-9)
+    assert result.lower == pytest.approx(result.upper, abs=1e-6)

@@ -92,10 +92,10 @@ def test_of_values_that_are_missing_nothing_is_claimed(error):
     """The two values that were searched answer; nothing is certified, nothing is kept as a proof."""
     problem = made()
     trace = listed(problem).over(Losing(error)).run(problem, 0)
-    found = trace.certificate
-    assert found is not None
-    assert found.best is not None
-    assert not found.certified
+    result = trace.certificate
+    assert result is not None
+    assert result.best is not None
+    assert not result.certified
     assert trace.evidence is None
     assert len(trace.points["tp"]) == 2
 

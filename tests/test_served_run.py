@@ -39,12 +39,12 @@ def test_a_shape_of_the_plan_is_that_model():
 
 
 def test_flops_of_training_and_loss_by_hand():
-    found, model, law = run().flat(), Transformer.example(), PrecisionLaw.example()
+    result, model, law = run().flat(), Transformer.example(), PrecisionLaw.example()
     active = float(model.active_parameters() + model.vocab * model.hidden)
-    assert float(found["training_flops"]) == pytest.approx(6 * active * 1e10, rel=1e-12)
+    assert float(result["training_flops"]) == pytest.approx(6 * active * 1e10, rel=1e-12)
     kept = float(law.kept(Bits()))
     inner = float(model.inner_parameters())
-    assert float(found["loss"]) == pytest.approx(2.8 + 4300 * (inner * kept) ** -0.5 + 18000 * 1e10**-0.5, rel=1e-9)
+    assert float(result["loss"]) == pytest.approx(2.8 + 4300 * (inner * kept) ** -0.5 + 18000 * 1e10**-0.5, rel=1e-9)
 
 
 def rounding(tokens: float, bits: float) -> float:
@@ -69,9 +69,9 @@ def test_rounding_after_training_hurts_more_the_more_was_learnt():
 
 
 def test_without_a_law_no_loss_is_told():
-    found = run(scaling_law=None).flat()
-    assert "loss" not in found
-    assert float(found["training_flops"]) > 0
+    result = run(scaling_law=None).flat()
+    assert "loss" not in result
+    assert float(result["training_flops"]) > 0
 
 
 def test_composed_from_yaml_with_a_range():

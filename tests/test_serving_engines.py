@@ -190,18 +190,18 @@ def test_constants_of_an_engine_are_recovered_as_far_as_they_are_not_held():
     none, blank = np.zeros(len(jobs)), np.ones(len(jobs))
     said = serving_fit.seen(jobs, none, blank, blank).under(engine)
     rows = serving_fit.seen(jobs, none, *said)
-    found = serving_fit.fit_engine(rows, serving_fit.told_by(jobs))
-    assert found.expert_launch_s == 0.0  # no row tells it
-    assert found.prompt_token_s == pytest.approx(8e-6, rel=0.2)
-    assert found.kernel_slowdown == pytest.approx(1.08, abs=0.03)
-    assert found.cohort_prompts == pytest.approx(5.0, rel=0.1)
-    assert found.request_overhead_s == pytest.approx(0.03, rel=0.1)
-    assert found.burst_ratio == pytest.approx(0.2, rel=0.1)
-    assert found.client_overhead_s == pytest.approx(2e-3, rel=0.1)
-    again = rows.under(found)
+    result = serving_fit.fit_engine(rows, serving_fit.told_by(jobs))
+    assert result.expert_launch_s == 0.0  # no row tells it
+    assert result.prompt_token_s == pytest.approx(8e-6, rel=0.2)
+    assert result.kernel_slowdown == pytest.approx(1.08, abs=0.03)
+    assert result.cohort_prompts == pytest.approx(5.0, rel=0.1)
+    assert result.request_overhead_s == pytest.approx(0.03, rel=0.1)
+    assert result.burst_ratio == pytest.approx(0.2, rel=0.1)
+    assert result.client_overhead_s == pytest.approx(2e-3, rel=0.1)
+    again = rows.under(result)
     assert again.first_s == pytest.approx(said.first_s, rel=0.02)
     groups_of = np.arange(len(jobs)) % 3
-    apart = serving_fit.left_out(rows, found, groups_of)
+    apart = serving_fit.left_out(rows, result, groups_of)
     assert apart.first_s == pytest.approx(said.first_s, rel=0.05)  # the others say the same
 
 

@@ -219,9 +219,9 @@ def test_traces_with_gaps_or_text(text, words, tmp_path):
 def test_a_trace_starts_at_zero(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n5,100,10\n6.5,200,20\n")
-    found = read_trace(path)
-    assert found.arrivals.tolist() == [0.0, 1.5]
-    assert found.prompts.tolist() == [100, 200]
+    result = read_trace(path)
+    assert result.arrivals.tolist() == [0.0, 1.5]
+    assert result.prompts.tolist() == [100, 200]
 
 
 def test_what_never_fits_is_refused():

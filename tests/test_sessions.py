@@ -58,10 +58,10 @@ def test_all_or_none_are_as_they_were():
 @pytest.mark.parametrize("at", [(0.0, 0.8, 0.5), (0.6, 0.8, 0.3)])
 @pytest.mark.parametrize("formula", [computed_cv, lambda cv, cached, kept: keys_before(cached, kept) + 0 * cv])
 def test_slopes_are_those_of_differences_and_vmap_is_the_plain_call(formula, at):
-    for place in range(3):
-        small = np.eye(3)[place] * 1e-6
+    for index in range(3):
+        small = np.eye(3)[index] * 1e-6
         low, high = (float(formula(*values(*(np.array(at) + sign * small)))) for sign in (-1, 1))
-        slope = jax.grad(lambda *given: formula(*given), argnums=place)(*values(*at))
+        slope = jax.grad(lambda *given: formula(*given), argnums=index)(*values(*at))
         assert float(slope) == pytest.approx((high - low) / 2e-6, rel=1e-4, abs=1e-6)
     plain = float(formula(*values(*at)))
     assert float(jax.jit(formula)(*values(*at))) == pytest.approx(plain, rel=1e-12)

@@ -130,12 +130,12 @@ def test_listed_shapes_are_certified_with_the_machine():
     best = {name: float(column[0]) for name, column in trace.points.items()}
     plans = space.plans(scenario)
     assert len(plans["tp"]) == 12
-    found = float(evaluate(space.place(scenario, best)).get("usd_to_train"))
+    result = float(evaluate(space.place(scenario, best)).get("usd_to_train"))
     for row in range(0, 12, 5):
         point = {name: column[row] for name, column in plans.items()} | {"bandwidth": best["bandwidth"]}
         there = evaluate(space.place(scenario, point))
         if float(there.get("parameters")) >= 2.5e9 and float(there.usage["hbm"]) <= 1:
-            assert float(there.get("usd_to_train")) >= found * (1 - 1e-3)
+            assert float(there.get("usd_to_train")) >= result * (1 - 1e-3)
 
 
 @pytest.mark.slow

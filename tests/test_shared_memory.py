@@ -33,8 +33,8 @@ def seconds(algorithm, nbytes, members=16, link=LINK):
 
 class TestByHand:
     def test_all_reduce(self):
-        found = seconds(SharedMemoryAllReduce(), 1e9)
-        assert found == pytest.approx(6 * ALPHA + 2 * 15 / 16 * 1e9 / PORT + 1e6 / PORT)
+        result = seconds(SharedMemoryAllReduce(), 1e9)
+        assert result == pytest.approx(6 * ALPHA + 2 * 15 / 16 * 1e9 / PORT + 1e6 / PORT)
 
     def test_a_small_one_is_six_trips_where_a_ring_has_thirty(self):
         assert seconds(SharedMemoryAllReduce(), 1) == pytest.approx(6 * ALPHA, rel=1e-3)
@@ -44,12 +44,12 @@ class TestByHand:
         assert seconds(SharedMemoryAllReduce(), 1e12) / seconds(RingAllReduce(), 1e12) == pytest.approx(1, rel=1e-4)
 
     def test_a_slow_memory_bounds(self):
-        found = seconds(SharedMemoryAllReduce(memory_bytes_per_s=1e12), 1e12)
-        assert found == pytest.approx((3 * 16 - 2) * 1e12 / 1e12, rel=1e-4)
+        result = seconds(SharedMemoryAllReduce(memory_bytes_per_s=1e12), 1e12)
+        assert result == pytest.approx((3 * 16 - 2) * 1e12 / 1e12, rel=1e-4)
 
     def test_energy_is_of_one_cable_a_byte(self):
-        found = SharedMemoryAllGather().cost(jnp.asarray(16.0), Group(16.0), LINK).energy_j
-        assert float(found) == pytest.approx((1 + 15) / 2 * 8e-11)
+        result = SharedMemoryAllGather().cost(jnp.asarray(16.0), Group(16.0), LINK).energy_j
+        assert float(result) == pytest.approx((1 + 15) / 2 * 8e-11)
 
 
 @pytest.mark.parametrize("operation", KINDS)

@@ -104,8 +104,8 @@ class TestFormula:
             ("shared_rack_sipac", "SiPAC(4,3)"),
         ):
             rack = scenario_from_config(f"facility={option}").cluster.facility.tenancy
-            found = tuple(float(getattr(rack, field)) for field in EffectiveRatios._fields)
-            assert found == pytest.approx(RACKS[name][1], rel=1e-6)
+            result = tuple(float(getattr(rack, field)) for field in EffectiveRatios._fields)
+            assert result == pytest.approx(RACKS[name][1], rel=1e-6)
 
     @pytest.mark.parametrize("capacity", [256.0, 512.0, 1024.0, 4096.0])
     def test_no_capacity_that_is_allowed_is_cut_off(self, capacity):

@@ -59,5 +59,5 @@ def test_a_command_takes_them(capsys: pytest.CaptureFixture):
     short = json.loads(capsys.readouterr().out)
     assert main(["evaluate", *full_names(asked), "cluster.device_count=8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == short
-    found = scenario_from_config(*asked, "devices=8")
-    assert (float(found.plan.tp), float(found.cluster.device_count)) == (1, 8)
+    result = scenario_from_config(*asked, "devices=8")
+    assert (float(result.plan.tp), float(result.cluster.device_count)) == (1, 8)

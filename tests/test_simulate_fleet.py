@@ -105,13 +105,13 @@ def test_classes_go_first_or_are_turned_away(tmp_path, capsys):
     path = tmp_path / "classes.csv"
     path.write_text(f"arrival_s,input_tokens,output_tokens,class\n{rows}\n", encoding="utf-8")
     words = ["simulate", *DESIGN, "plan.micro_batch=2", "--replicas", "1", "--trace", str(path), "--json"]
-    found = []
+    result = []
     for more in ([], ["--priority", "b"], ["--admit", "a=2"]):
         assert main([*words, *more]) == 0
         told = json.loads(capsys.readouterr().out)
-        found.append({row["class"]: row for row in told["classes"]})
+        result.append({row["class"]: row for row in told["classes"]})
         assert any("whoever came first" in line for line in told["doubts"]) == bool(more)
-    plain, first, away = found
+    plain, first, away = result
     assert first["b"]["ttft_p90_s"] < 0.7 * plain["b"]["ttft_p90_s"]
     assert first["a"]["ttft_p90_s"] > plain["a"]["ttft_p90_s"]
     assert away["a"]["refused"] > 0.05
@@ -171,14 +171,14 @@ def test_hashes_that_are_none_are_one_line(tmp_path):
 
 
 def test_limits_are_read():
-    found = agreed_of(["ttft=2s,tpot=50ms,share=0.95", "chat:ttft=500ms"])
-    assert found == {"": Agreed(2.0, 0.05, 0.95), "chat": Agreed(0.5)}
+    result = agreed_of(["ttft=2s,tpot=50ms,share=0.95", "chat:ttft=500ms"])
+    assert result == {"": Agreed(2.0, 0.05, 0.95), "chat": Agreed(0.5)}
 
 
 def test_the_timeline_is_drawn():
     engine = Engine(RooflineSteps(2e-3, 5e-3, 2e-5, 1e-8, 1e-9), budget=4096, chunk=4096, store_blocks=300)
-    found = simulate_fleet(engine, drawn(), "session_sticky", replicas=3)
-    figure = fleet_figure(found, {"": Agreed(0.2, 0.05), "chat": Agreed(0.1)})
+    result = simulate_fleet(engine, drawn(), "session_sticky", replicas=3)
+    figure = fleet_figure(result, {"": Agreed(0.2, 0.05), "chat": Agreed(0.1)})
     assert len(figure.axes) == 4
     assert "keep their limits" in figure.get_suptitle()
     assert render(figure)[:4] == b"\x89PNG"

@@ -18,11 +18,11 @@ RATE = ["workload=at_rate", "model=llama31_8b", "accelerator=h200", "workload.ar
 @pytest.mark.slow
 def test_a_search_chooses_among_the_counts_that_a_rate_may_need():
     """No fewer than arithmetic asks for; a count that is named, or a space that lists some, stays."""
-    found = study_from_config(*RATE).space.plan["device_count"]
-    assert list(found) == sorted(found)
-    assert 1 <= found[0] < found[-1] <= 64
+    result = study_from_config(*RATE).space.plan["device_count"]
+    assert list(result) == sorted(result)
+    assert 1 <= result[0] < result[-1] <= 64
     ten = study_from_config(*RATE[:-1], "workload.arrivals_per_s=200").space.plan["device_count"]
-    assert ten[-1] > 5 * found[-1]
+    assert ten[-1] > 5 * result[-1]
     assert "device_count" not in study_from_config(*RATE, "cluster.device_count=64").space.plan
     assert list(study_from_config(*RATE, "space.plan.device_count=[16]").space.plan["device_count"]) == [16]
     assert "device_count" not in study_from_config("workload=training", "model=llama31_8b").space.plan

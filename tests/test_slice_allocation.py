@@ -54,8 +54,8 @@ class TestAllocators:
         rack, random = RACKS[name](), np.random.default_rng(2)
         for size in random.integers(1, 9, 9):
             rack.allocate(int(size))
-        found = [size for size in range(1, 65) if rack.find(size) is not None]
-        assert rack.largest() == rack.volume(max(found))
+        result = [size for size in range(1, 65) if rack.find(size) is not None]
+        assert rack.largest() == rack.volume(max(result))
 
     def test_what_is_not_taken_cannot_be_released(self):
         rack = CircuitRack()
@@ -124,8 +124,8 @@ class TestBlocking:
     def test_recursion_against_every_state(self, capacity):
         offered, volumes = [1.2, 0.7, 0.4], (1, 3, 4)
         exact = self.enumerated(offered, volumes, capacity)
-        found = blocking(jnp.asarray(offered), volumes, jnp.asarray(float(capacity)), 16)
-        np.testing.assert_allclose(found, exact, rtol=1e-12)
+        result = blocking(jnp.asarray(offered), volumes, jnp.asarray(float(capacity)), 16)
+        np.testing.assert_allclose(result, exact, rtol=1e-12)
 
     def test_real_capacity_lies_between_whole_ones(self):
         def at(capacity):
@@ -173,9 +173,9 @@ class TestBlocking:
     @pytest.mark.parametrize("mix", MIXES)
     def test_large_racks_against_the_recursion_by_hand(self, capacity, load, mix):
         rack = SharedRack(float(capacity), load, sizes=MIXES[mix].sizes, weights=MIXES[mix].weights)
-        found = float(rack.acceptance())
-        assert 0 <= found <= 1
-        assert found == pytest.approx(self.by_hand(rack), rel=1e-10)
+        result = float(rack.acceptance())
+        assert 0 <= result <= 1
+        assert result == pytest.approx(self.by_hand(rack), rel=1e-10)
 
     @pytest.mark.parametrize("capacity", [512, 1024])
     def test_large_racks_against_the_scheduler(self, capacity):
@@ -214,16 +214,16 @@ class TestBlocking:
 class TestSimulation:
     @pytest.mark.parametrize("mix", MIXES)
     def test_a_rack_without_borders_is_the_recursion(self, mix):
-        found = simulate(CircuitRack(1, 64), MIXES[mix], arrivals=8_000)
+        result = simulate(CircuitRack(1, 64), MIXES[mix], arrivals=8_000)
         rack = SharedRack(64.0, 0.8, sizes=MIXES[mix].sizes, weights=MIXES[mix].weights)
-        assert found.acceptance == pytest.approx(float(rack.acceptance()), abs=0.015)
-        assert found.utilisation == pytest.approx(float(rack.utilisation()), abs=0.015)
-        assert found.fragmented == found.stranded == 0
+        assert result.acceptance == pytest.approx(float(rack.acceptance()), abs=0.015)
+        assert result.utilisation == pytest.approx(float(rack.utilisation()), abs=0.015)
+        assert result.fragmented == result.stranded == 0
 
     def test_a_single_kind_of_request_is_erlang_b(self):
-        found = simulate(CircuitRack(1, 10), DemandMix((1,)), load=1.0, arrivals=8_000)
+        result = simulate(CircuitRack(1, 10), DemandMix((1,)), load=1.0, arrivals=8_000)
         terms = [10.0**n / factorial(n) for n in range(11)]
-        assert 1 - found.requests == pytest.approx(terms[-1] / sum(terms), abs=0.015)
+        assert 1 - result.requests == pytest.approx(terms[-1] / sum(terms), abs=0.015)
 
     def test_the_same_tenants_for_every_rack(self):
         first, second = (simulate(TorusCuboids(), MIXES["uniform 1-16"], arrivals=500, seed=3) for _ in range(2))

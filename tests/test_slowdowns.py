@@ -94,9 +94,9 @@ def test_a_study_with_slowdowns_keeps_its_proof():
     )  # fmt: skip
     scenario = under(training(plan=SHARDED), attention=2.0, exchange=3.0, hop_s=4e-5)
     proof = Certified(gap=5e-3, convexity_samples=8, batch_size=64, explain=False)
-    found = proof.run(Problem(scenario, space, Objective("time_s * capex_usd")), 0).certificate
-    assert found.certified
-    assert found.gap < 5.1e-3
+    result = proof.run(Problem(scenario, space, Objective("time_s * capex_usd")), 0).certificate
+    assert result.certified
+    assert result.gap < 5.1e-3
 
 
 @pytest.mark.slow
@@ -150,9 +150,9 @@ def test_devices_and_frameworks_are_one_structure():
     (batch,) = batches(scenarios)
     plain, slow = published_training.with_slowdowns(batch.scenarios), adjustment({"elementwise": 2.0})(batch.scenarios)
     assert jax.tree.structure(plain) == jax.tree.structure(slow)
-    (found,) = grouped([batch], vectorised(lambda one: (evaluate(one).time_s,)), published_training.with_slowdowns)
+    (result,) = grouped([batch], vectorised(lambda one: (evaluate(one).time_s,)), published_training.with_slowdowns)
     named = [run.job for run in runs]
     alone = [
         seconds(Scenario(sized(measured_cluster(run.gpu), 8.0), *job)) for run, job in zip(runs, named, strict=True)
     ]
-    assert found == pytest.approx(alone, rel=1e-12)
+    assert result == pytest.approx(alone, rel=1e-12)

@@ -147,21 +147,21 @@ def test_two_pools_have_a_timeline_that_conserves_requests():
     requests = drawn(2, 800, rate=20.0)
     prefill, decode = Engine(STEPS, 1024), Engine(STEPS, 1024, sequences=256)
     served = simulate_apart(prefill, decode, (2, 2), requests, lambda tokens: 1e-4 * tokens, timeline=True)
-    found = served.handed
-    assert found is not None
-    assert (found.came <= found.began).all()
-    assert (found.began < found.first).all()
-    assert (found.first < found.ready).all()
-    for enter, leave in ((found.came, found.began), (found.began, found.first), (found.first, found.ready)):
+    result = served.handed
+    assert result is not None
+    assert (result.came <= result.began).all()
+    assert (result.began < result.first).all()
+    assert (result.first < result.ready).all()
+    for enter, leave in ((result.came, result.began), (result.began, result.first), (result.first, result.ready)):
         _, count = under_way(enter, leave)
         assert count.min() >= 0
         assert count[-1] == 0
-    together = np.array([requests.prompts[found.began == at].sum() for at in np.unique(found.began)])
+    together = np.array([requests.prompts[result.began == at].sum() for at in np.unique(result.began)])
     longest = requests.prompts.max()
     assert together.max() < 1024 + longest  # of a step: its room, and what is left of the last prompt
     table = np.array(served.timeline)
-    assert (table[:, 2] * table[:, 3]).sum() == (requests.outputs - 1)[np.argsort(found.ready)[::2]].sum()
-    assert len(pools_figure(served.timeline, found).axes) == 10
+    assert (table[:, 2] * table[:, 3]).sum() == (requests.outputs - 1)[np.argsort(result.ready)[::2]].sum()
+    assert len(pools_figure(served.timeline, result).axes) == 10
     assert len(timeline_figure(served.timeline).axes) == 8
 
 

@@ -92,14 +92,14 @@ def test_rows_and_slopes_are_those_of_the_traced_program(name):
     problem, rng = problem_of(name), np.random.default_rng(1)
     oracle = Oracle(problem, rows_of(problem))
     plan, u = rng.integers(oracle.count, size=DESIGNS), rng.uniform(size=(DESIGNS, len(oracle.variables)))
-    found = oracle.points()(problem.scenario, oracle.table[plan], u, np.full(DESIGNS, 50.0))
+    result = oracle.points()(problem.scenario, oracle.table[plan], u, np.full(DESIGNS, 50.0))
     given = (problem.scenario, jnp.asarray(oracle.table[plan[0]]), jnp.asarray(u[0]))
     rows, broken = oracle.program.exact(*given)
     below, slopes = oracle.program.tangent(*given, jnp.asarray(50.0))
-    np.testing.assert_allclose(found.exact[0], rows, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(found.below[0], below, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(found.slopes[0], slopes, rtol=1e-9, atol=1e-12)
-    assert found.broken[0] == pytest.approx(float(broken), rel=1e-12, abs=1e-12)
+    np.testing.assert_allclose(result.exact[0], rows, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(result.below[0], below, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(result.slopes[0], slopes, rtol=1e-9, atol=1e-12)
+    assert result.broken[0] == pytest.approx(float(broken), rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.slow
@@ -143,8 +143,8 @@ def test_random_models_cut_anywhere(most):
         rest = written_out(program)._replace(
             equations=cut.rest, inputs=(*cut.tables, *program.inputs[2:]), outputs=cut.outputs, known={}
         )
-        found = running(rest)(*inputs, *columns[2:])
-        for mine, other in zip(found, whole, strict=True):
+        result = running(rest)(*inputs, *columns[2:])
+        for mine, other in zip(result, whole, strict=True):
             np.testing.assert_array_equal(np.broadcast_to(mine, (20,)), other)
         compiled = jax.jit(jax.vmap(model))(*map(jnp.asarray, columns))
         for mine, other in zip(whole, compiled, strict=True):
@@ -172,12 +172,12 @@ def test_slopes_along_a_direction_are_those_of_differences():
     def at(step):
         return {name: values * np.exp(step) for name, values in start.items()}
 
-    found, slopes = slopes_along(scenario, told, start, start)
+    result, slopes = slopes_along(scenario, told, start, start)
     above, below = (slopes_along(scenario, told, at(step), start)[0] for step in (1e-5, -1e-5))
-    for values, slope, up, down in zip(found, slopes, above, below, strict=True):
+    for values, slope, up, down in zip(result, slopes, above, below, strict=True):
         assert values.shape == slope.shape == (3,)
         np.testing.assert_allclose(slope, (up - down) / 2e-5, rtol=1e-5, atol=1e-9 * abs(values).max())
     alone, along = slopes_along(scenario, told, *({n: v[1:2] for n, v in start.items()} for _ in range(2)))
-    np.testing.assert_allclose([each[0] for each in alone + along], [each[1] for each in found + slopes], rtol=1e-13)
+    np.testing.assert_allclose([each[0] for each in alone + along], [each[1] for each in result + slopes], rtol=1e-13)
     plain = evaluate(replace(scenario, {name: values[1] for name, values in start.items()}))
-    np.testing.assert_allclose(found[0][1], np.log(plain.time_s), rtol=1e-13)
+    np.testing.assert_allclose(result[0][1], np.log(plain.time_s), rtol=1e-13)

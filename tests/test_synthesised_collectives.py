@@ -34,41 +34,41 @@ def taken(algorithm, members, nbytes, link=LINK):
 @pytest.mark.parametrize("members", [2, 6, 8, 12, 16, 48, 64, 256])
 def test_at_its_own_size_it_is_the_best_of_the_class(members, nbytes):
     """The dynamic programme, and for small groups every schedule one by one; above what no schedule beats."""
-    found = float(taken(SynthesisedAllReduce(for_bytes=nbytes), members, nbytes).time_s)
-    assert found == pytest.approx(best_schedule(members, nbytes, RACK)[0], rel=1e-6)
-    assert found >= bound_s(members, nbytes, RACK) * (1 - 1e-6)
+    result = float(taken(SynthesisedAllReduce(for_bytes=nbytes), members, nbytes).time_s)
+    assert result == pytest.approx(best_schedule(members, nbytes, RACK)[0], rel=1e-6)
+    assert result >= bound_s(members, nbytes, RACK) * (1 - 1e-6)
     if members <= 12:
-        assert found == pytest.approx(min(seconds(one, nbytes, RACK) for one in every(members)), rel=1e-6)
-    assert found <= float(taken(RadixAllReduce(radix=4.0), members, nbytes).time_s) * (1 + 1e-6)
+        assert result == pytest.approx(min(seconds(one, nbytes, RACK) for one in every(members)), rel=1e-6)
+    assert result <= float(taken(RadixAllReduce(radix=4.0), members, nbytes).time_s) * (1 + 1e-6)
 
 
 def test_elsewhere_it_is_its_schedule():
     """That of 64 kB on a gigabyte, and on a rack whose circuits are set ten times as slowly."""
     schedule = best_schedule(64, SIZES[0], RACK)[1]
-    found = float(taken(SynthesisedAllReduce(for_bytes=SIZES[0]), 64, 1e9).time_s)
-    assert found == pytest.approx(seconds(schedule, 1e9, RACK), rel=1e-6)
+    result = float(taken(SynthesisedAllReduce(for_bytes=SIZES[0]), 64, 1e9).time_s)
+    assert result == pytest.approx(seconds(schedule, 1e9, RACK), rel=1e-6)
     slow = Link(0.7e-6, 1 / 300e9, 1e-11, 3.7e-5, lanes=16.0)
-    found = float(taken(SynthesisedAllReduce(for_bytes=SIZES[0]), 64, 1e6, slow).time_s)
-    assert found == pytest.approx(seconds(schedule, 1e6, Circuits(setup_s=3.7e-5)), rel=1e-6)
+    result = float(taken(SynthesisedAllReduce(for_bytes=SIZES[0]), 64, 1e6, slow).time_s)
+    assert result == pytest.approx(seconds(schedule, 1e6, Circuits(setup_s=3.7e-5)), rel=1e-6)
 
 
 @pytest.mark.parametrize("members", [4, 12, 64, 256])
 def test_half_of_it_gathers(members):
     """(1 - 1/n) of the buffer at least, and one way in half of the rounds of its own schedule."""
     for nbytes in SIZES:
-        found = float(taken(SynthesisedAllGather(for_bytes=nbytes), members, nbytes).time_s)
-        assert found == pytest.approx(best_schedule(members, nbytes, RACK, both_ways=False)[0], rel=1e-6)
-        assert found >= 3.7e-6 + 0.7e-6 + (1 - 1 / members) * nbytes / 300e9 - 1e-12
-        assert found <= float(taken(SynthesisedAllReduce(for_bytes=nbytes), members, nbytes).time_s) * (1 + 1e-6)
+        result = float(taken(SynthesisedAllGather(for_bytes=nbytes), members, nbytes).time_s)
+        assert result == pytest.approx(best_schedule(members, nbytes, RACK, both_ways=False)[0], rel=1e-6)
+        assert result >= 3.7e-6 + 0.7e-6 + (1 - 1 / members) * nbytes / 300e9 - 1e-12
+        assert result <= float(taken(SynthesisedAllReduce(for_bytes=nbytes), members, nbytes).time_s) * (1 + 1e-6)
 
 
 def test_members_without_a_schedule_quarter():
     for members in (19, 300):
-        found, other = (
+        result, other = (
             taken(algorithm, members, 1e6) for algorithm in (SynthesisedAllReduce(), RadixAllReduce(radix=4.0))
         )
-        assert float(found.time_s) == pytest.approx(float(other.time_s))
-        assert float(found.energy_j) == pytest.approx(float(other.energy_j))
+        assert float(result.time_s) == pytest.approx(float(other.time_s))
+        assert float(result.energy_j) == pytest.approx(float(other.energy_j))
     assert float(taken(SynthesisedAllReduce(), 1, 1e6).time_s) == 0.0
     assert float(taken(SynthesisedAllReduce(), 8, 0.0).time_s) == 0.0
 
@@ -89,14 +89,14 @@ def test_fewer_lanes_than_it_was_found_for_serve_partners_in_waves():
 def test_slopes_are_differences():
     algorithm = SynthesisedAllReduce()
     with jax.enable_x64(True):
-        for place in range(4):
+        for index in range(4):
             numbers = [0.7e-6, 1 / 300e9, 1e-11, 3.7e-6]
 
-            def spent(value, place=place, numbers=numbers):
+            def spent(value, place=index, numbers=numbers):
                 own = [*numbers[:place], value, *numbers[place + 1 :]]
                 return taken(algorithm, 48, 1e6, Link(*map(jnp.asarray, own), lanes=jnp.asarray(16.0))).time_s
 
-            at = numbers[place]
+            at = numbers[index]
             slope = float(jax.grad(spent)(jnp.asarray(at)))
             difference = (float(spent(jnp.asarray(at * 1.001))) - float(spent(jnp.asarray(at * 0.999)))) / (0.002 * at)
             assert slope == pytest.approx(difference, rel=1e-6, abs=1e-12)

@@ -65,12 +65,12 @@ def branching(asked: Demand, mixed: float, runs: int = 400_000) -> np.ndarray:
 def test_delays_are_those_of_a_branching_process(rate: float, cv: float, answer: float) -> None:
     asked = demand(rate=rate, input_cv=cv, output_tokens=answer)
     at, crowds = steps_of(asked)
-    found = token_times(times(), asked, at, crowds, jnp.asarray(0.0), ROOMY)
+    result = token_times(times(), asked, at, crowds, jnp.asarray(0.0), ROOMY)
     drawn = branching(asked, float(at.mixed))
-    assert float(found.mean_s) == pytest.approx(drawn.mean(), rel=0.005)
-    assert float(found.variance) == pytest.approx(drawn.var(), rel=0.04)  # eight prompts stand for all
-    assert float(found.crowd) == pytest.approx(0.0, abs=1e-15)
-    assert float(found.percentiles().p99) == pytest.approx(np.quantile(drawn, 0.99), rel=0.04)
+    assert float(result.mean_s) == pytest.approx(drawn.mean(), rel=0.005)
+    assert float(result.variance) == pytest.approx(drawn.var(), rel=0.04)  # eight prompts stand for all
+    assert float(result.crowd) == pytest.approx(0.0, abs=1e-15)
+    assert float(result.percentiles().p99) == pytest.approx(np.quantile(drawn, 0.99), rel=0.04)
 
 
 @pytest.mark.slow
@@ -79,10 +79,10 @@ def test_sequences_beside_by_hand() -> None:
     asked = demand(rate=1e-9, input_tokens=1e6, output_tokens=51.0)
     at, crowds = steps_of(demand(), decodes=16.0)
     slope = 1e-5
-    found = token_times(times(), asked, at, crowds, jnp.asarray(slope), ROOMY)
+    result = token_times(times(), asked, at, crowds, jnp.asarray(slope), ROOMY)
     longer = 1 / (1 - slope * 16 / float(at.mean))
     # what is there lasts `longer` times an own life: 2 int_0^1 (1 - u) (1 - u / z) du = 1 - 1 / (3 z)
-    assert float(found.crowd) == pytest.approx(slope**2 * 16 * longer * (1 - 1 / (3 * longer)), rel=1e-4)
+    assert float(result.crowd) == pytest.approx(slope**2 * 16 * longer * (1 - 1 / (3 * longer)), rel=1e-4)
 
 
 def test_caches_of_many_lengths_vary_more() -> None:
@@ -91,19 +91,19 @@ def test_caches_of_many_lengths_vary_more() -> None:
     asked = demand(rate=1e-9, input_tokens=1.0, output_tokens=100_001.0)
     at, crowds = steps_of(demand(), decodes=16.0)
     slope = read * float(asked.context)
-    found = token_times(times(read_s=read), asked, at, crowds, jnp.asarray(slope), ROOMY)
+    result = token_times(times(read_s=read), asked, at, crowds, jnp.asarray(slope), ROOMY)
     longer = 1 / (1 - min(slope * 16 / float(at.mean), 0.95))
-    assert float(found.crowd) == pytest.approx(4 / 3 * slope**2 * 16 * longer * (1 - 1 / (3 * longer)), rel=1e-3)
+    assert float(result.crowd) == pytest.approx(4 / 3 * slope**2 * 16 * longer * (1 - 1 / (3 * longer)), rel=1e-3)
 
 
 def test_no_step_is_longer_than_a_full_chunk() -> None:
     told = TokenTimes(*map(jnp.asarray, (0.02, 4e-4, 0.0, 0.01, 0.03)))
-    found = told.percentiles()
-    assert float(found.p99) == pytest.approx(0.03)
-    assert float(found.p50) < 0.03
+    result = told.percentiles()
+    assert float(result.p99) == pytest.approx(0.03)
+    assert float(result.p50) < 0.03
     free = told._replace(most_s=jnp.asarray(1.0)).percentiles()
     assert float(free.p99) > 0.05
-    assert float(free.p50) == float(found.p50)
+    assert float(free.p50) == float(result.p50)
 
 
 @pytest.mark.slow
@@ -113,8 +113,8 @@ def test_nothing_comes_and_nothing_varies() -> None:
     def mean(rate: jax.Array) -> jax.Array:
         asked = demand().at(rate)
         at, crowds = steps_of(demand())
-        found = token_times(times(), asked, at._replace(share=rate * at.mean), crowds, jnp.asarray(0.0), ROOMY)
-        return found.mean_s + found.variance
+        result = token_times(times(), asked, at._replace(share=rate * at.mean), crowds, jnp.asarray(0.0), ROOMY)
+        return result.mean_s + result.variance
 
     for rate in (1e-12, 1e-6, 1e-2):
         assert np.isfinite(jax.grad(mean)(jnp.asarray(rate)))

@@ -20,14 +20,14 @@ TOLD = ("Progress", "_note", "note", "told")  # calls whose first words name a s
 
 def named_stages() -> set[str]:
     """Every stage that a search names by a word, read from its source."""
-    found: set[str] = set()
+    result: set[str] = set()
     for path in Path(codesign.search.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and getattr(call.func, "attr", getattr(call.func, "id", "")) in TOLD:
                 first = call.args[0] if call.args else None
                 either = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
-                found |= {each.value for each in either if isinstance(each, ast.Constant) and type(each.value) is str}
-    return found
+                result |= {each.value for each in either if isinstance(each, ast.Constant) and type(each.value) is str}
+    return result
 
 
 def test_every_stage_of_every_search_is_said_in_words():
@@ -69,8 +69,8 @@ def test_devices_that_nobody_asked_for_are_told(overrides, told):
 
 
 def test_one_chip_has_roofs_without_its_name():
-    found = roofs(example_ops(serving=True).query("kernel == kernel"))
-    assert [(roof.named, roof.number_format, roof.peak) for roof in found] == [
+    result = roofs(example_ops(serving=True).query("kernel == kernel"))
+    assert [(roof.named, roof.number_format, roof.peak) for roof in result] == [
         ("", "bf16", 989e12),
         ("", "vector", 67e12),
     ]
@@ -88,7 +88,7 @@ def test_prompts_on_another_chip_are_held_against_its_own_roofs():
         assert set(part["bandwidth_bytes_per_s"]) == {float(chip.hbm.bandwidth())}
         assert all(row.peak_flops_per_s == float(chip.peak(row.number_format)) for row in part.itertuples())
         assert (part["achieved_flops_per_s"] <= part["peak_flops_per_s"]).all()
-    found = roofs(frame[(frame["intensity"] > 0) & (frame["achieved_flops_per_s"] > 0)])
-    assert {roof.named for roof in found} == {f"{own.name} ", f"{pool.name} "}
+    result = roofs(frame[(frame["intensity"] > 0) & (frame["achieved_flops_per_s"] > 0)])
+    assert {roof.named for roof in result} == {f"{own.name} ", f"{pool.name} "}
     low, high = roofline_ends(frame)
-    assert all(low < roof.ridge < high for roof in found)
+    assert all(low < roof.ridge < high for roof in result)

@@ -103,10 +103,10 @@ def test_rings_of_a_mesh_use_every_directed_pair_equally(count):
 def test_programme_and_maximum_flow_count_the_same_crossings(name):
     shape, stated = FABREX[name]
     topology = shape.build(CABLES)
-    found = crossings(topology, np.arange(8), np.arange(8, 16))
-    assert found.rate / B == pytest.approx(stated)
+    result = crossings(topology, np.arange(8), np.arange(8, 16))
+    assert result.rate / B == pytest.approx(stated)
     assert _whole_crossings(shape) == stated
-    assert found.price @ topology.bandwidth_bytes_per_s == pytest.approx(found.rate)  # strong duality
+    assert result.price @ topology.bandwidth_bytes_per_s == pytest.approx(result.rate)  # strong duality
     assert shape.connections() <= 6  # what the top switch of the document has
 
 

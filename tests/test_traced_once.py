@@ -48,9 +48,9 @@ def asked(problem):
     """Rows, slopes and what the walk says."""
     oracle, rng = oracle_for(problem, rows_of(problem), 64), np.random.default_rng(0)
     plan, u = np.resize(oracle.sample(rng, 32), 32), rng.uniform(size=(32, len(oracle.variables)))
-    found, known = oracle.tangents(plan, u, 50.0), oracle.judged()
+    result, known = oracle.tangents(plan, u, 50.0), oracle.judged()
     told = [(name, proof.why if hasattr(proof, "why") else repr(proof)) for name, proof in sorted(known.rows.items())]
-    return [found.exact, found.affine, found.broken, repr(told), repr(known.rules)]
+    return [result.exact, result.affine, result.broken, repr(told), repr(known.rules)]
 
 
 @pytest.mark.slow

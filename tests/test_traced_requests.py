@@ -63,16 +63,16 @@ def test_a_number_that_a_trace_says_is_not_said_again(typed: str, capsys):
 def test_moments_by_hand(tmp_path):
     path = tmp_path / "requests.csv"
     path.write_text(FOUR)
-    found = moments(read_trace(path))
-    assert found == pytest.approx({
+    result = moments(read_trace(path))
+    assert result == pytest.approx({
         "input_tokens": 200.0, "output_tokens": 20.0, "input_cv": 0.5, "output_cv": 0.5, "correlation": 0.0,
         "arrivals_per_s": 0.6, "arrival_cv": np.sqrt(8 / 9) / (5 / 3),
     })  # fmt: skip
     alike = "input_tokens,output_tokens\n7,5\n7,5\n"
     path.write_text(alike)
-    found = moments(read_trace(path, timed=False))
-    assert found["correlation"] == 0.0
-    assert "arrivals_per_s" not in found
+    result = moments(read_trace(path, timed=False))
+    assert result["correlation"] == 0.0
+    assert "arrivals_per_s" not in result
     with pytest.raises(ConfigError, match="no column arrival_s"):
         read_trace(path)
 

@@ -54,19 +54,19 @@ WRONG = [
 def test_a_published_trace_is_read_as_it_is(tmp_path, name):
     path = tmp_path / name
     path.write_text(TRACES[name], encoding="utf-8")
-    found = read_trace(path)
-    assert found.arrivals is not None
-    assert (found.prompts.tolist(), found.outputs.tolist()) == ([4808, 3180], [10, 8])
-    np.testing.assert_allclose(found.arrivals, [0, 0.5], atol=1e-9)
-    assert found.cached_ratio == (2 * 512 / (4808 + 3180) if name == "mooncake.jsonl" else 0)
+    result = read_trace(path)
+    assert result.arrivals is not None
+    assert (result.prompts.tolist(), result.outputs.tolist()) == ([4808, 3180], [10, 8])
+    np.testing.assert_allclose(result.arrivals, [0, 0.5], atol=1e-9)
+    assert result.cached_ratio == (2 * 512 / (4808 + 3180) if name == "mooncake.jsonl" else 0)
 
 
 @pytest.mark.parametrize("tree", [CHAT, INPUTS])
 def test_texts_count_four_characters_a_token(tmp_path, tree):
     path = tmp_path / "texts.json"
     path.write_text(json.dumps(tree), encoding="utf-8")
-    found = read_trace(path, timed=False)
-    assert (found.prompts.tolist(), found.outputs.tolist()) == ([100, 130], [20, 10])
+    result = read_trace(path, timed=False)
+    assert (result.prompts.tolist(), result.outputs.tolist()) == ([100, 130], [20, 10])
     with pytest.raises(ConfigError, match="does not say when"):
         read_trace(path)
 

@@ -69,23 +69,23 @@ def held(moment, name: str) -> float:
 def test_stages_hold_what_lies_on_them():
     """Four stages of four layers: embedding and four micro-batches first, three beside no table, head and one last."""
     plan = Plan(pp=4.0)
-    found = JOB.moments(Layout(plan, 4.0))
+    result = JOB.moments(Layout(plan, 4.0))
     layer, table = 12 * 2048**2 + 2 * 2048, 64000 * 2048
-    stored = [held(found[stage, "backward"], "activations") for stage in ("first", "middle", "last")]
+    stored = [held(result[stage, "backward"], "activations") for stage in ("first", "middle", "last")]
     np.testing.assert_allclose(np.array(stored) / stored[2], [4, 3, 1], rtol=1e-12)
-    weights = [held(found[stage, "backward"], "weights") for stage in ("first", "middle", "last")]
+    weights = [held(result[stage, "backward"], "weights") for stage in ("first", "middle", "last")]
     np.testing.assert_allclose(weights, [2 * (4 * layer + table), 8 * layer, 2 * (4 * layer + table)], rtol=1e-12)
-    assert {stage for stage, moment in found if moment == "loss"} == {"last"}
+    assert {stage for stage, moment in result if moment == "loss"} == {"last"}
     logits = 1024 * 64000 * 6 + 2 * 1024 * 2048 * 2
-    np.testing.assert_allclose(held(found["last", "loss"], "logits"), logits, rtol=1e-12)
-    assert held(found["last", "loss"], "layer") == 0.0
+    np.testing.assert_allclose(held(result["last", "loss"], "logits"), logits, rtol=1e-12)
+    assert held(result["last", "loss"], "layer") == 0.0
 
 
 def test_interleaving_keeps_more_of_every_stage():
     """2 (p - 1 - i) + (v - 1) p + 1 chunks of 1 / v."""
-    found = JOB.moments(Layout(Plan(pp=4.0, virtual_stages=2.0), 4.0))
+    result = JOB.moments(Layout(Plan(pp=4.0, virtual_stages=2.0), 4.0))
     one = held(JOB.moments(Layout(Plan(pp=4.0), 4.0))["last", "backward"], "activations")
-    stored = [held(found[stage, "backward"], "activations") / one for stage in ("first", "middle", "last")]
+    stored = [held(result[stage, "backward"], "activations") / one for stage in ("first", "middle", "last")]
     np.testing.assert_allclose(stored, [11 / 2, 9 / 2, 5 / 2], rtol=1e-12)
 
 

@@ -124,14 +124,14 @@ def test_prefixes_are_found_at_the_prefill_replica_that_has_them():
     classes = [RequestClass("agent", 600, 20, prefix_tokens=4096, prefixes=8, turns=5, think_s=4)]
     requests = conversations(rng, arrivals(rng, 1.0, 1.0, 80), classes, open_loop=True, answer_s=1.0)
     stored = dataclasses.replace(PREFILL, store_blocks=200, store_token_s=1e-8)
-    found = {
+    result = {
         router: simulate_two_pools(
             stored, DECODE, requests, link, replicas=(3, 2), routers=(router, "least_outstanding")
         ).fleet
         for router in ("round_robin", "prefix_aware")
     }
-    assert 0 < found["round_robin"].hit_rate < found["prefix_aware"].hit_rate < 1
-    computed = found["prefix_aware"].served.counts
+    assert 0 < result["round_robin"].hit_rate < result["prefix_aware"].hit_rate < 1
+    computed = result["prefix_aware"].served.counts
     assert computed["prompt_tokens"] + computed["hit_tokens"] == requests.prompts.sum()
 
 

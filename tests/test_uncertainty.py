@@ -109,12 +109,12 @@ def test_another_chip_is_less_certain(scenario):
 
 def test_collectives_of_a_machine_that_nobody_measured_err_as_those_of_its_kind_of_links():
     """Cards on a bus by how a board is wired, fabrics of accelerators far less."""
-    found = {}
+    result = {}
     for name in ("mi300x", "a100_pcie"):
         cluster = scenario_from_config(f"accelerator={name}", "workload=continuous", "framework=none").cluster
-        found[name] = find("collective", (wires_of(cluster),), PHYSICS, NEW)
+        result[name] = find("collective", (wires_of(cluster),), PHYSICS, NEW)
     assert wires_of(dataclasses.replace(cluster, network={})) == "any in a domain"
-    assert found["mi300x"].half_width() < 2.5 < found["a100_pcie"].half_width()
+    assert result["mi300x"].half_width() < 2.5 < result["a100_pcie"].half_width()
 
 
 @pytest.mark.slow
@@ -139,8 +139,8 @@ def test_one_trace_serves_the_model_and_its_draws(scenario, monkeypatch):
 
 @pytest.mark.slow
 def test_intervals_hold_the_prediction_and_errors_of_the_source_are_shared(scenario):
-    found, numbers = intervals(scenario), numbers_of(scenario)
-    for name, (low, high) in found.items():
+    result, numbers = intervals(scenario), numbers_of(scenario)
+    for name, (low, high) in result.items():
         assert low < numbers[name] < high, name
     drawn = metrics_under_draws(scenario)
     assert {"time_s", "mfu", "joules_per_token", "usd_per_million_tokens"} <= set(drawn)
@@ -165,10 +165,10 @@ def test_regret_of_the_best_of_two(scenario):
     from codesign.study.objective import Objective
 
     slower = dataclasses.replace(scenario, workload=dataclasses.replace(scenario.workload, step_overhead_s=0.05))
-    found = of_designs(Objective(minimise="time_s"), [scenario, slower])
-    assert found is not None
-    assert (found.regret.stays, found.regret.high, found.regret.designs) == (1, 0, 2)
-    assert "optimal among 2 in 100%" in found.regret.text()
+    result = of_designs(Objective(minimise="time_s"), [scenario, slower])
+    assert result is not None
+    assert (result.regret.stays, result.regret.high, result.regret.designs) == (1, 0, 2)
+    assert "optimal among 2 in 100%" in result.regret.text()
     turned = of_designs(Objective(minimise="time_s"), [slower, scenario])
     assert turned is not None
     assert turned.regret.stays == 0 < turned.regret.typical
@@ -195,13 +195,13 @@ def test_errors_of_suites_and_of_devices_left_out_become_rows_of_the_file():
         seen("collectives", "latency", "collectives from 1 MiB, GPU left out", "L40S all_reduce"),
     ]
     rows = pd.read_csv(io.StringIO(text_of(frame, compared)))
-    found = {tuple(row) for row in rows[["kind", "name", "model", "regime"]].itertuples(index=False)}
-    assert ("kernel", "gemm bf16", LEARNED, NEW) in found
-    assert ("stratum", "kernels: gemm bf16, GPU left out: latency", LEARNED, RELATIVE) in found
-    assert ("source", "training", PHYSICS, NEW) in found
-    assert ("source", "training, framework named", PHYSICS, NEW) in found
-    assert ("collective", "all_reduce", PHYSICS, MEASURED) in found
-    assert {("collective", f"any {links}", PHYSICS, NEW) for links in ("on a bus", "in a domain")} <= found
+    result = {tuple(row) for row in rows[["kind", "name", "model", "regime"]].itertuples(index=False)}
+    assert ("kernel", "gemm bf16", LEARNED, NEW) in result
+    assert ("stratum", "kernels: gemm bf16, GPU left out: latency", LEARNED, RELATIVE) in result
+    assert ("source", "training", PHYSICS, NEW) in result
+    assert ("source", "training, framework named", PHYSICS, NEW) in result
+    assert ("collective", "all_reduce", PHYSICS, MEASURED) in result
+    assert {("collective", f"any {links}", PHYSICS, NEW) for links in ("on a bus", "in a domain")} <= result
     assert rows.set_index(["kind", "name", "model", "regime"]).loc[("kernel", "gemm", LEARNED, MEASURED), "members"]
     assert len(card_of(frame).splitlines()) == 1 + 6
 
@@ -245,7 +245,7 @@ def test_percentiles_err_as_means_do():
         "e2e_p50_s": 9.0,
         "slot_utilisation": 0.5,
     }
-    found = late.of_first_token({name: as_leaf(value) for name, value in told.items()})
+    result = late.of_first_token({name: as_leaf(value) for name, value in told.items()})
     moved = {"ttft_s": 6.0, "ttft_p99_s": 15.0, "e2e_s": 14.0, "e2e_p50_s": 13.0}
-    assert {name: float(value) for name, value in found.items()} == pytest.approx(told | moved)
+    assert {name: float(value) for name, value in result.items()} == pytest.approx(told | moved)
     assert late.of_first_token({"mfu": as_leaf(0.5)}) == {"mfu": as_leaf(0.5)}

@@ -122,10 +122,10 @@ def test_wrong_agreements_are_refused_in_a_line():
 def test_what_no_engine_keeps_is_infeasible_and_refused_in_a_line(work, words):
     """A load beyond stability, and limits below the floor of one step."""
     scenario = Scenario(cluster(16.0), work(model=gpt3(), **LENGTHS), PLAN)
-    found = numbers_of(scenario)
-    assert max(value for name, value in found.items() if name.startswith("usage.engine.")) > 1.01
+    result = numbers_of(scenario)
+    assert max(value for name, value in result.items() if name.startswith("usage.engine.")) > 1.01
     with pytest.raises(ConfigError) as error:
-        check_load(scenario, found)
+        check_load(scenario, result)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 

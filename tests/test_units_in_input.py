@@ -36,23 +36,23 @@ def test_other_words_are_left_alone(text):
 
 
 def test_units_are_taken_wherever_a_configuration_has_numbers():
-    found = plain(compose([
+    result = plain(compose([
         "experiment=train_gpt3_175b", "fabric.bandwidth_bytes_per_s=900GB/s", "facility.usd_per_j=0.1 $/kWh",
         "facility.utilisation=85%", "objective.limits.time_s=8000ms", "objective.limits.capex_usd=$60M",
         "space.hardware.scale_up_bandwidth.low=100GB/s", "search.proof.seconds=2min",
     ]))  # fmt: skip
-    assert found["cluster"]["network"]["scale_up"]["fabric"]["bandwidth_bytes_per_s"] == 9e11
-    assert found["cluster"]["facility"]["usd_per_j"] == pytest.approx(0.1 / 3.6e6)
-    assert found["cluster"]["facility"]["utilisation"] == pytest.approx(0.85)
-    assert found["objective"]["limits"] == {"time_s": 8.0, "capex_usd": 6e7, "provisioned_power_w": 1.4e6}
-    assert found["space"]["hardware"]["scale_up_bandwidth"]["low"] == 1e11
-    assert found["search"]["proof"]["seconds"] == 120.0
+    assert result["cluster"]["network"]["scale_up"]["fabric"]["bandwidth_bytes_per_s"] == 9e11
+    assert result["cluster"]["facility"]["usd_per_j"] == pytest.approx(0.1 / 3.6e6)
+    assert result["cluster"]["facility"]["utilisation"] == pytest.approx(0.85)
+    assert result["objective"]["limits"] == {"time_s": 8.0, "capex_usd": 6e7, "provisioned_power_w": 1.4e6}
+    assert result["space"]["hardware"]["scale_up_bandwidth"]["low"] == 1e11
+    assert result["search"]["proof"]["seconds"] == 120.0
 
 
 def test_names_and_words_stay_what_they_are():
-    found = plain(compose(["model=llama2_7b", "name=50ms"]))
-    assert found["name"] == "50ms"
-    assert found["cluster"]["accelerator"]["name"] == "h100_sxm"
+    result = plain(compose(["model=llama2_7b", "name=50ms"]))
+    assert result["name"] == "50ms"
+    assert result["cluster"]["accelerator"]["name"] == "h100_sxm"
 
 
 @pytest.mark.parametrize(

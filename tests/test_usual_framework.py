@@ -53,9 +53,9 @@ def test_experiments_and_what_is_named_stay_as_they_are(overrides):
 
 
 def test_it_can_be_asked_for_beside_an_experiment():
-    found = admit(["experiment=serve_llama31_405b", "workload=continuous", "framework=auto"])
-    assert "framework=vllm" in found
-    assert "framework=auto" not in found
+    result = admit(["experiment=serve_llama31_405b", "workload=continuous", "framework=auto"])
+    assert "framework=vllm" in result
+    assert "framework=auto" not in result
     assert chosen_options(["workload=continuous"])["framework"] == "vllm"
 
 
@@ -72,8 +72,8 @@ def test_a_file_of_ones_own_is_judged_by_what_it_is_made_from(tmp_path: Path):
 def test_intervals_lie_around_what_a_named_engine_predicts(accelerator: str):
     """Errors of jobs whose engine nobody named are of one sign: an engine's own time is missing there, not here."""
     asked = (f"accelerator={accelerator}", "workload=continuous", "cluster.device_count=8")
-    found = scenario_from_config(*asked)
-    assert all(name.endswith(", framework named") for name in source_names(found))
+    result = scenario_from_config(*asked)
+    assert all(name.endswith(", framework named") for name in source_names(result))
     plain = scenario_from_config(*asked, "framework=none")
     assert not any("named" in name for name in source_names(plain))
 
@@ -82,8 +82,8 @@ def test_intervals_lie_around_what_a_named_engine_predicts(accelerator: str):
 @pytest.mark.parametrize("accelerator", ["h200", "mi300x", "tpu7x"])
 def test_headlines_lie_in_the_middle_of_their_intervals(accelerator: str):
     asked = (f"accelerator={accelerator}", "model=llama31_8b", "workload=continuous", "cluster.device_count=8")
-    found = scenario_from_config(*asked)
-    told, drawn = numbers_of(found), metrics_under_draws(found)
+    result = scenario_from_config(*asked)
+    told, drawn = numbers_of(result), metrics_under_draws(result)
     for name in ("ttft_s", "tpot_s", "tokens_per_s"):
         low, high = np.quantile(drawn[name], [0.25, 0.75])
         assert low <= told[name] <= high, name

@@ -54,15 +54,15 @@ def steps(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 def test_training_steps_are_scored_and_unknown_devices_named(steps):
-    found = validate(steps, (TRAINING,))
-    own = next(row for row in found if row["stratum"] == "training Korthikanti 2022" and row["group"] == "all")
+    result = validate(steps, (TRAINING,))
+    own = next(row for row in result if row["stratum"] == "training Korthikanti 2022" and row["group"] == "all")
     assert own["n"] == 3
     assert -0.21 < own["bias"] < -0.1  # kernels alone are 1 / 1.25 of what was measured, communication is all of it
     assert own["rank"] == pytest.approx(1.0)
-    strata = {row["stratum"] for row in found}
+    strata = {row["stratum"] for row in result}
     assert "training Korthikanti 2022, GPU left out" in strata
     assert "training Korthikanti 2022, framework of Megatron SC21" in strata
-    assert any("Abacus-1" in row["quantity"] for row in found if row["suite"] == "note")
+    assert any("Abacus-1" in row["quantity"] for row in result if row["suite"] == "note")
 
 
 @pytest.mark.slow
@@ -103,11 +103,11 @@ def test_static_batches_stay_below_the_floor_of_streaming_weights(tmp_path):
     unknown = row | {"model": "Oracle 1T", "first_token_latency_ms": 1.0}
     table = pd.DataFrame([row | {"output_tokens_per_s_per_gpu": ceiling}, unknown])
     table.to_csv(tmp_path / "static_batch.csv", index=False)
-    found = validate(tmp_path, (INFERENCE,))
-    own = next(r for r in found if r["stratum"] == "static-batch inference" and r["group"] == "all")
+    result = validate(tmp_path, (INFERENCE,))
+    own = next(r for r in result if r["stratum"] == "static-batch inference" and r["group"] == "all")
     assert -0.6 < own["bias"] < 0.0
     assert own["quantity"] == "output_tokens_per_s_per_gpu"
-    assert any("Oracle 1T" in r["quantity"] for r in found if r["suite"] == "note")
+    assert any("Oracle 1T" in r["quantity"] for r in result if r["suite"] == "note")
 
 
 def test_anonymous_clusters_keep_the_numbers_that_a_precision_asks_for():
@@ -119,10 +119,10 @@ def test_anonymous_clusters_keep_the_numbers_that_a_precision_asks_for():
     assert float(theirs.peak("attention")) == float(own.peak("bf16"))
     for kind, part in PARTS.items():
         name = {"compute": "fp8", "attention": "bf16", "vector": "vector"}[part]
-        mine, found = own.kernel(kind, name), theirs.kernel(kind, part)
-        assert jax.tree.leaves(found) == jax.tree.leaves(mine)
-        assert type(found) is type(mine)
-        assert getattr(getattr(found, "chip", None), "label", "") == ""  # nor what it was fitted on
+        mine, result = own.kernel(kind, name), theirs.kernel(kind, part)
+        assert jax.tree.leaves(result) == jax.tree.leaves(mine)
+        assert type(result) is type(mine)
+        assert getattr(getattr(result, "chip", None), "label", "") == ""  # nor what it was fitted on
     with pytest.raises(ConfigError, match="fp4"):
         anonymous(cluster, Precision(compute="fp4"))
 
@@ -167,12 +167,12 @@ def test_published_points_and_layers_are_scored_with_what_was_fitted_elsewhere(t
     at_peak = {"mlp_down_proj": 2 * 4096 * 8192 * 14336 / 312e12, "add": 2 * 3 * 4096 * 8192 / 2.039e12, "spin": 1.0}
     rows = [layer | {"op": op, "latency_us": 1e6 * seconds} for op, seconds in at_peak.items()]
     pd.DataFrame(rows).to_csv(tmp_path / "vidur_layer_ops_test.csv", index=False)
-    found = {(r["stratum"], r["group"]): r for r in validate(tmp_path, (unfitted.UNFITTED,))}
-    peak = found["GEMM, published points", "H100-SXM bf16 me"]
+    result = {(r["stratum"], r["group"]): r for r in validate(tmp_path, (unfitted.UNFITTED,))}
+    peak = result["GEMM, published points", "H100-SXM bf16 me"]
     assert peak["n"] == 2
     assert 0.1 < peak["bias"] < 0.6  # nothing reaches the peak
-    assert 0.0 < found["layer operators, GEMM", "A100-SXM-80GB mlp_down_proj"]["bias"] < 0.6
-    assert 0.0 < found["layer operators, element-wise", "A100-SXM-80GB add"]["bias"] < 0.6
+    assert 0.0 < result["layer operators, GEMM", "A100-SXM-80GB mlp_down_proj"]["bias"] < 0.6
+    assert 0.0 < result["layer operators, element-wise", "A100-SXM-80GB add"]["bias"] < 0.6
     notes = " ".join(r["quantity"] for r in validate(tmp_path, (unfitted.UNFITTED,)) if r["suite"] == "note")
     assert "Abacus-1" in notes
     assert "'spin'" in notes
@@ -182,12 +182,12 @@ def test_streams_reach_most_of_the_memory_bandwidth(tmp_path):
     sizes = [1e7, 5e8, 1e9]
     sweep = pd.DataFrame({"gpu": "H100-PCIe", "working_set_bytes": sizes, "read_gbytes_per_s": [7000, 2000, 2000]})
     sweep.to_csv(tmp_path / "hbm_l2_read_sweep_test.csv", index=False)
-    found = validate(tmp_path, (unfitted.UNFITTED,))
-    row = next(r for r in found if r["group"] == "all")
+    result = validate(tmp_path, (unfitted.UNFITTED,))
+    row = next(r for r in result if r["group"] == "all")
     assert row["quantity"] == "bandwidth"
     assert row["n"] == 2
     assert -0.3 < row["bias"] < 0.0  # data sheet: 2.0 TB/s
-    assert any("1 rows of H100-PCIe set aside" in r["quantity"] for r in found if r["suite"] == "note")
+    assert any("1 rows of H100-PCIe set aside" in r["quantity"] for r in result if r["suite"] == "note")
 
 
 def test_one_node_is_its_scale_up_curve_and_more_nodes_cost_more():

@@ -56,16 +56,16 @@ def model() -> CheckedModel:
 def stored(trace, tmp_path) -> Stored:
     """As a run folder keeps it; every test tampers with a copy of its own."""
     write_evidence(trace.evidence, tmp_path)
-    found = read_evidence(tmp_path)
-    assert found is not None
-    return found
+    result = read_evidence(tmp_path)
+    assert result is not None
+    return result
 
 
 def answer_of(stored: Stored, model: CheckedModel, asked: Asked = ASKED, attack: int = 0) -> str:
     try:
         certificate: Derivation | Refuted = derivation_of(*stored)
-    except Refuted as found:
-        return f"not verified: {found}"
+    except Refuted as result:
+        return f"not verified: {result}"
     return verify(asked, certificate.claim, certificate, attack, 0, model=model).line
 
 
@@ -164,8 +164,8 @@ def test_where_plans_are_too_many_combinations_are_checked(stored: Stored, model
 
     monkeypatch.setattr(coverage, "MOST_COVERED", 20)
     whole = derivation_of(*stored)
-    found = coverage.cover(whole, ASKED, model)
-    assert (found.plans, found.exact) == (48, False)
+    result = coverage.cover(whole, ASKED, model)
+    assert (result.plans, result.exact) == (48, False)
     few = dataclasses.replace(whole, low=whole.low[1:], high=whole.high[1:], best=whole.best[:, 1:])
     with pytest.raises(Refuted, match=r"1 combinations are not covered by nodes; the first: pp "):
         coverage.cover(few, ASKED, model)

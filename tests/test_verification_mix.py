@@ -67,9 +67,9 @@ def models() -> list[CheckedModel]:
 def kept(trace: Trace, folder) -> Stored:
     assert trace.evidence is not None
     write_evidence(trace.evidence, folder)
-    found = read_evidence(folder)
-    assert found is not None
-    return found
+    result = read_evidence(folder)
+    assert result is not None
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -295,5 +295,5 @@ def least_of(cuts: list[Cuts], chosen: tuple[int, ...], blend: CheckedBlend) -> 
         upper.append(np.concatenate([[0.0, 0.0], slope, [-1.0]]))
         right.append(0.0)
     edges = [(0.0, 1.0)] * 2 + [(None, None)] * 4
-    found = linprog(np.append(np.zeros(5), 1.0), np.array(upper), right, bounds=edges)
-    return found.fun if found.status == 0 else np.inf
+    result = linprog(np.append(np.zeros(5), 1.0), np.array(upper), right, bounds=edges)
+    return result.fun if result.status == 0 else np.inf

@@ -37,11 +37,11 @@ def test_a_number_of_the_table_is_that_of_its_run(folder, column):
     kept, frame = path.read_bytes(), pd.read_parquet(path)
     frame.loc[0, column] *= 0.999
     frame.to_parquet(path)
-    found = differences(folder, "comparison.parquet")
+    result = differences(folder, "comparison.parquet")
     path.write_bytes(kept)
     if column.endswith("_low"):  # of joint draws: no run has it
-        assert found == []
+        assert result == []
     else:
-        assert len(found) == 1
-        assert column in found[0]
+        assert len(result) == 1
+        assert column in result[0]
     assert differences(folder, "comparison.parquet") == []

@@ -47,16 +47,16 @@ def model() -> CheckedModel:
 @pytest.fixture
 def stored(trace, tmp_path) -> tuple[dict, dict]:
     write_evidence(trace.evidence, tmp_path)
-    found = read_evidence(tmp_path)
-    assert found is not None
-    return found
+    result = read_evidence(tmp_path)
+    assert result is not None
+    return result
 
 
 def answer_of(header: dict, tables: dict, model: CheckedModel) -> str:
     try:
         certificate = derivation_of(header, tables)
-    except Refuted as found:
-        return f"not verified: {found}"
+    except Refuted as result:
+        return f"not verified: {result}"
     return verify(ASKED, certificate.claim, certificate, 0, 0, model=model).line
 
 
@@ -125,8 +125,8 @@ def test_where_plans_with_their_values_are_too_many_each_combination_is_checked(
     whole = derivation_of(*stored)
     plans = len(SPACE.plans(PROBLEM.scenario)["pp"])
     monkeypatch.setattr(coverage, "MOST_COVERED", 20)
-    found = coverage.cover(whole, ASKED, model)
-    assert (found.plans, found.exact) == (6 * plans, True)
+    result = coverage.cover(whole, ASKED, model)
+    assert (result.plans, result.exact) == (6 * plans, True)
     few = dataclasses.replace(whole, low=whole.low[1:], high=whole.high[1:], best=whole.best[:, 1:])
     with pytest.raises(Refuted, match=r"^ddr .*, up .*: 1 of .* legal plans are in no node; the first: pp "):
         coverage.cover(few, ASKED, model)

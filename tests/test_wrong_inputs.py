@@ -63,8 +63,8 @@ def test_a_wrong_input_has_its_line(capsys, arguments, parts):
     ],
 )  # fmt: skip
 def test_a_number_with_a_unit_has_its_plain_value(text, unit, number):
-    found = plain_number(text, unit)
-    assert (found is None) if number is None else found == pytest.approx(number, rel=1e-12)
+    result = plain_number(text, unit)
+    assert (result is None) if number is None else result == pytest.approx(number, rel=1e-12)
 
 
 def test_what_begins_with_a_word_goes_before_what_is_spelt_like_it():

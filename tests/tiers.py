@@ -139,12 +139,12 @@ class CpuTimes:
 
 def by_folder(rows: Iterable[tuple[float, str, str]]) -> list[str]:
     """Lines of a Markdown table: tests and CPU seconds of each folder and tier, of (CPU s, mark, test)."""
-    found: dict[str, dict[str, list[float]]] = {}
+    result: dict[str, dict[str, list[float]]] = {}
     for seconds, mark, test in rows:
         folder = f"{Path(test.partition('::')[0]).parent.as_posix()}/"
-        found.setdefault(folder, {"": [], MARK: []})[mark].append(seconds)
+        result.setdefault(folder, {"": [], MARK: []})[mark].append(seconds)
     lines = ["| folder | quick: tests, CPU s | slow: tests, CPU s |", "|---|---|---|"]
-    for folder, tiers in sorted(found.items()):
+    for folder, tiers in sorted(result.items()):
         cells = [f"{len(each):,}, {sum(each):,.0f}" if each else "none" for each in tiers.values()]
         lines.append(f"| `{folder}` | {' | '.join(cells)} |")
     return lines

@@ -28,15 +28,15 @@ def show_accelerators(words: Sequence[str]) -> None:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in ("accelerator", "network", "standing") else "right")
-    found = [
+    result = [
         row
         for path in sorted(files("accelerator"))
         for row in [_row(path.stem, describe(path), read_yaml_file(path, f"accelerator {path.stem}"))]
         if row is not None and all(word.lower() in " ".join((describe(path), *row)).lower() for word in words)
     ]
-    if not found:
+    if not result:
         raise ConfigError(f"list accelerator --table: nothing has {' and '.join(words)}")
-    for row in found:
+    for row in result:
         table.add_row(*map(Text, row))
     console().print(table)
     console().print("rates of matrix products in TFLOP/s, dense; bandwidth in TB/s; board power and price with memory")

@@ -53,24 +53,24 @@ def api_prices(text: str) -> ApiPrices:
     Raises:
         ConfigError: a key or number that is none, or no price of prompts or answers.
     """
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         key, _, value = (each.strip() for each in part.partition("="))
         if key not in KEYS:
             raise ConfigError(
                 f"--api {part}: {key!r} is not one of {', '.join(KEYS)}{suggestion(key, KEYS)}; {EXAMPLE}"
             )
-        if key in found:
+        if key in result:
             raise ConfigError(f"--api {text}: {key} is said twice; {EXAMPLE}")
         try:
-            found[key] = float(value.removeprefix("$"))
+            result[key] = float(value.removeprefix("$"))
         except ValueError:
-            found[key] = math.nan
-        if not 0 <= found[key] < math.inf:
+            result[key] = math.nan
+        if not 0 <= result[key] < math.inf:
             raise ConfigError(f"--api {part}: {value!r} is no price of 0 or more; {EXAMPLE}")
-    if not {"in", "out"} <= set(found):
+    if not {"in", "out"} <= set(result):
         raise ConfigError(f"--api {text!r}: in and out are needed; {EXAMPLE}")
-    return ApiPrices(found["in"], found.get("cached", found["in"]), found["out"])
+    return ApiPrices(result["in"], result.get("cached", result["in"]), result["out"])
 
 
 def usd_per_request(prices: ApiPrices, scenario: Scenario) -> float:

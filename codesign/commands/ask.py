@@ -130,18 +130,18 @@ def answered(
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     known = {candidate.label: place for candidate, place in zip(question.candidates, places, strict=True)}
-    folder, found = run_all(question.candidates, root, _searching(question, known))
+    folder, result = run_all(question.candidates, root, _searching(question, known))
     command = shlex.join(["codesign", *words])
-    joint = dated(beside_each_other(found, ("", ()), pd.DataFrame()), folder, command)
+    joint = dated(beside_each_other(result, ("", ()), pd.DataFrame()), folder, command)
     code = finish(joint, folder, command)
-    answer = answer_of(question, joint, found)
+    answer = answer_of(question, joint, result)
     for line in answer_lines(question, answer):
         out.print(line, highlight=False, soft_wrap=True)
     if answer is not None:
         slide = write_slide(slide_of(question, joint, answer), joint, folder)
         out.print(f"slide: {slide}", highlight=False, soft_wrap=True)
     out.print(f"codesign verify {folder}   checks the proof of every row", highlight=False, soft_wrap=True)
-    first = next((one for one in found if answer is not None and one.label == answer.candidate), None)
+    first = next((one for one in result if answer is not None and one.label == answer.candidate), None)
     if prices is not None and answer is not None and first is not None:
         _show_api(question, answer, first, prices, folder)
     return QuestionAnswer(joint, folder, code, first)
@@ -236,34 +236,34 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
         place = known[candidate.label]
         counts, grows = place.counts, question.demand and not question.counts
         if not grows:
-            found = _search(candidate, counts, folder, number)
-            return _with_chance(question, candidate, found, place, counts, folder, number)
+            result = _search(candidate, counts, folder, number)
+            return _with_chance(question, candidate, result, place, counts, folder, number)
         quick = dataclasses.replace(candidate, overrides=(*candidate.overrides, *QUICK))
         many = not question.batch and _plans(quick, counts) > FEW_PLANS  # each of which is a queue to solve
         coarse = place.coarse if many else ()
         first = dataclasses.replace(quick, overrides=(*quick.overrides, *coarse))
-        found = _search(first, counts, folder, number)
+        result = _search(first, counts, folder, number)
         for _ in range(WIDENED):
-            top = found.best is not None and found.best[COUNT] == counts[-1] and len(counts) > 1
-            few = found.study is not None and (found.best is None or top)
+            top = result.best is not None and result.best[COUNT] == counts[-1] and len(counts) > 1
+            few = result.study is not None and (result.best is None or top)
             more = more_devices(counts, question.batch, place.rack) if few else []
             if not more:
                 break
-            found = _search(first, sorted({*counts[-1:], *more}) if top else more, folder, number)
+            result = _search(first, sorted({*counts[-1:], *more}) if top else more, folder, number)
             counts = sorted({*counts, *more})
-        proven = counts if not coarse and found.study is not None and {*counts} == _counts_of(found) else []
+        proven = counts if not coarse and result.study is not None and {*counts} == _counts_of(result) else []
         for _ in range(CLOSER):
-            if found.best is not None:
-                counts = _around(question, counts, int(found.best[COUNT]))
-            if {*counts} <= {*proven} or found.study is None:
+            if result.best is not None:
+                counts = _around(question, counts, int(result.best[COUNT]))
+            if {*counts} <= {*proven} or result.study is None:
                 counts = proven or counts
                 break
-            found, proven = _search(quick, counts, folder, number), counts  # all, so that the proof is of all of them
-        if found.best is None and found.study is not None:  # what the most devices lack, say few of them
+            result, proven = _search(quick, counts, folder, number), counts  # all, so that the proof is of all of them
+        if result.best is None and result.study is not None:  # what the most devices lack, say few of them
             why = _search(candidate, counts[-1:], folder, f"{number}{WHY}")
             shutil.rmtree(folder / f"{number}{WHY}", ignore_errors=True)
-            found = dataclasses.replace(found, why=why.why)
-        return _with_chance(question, candidate, found, place, counts, folder, number)
+            result = dataclasses.replace(result, why=why.why)
+        return _with_chance(question, candidate, result, place, counts, folder, number)
 
     return searched
 
@@ -343,7 +343,7 @@ def _search(candidate: Candidate, counts: Sequence[int], folder: Path, number: s
     """A candidate searched over these counts; what an earlier search of it left is replaced."""
     if (folder / number).exists():
         shutil.rmtree(folder / number)
-    found = run_candidate(_with_counts(candidate, counts), folder, number)
-    if found.best is not None and found.certificate is not None and found.certificate.best is None:
-        return dataclasses.replace(found, why=NONE_IN_ALL_CASES)  # what is shown keeps them at the centre alone
-    return found
+    result = run_candidate(_with_counts(candidate, counts), folder, number)
+    if result.best is not None and result.certificate is not None and result.certificate.best is None:
+        return dataclasses.replace(result, why=NONE_IN_ALL_CASES)  # what is shown keeps them at the centre alone
+    return result

@@ -63,11 +63,11 @@ def buy(options: argparse.Namespace, words: Sequence[str], parsed: Parsed, root:
     years = number(options.horizon or HORIZON, "s", "--horizon", "4y") / YEAR_S
     if years <= 0:
         raise ConfigError(f"--horizon {options.horizon!r}: more than no time, as in 4y")
-    found = [answered(job.question, job.options, job.words, Path(root)) for job in jobs]
-    table = costs(accelerators(options.on), [shlex.join(job.words[:2]) for job in jobs], found, years)
+    result = [answered(job.question, job.options, job.words, Path(root)) for job in jobs]
+    table = costs(accelerators(options.on), [shlex.join(job.words[:2]) for job in jobs], result, years)
     if prices is not None:
-        table = with_api(table, api_usd_per_s(prices, jobs, found), years)
-    folder = found[-1].folder.parent / f"{found[-1].folder.name}_buy"
+        table = with_api(table, api_usd_per_s(prices, jobs, result), years)
+    folder = result[-1].folder.parent / f"{result[-1].folder.name}_buy"
     make_folder(folder)
     write_files({folder / FRAME: frame_bytes(table)})
     _show(table, [shlex.join(job.words) for job in jobs], years, folder, words)
@@ -180,7 +180,7 @@ def _break_even(table: pd.DataFrame) -> str:
 def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, words: Sequence[str]) -> None:
     out = console()
     shown = Table(title=f"{len(jobs)} jobs over {years:g} years", title_justify="left", header_style="bold")
-    for head in ("product", *(f"devices,\njob {place}" for place in range(1, len(jobs) + 1)), "capital", "a month"):
+    for head in ("product", *(f"devices,\njob {index}" for index in range(1, len(jobs) + 1)), "capital", "a month"):
         shown.add_column(head, justify="left" if head == "product" else "right")
     shown.add_column(f"over\n{years:g} years", justify="right")
     shown.add_column("provisioned", justify="right")
@@ -188,12 +188,12 @@ def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, 
         if not row["feasible"]:
             shown.add_row(str(row["product"]), *("" for _ in jobs), "", "", "", "none")
             continue
-        counts = [f"{row[f'devices_{place}']:,.0f}" for place in range(len(jobs))]
+        counts = [f"{row[f'devices_{index}']:,.0f}" for index in range(len(jobs))]
         sums = [money(float(row[key])) if row[key] == row[key] else "rented" for key in SUMS]
         shown.add_row(str(row["product"]), *counts, *sums, power(float(row["provisioned_power_w"])))
     out.print(shown)
-    for place, job in enumerate(jobs, 1):
-        out.print(f"job {place}: {escape(job)}", highlight=False, soft_wrap=True)
+    for index, job in enumerate(jobs, 1):
+        out.print(f"job {index}: {escape(job)}", highlight=False, soft_wrap=True)
     for _, row in table[~table["feasible"]].iterrows():
         out.print(f"{row['product']}: {escape(str(row['why']))}", highlight=False, soft_wrap=True)
     kept = table[table["feasible"]]

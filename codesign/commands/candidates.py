@@ -117,7 +117,7 @@ def study_of(candidate: Candidate, more: Sequence[str] = ()) -> Study:
 
 def of_folders(folders: Sequence[Path]) -> list[Candidate]:
     """The jobs of a multirun as candidates, from what each left in its folder; those refused are left out."""
-    found = []
+    result = []
     for folder in folders:
         why = _text(folder / "error.txt")
         if not (folder / "designs.parquet").is_file():
@@ -126,8 +126,8 @@ def of_folders(folders: Sequence[Path]) -> list[Candidate]:
         run = read_run(folder)
         study = study_from_plain(run.config, overrides, run.conf)
         claim = str(run.summary.get("claim") or "")
-        found.append(Candidate("", {}, overrides, study, run.designs, run.certificate, claim, why, folder.name))
-    return _told_apart(found)
+        result.append(Candidate("", {}, overrides, study, run.designs, run.certificate, claim, why, folder.name))
+    return _told_apart(result)
 
 
 def _text(path: Path) -> str:

@@ -45,8 +45,8 @@ def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certifi
         raise Refuted(f"summary.json tells of {told_of}; the study asks for {asked_for}")
     goals = asked.in_cases(claim.design)[0] if claim.design else [None] * len(asked.cases.every)
     for number, (case, row, goal) in enumerate(zip(told.cases, stated.named(seed), goals, strict=True)):
-        found = row | ({} if goal is None else {"goal": goal})
-        for name, value in found.items():
+        result = row | ({} if goal is None else {"goal": goal})
+        for name, value in result.items():
             if not _same(case.get(name), float(value)):
                 raise Refuted(f"summary.json: case {number + 1} has {name} {case.get(name)}, not {value:.9g}")
 

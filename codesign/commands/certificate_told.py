@@ -261,8 +261,8 @@ def _check_edges(search: AbstractSearch, own: Certificate, asked: Asked, folder:
     best = folder.best
     free = [name for name in asked.space.names if name not in asked.values and name not in asked.units]
     point = {name: float(best[PLAN_PREFIX + name]) for name in asked.space.hardware}
-    found = asked.space.coordinates({name: asarray(value) for name, value in point.items()})
-    u = {name: float(np.clip(np.asarray(found[name]), 0.0, 1.0)) for name in free}
+    result = asked.space.coordinates({name: asarray(value) for name, value in point.items()})
+    u = {name: float(np.clip(np.asarray(result[name]), 0.0, 1.0)) for name in free}
     known = {name: "low" if at < EDGE else "high" for name, at in u.items() if at < EDGE or at > 1 - EDGE}
     for name, values in asked.values.items():
         ends = sorted({float(value) for value in values})

@@ -142,8 +142,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise ConfigError("--explain is of the tables: leave out --json (`codesign list metrics` explains its keys)")
     remarks: Sequence[str] = ()
     if options.launch is not None:
-        found, remarks = later("commands.launch", "with_launch")(options.launch, options.overrides)
-        options.overrides = list(found)
+        result, remarks = later("commands.launch", "with_launch")(options.launch, options.overrides)
+        options.overrides = list(result)
     later("commands.evaluate", "evaluate_design")(
         options.overrides, as_json=options.json, top=options.top, remarks=remarks, explain=options.explain
     )
@@ -155,8 +155,8 @@ def _fit(options: argparse.Namespace) -> int:
     _check_priced(options.overrides)
     remarks: Sequence[str] = ()
     if options.launch is not None:
-        found, remarks = later("commands.launch", "with_launch")(options.launch, options.overrides)
-        options.overrides = list(found)
+        result, remarks = later("commands.launch", "with_launch")(options.launch, options.overrides)
+        options.overrides = list(result)
     later("commands.memory_fit", "fit_design")(
         options.overrides, as_json=options.json, picture=options.picture, remarks=remarks
     )
@@ -206,8 +206,8 @@ def _list(options: argparse.Namespace) -> int:
     for name, text in available(options.group).items():
         if all(word.lower() in f"{name} {text}".lower() for word in options.words):
             table.add_row(name, Text(text))  # citations stand in brackets, which are no markup here
-    found = Console(highlight=False)
-    (found if found.is_terminal else Console(highlight=False, width=160)).print(table)
+    result = Console(highlight=False)
+    (result if result.is_terminal else Console(highlight=False, width=160)).print(table)
     return 0
 
 
@@ -303,11 +303,11 @@ def _check(options: argparse.Namespace) -> int:
     from .setup import prepare_jax
 
     prepare_jax()
-    found = chosen(options.names)
-    if not found:
+    result = chosen(options.names)
+    if not result:
         print("no plug-in brings a component: `codesign scaffold KIND NAME` writes one")
     wrong = 0
-    for name, cls in found.items():
+    for name, cls in result.items():
         lines = broken(cls)
         wrong += len(lines)
         print("\n".join(lines) if lines else f"{name}: keeps its contract")

@@ -53,13 +53,13 @@ def compare_designs(
     refuse_along(candidates, along)
     if prices is not None:
         refuse_api(candidates)
-    folder, found = run_all(candidates, Path(root))
+    folder, result = run_all(candidates, Path(root))
     say_default(overrides)  # of what could be run: a refusal is one line
     say_devices(overrides)
     levels = phases(candidates, along, _tell, prices)
     command = " ".join(["codesign compare", *map(shlex.quote, [*arguments, *(["--api", api] if api else [])])])
-    joint = beside_each_other(found, along, levels, prices)
-    return finish(joint, folder, command, _explained(joint, found) if explain else ())
+    joint = beside_each_other(result, along, levels, prices)
+    return finish(joint, folder, command, _explained(joint, result) if explain else ())
 
 
 def run_all(candidates: Sequence[Candidate], root: Path, run: Runner | None = None) -> tuple[Path, list[Candidate]]:
@@ -78,13 +78,13 @@ def run_all(candidates: Sequence[Candidate], root: Path, run: Runner | None = No
     """
     there = root.exists()
     folder = new_folder(root, "compare_" + "_".join(candidate.label for candidate in candidates)[:60])
-    found = [(run or run_candidate)(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]
+    result = [(run or run_candidate)(candidate, folder, str(number)) for number, candidate in enumerate(candidates)]
     try:
-        refuse_all(found)
+        refuse_all(result)
     except ConfigError:
         shutil.rmtree(folder if there else root)  # nothing half-written
         raise
-    return folder, found
+    return folder, result
 
 
 def finish(joint: Comparison, folder: Path, command: str, explained: Sequence[Explanation] = ()) -> int:
@@ -97,12 +97,12 @@ def finish(joint: Comparison, folder: Path, command: str, explained: Sequence[Ex
 
 def joint_page(root: Path, folders: Sequence[Path]) -> None:
     """The page of a multirun's jobs side by side, where all look for one best design by one goal."""
-    found = of_folders(folders)
-    studies = [candidate.study for candidate in found if candidate.study is not None]
+    result = of_folders(folders)
+    studies = [candidate.study for candidate in result if candidate.study is not None]
     goals = {study.objective.goal for study in studies}
-    if len(found) < 2 or len(goals) != 1 or any(isinstance(study.search, Mix | Pareto) for study in studies):
+    if len(result) < 2 or len(goals) != 1 or any(isinstance(study.search, Mix | Pareto) for study in studies):
         return
-    page = write(dated(beside_each_other(found), root, "codesign optimize -m"), root)
+    page = write(dated(beside_each_other(result), root, "codesign optimize -m"), root)
     console().print(f"all jobs side by side: {page}", highlight=False, soft_wrap=True)
 
 
@@ -131,18 +131,18 @@ def run_candidate(candidate: Candidate, root: Path, number: str) -> Candidate:
         write_text(folder / "job.txt", " ".join(candidate.overrides))
         done = run_study(study, folder, console(), alone=False)
         proof, claim = done.trace.certificate, done.trace.claim
-        found = with_designs(dataclasses.replace(candidate, folder=number), study, done.results.designs, proof, claim)
+        result = with_designs(dataclasses.replace(candidate, folder=number), study, done.results.designs, proof, claim)
         if done.interrupted:
             raise KeyboardInterrupt
     except WriteError:
         raise
     except CodesignError as error:
-        found = dataclasses.replace(candidate, why=str(error))
-    if found.why:
-        write_text(folder / "error.txt", f"{found.why}\n")
-    if found.study is not None:
-        _tell(f"{found.label}: {found.why or goal_text(found)}")
-    return found
+        result = dataclasses.replace(candidate, why=str(error))
+    if result.why:
+        write_text(folder / "error.txt", f"{result.why}\n")
+    if result.study is not None:
+        _tell(f"{result.label}: {result.why or goal_text(result)}")
+    return result
 
 
 def _explained(joint: Comparison, candidates: Sequence[Candidate]) -> list[Explanation]:

@@ -57,9 +57,9 @@ def compare(*overrides: str, tell: Tell = _silent) -> Comparison:
     arguments, along = without_along(overrides)
     candidates = listed(arguments)
     refuse_along(candidates, along)
-    found = [solved(candidate, tell=tell) for candidate in candidates]
-    refuse_all(found)
-    return beside_each_other(found, along, phases(candidates, along, tell))
+    result = [solved(candidate, tell=tell) for candidate in candidates]
+    refuse_all(result)
+    return beside_each_other(result, along, phases(candidates, along, tell))
 
 
 def without_along(overrides: Sequence[str]) -> tuple[list[str], tuple[str, tuple[str, ...]]]:
@@ -107,8 +107,8 @@ def solved(candidate: Candidate, more: Sequence[str] = (), tell: Tell = _silent)
         study = _with_room(study_of(candidate, more))
         check_study(study)
         refuse_without_logarithm(study.search, study.problem)
-        found = solve(study.problem, study.search, seed=study.seed)
-        done = with_designs(candidate, study, found.designs, found.certificate, found.claim)
+        result = solve(study.problem, study.search, seed=study.seed)
+        done = with_designs(candidate, study, result.designs, result.certificate, result.claim)
     except CodesignError as error:
         done = dataclasses.replace(candidate, why=str(error))
     level = f" with {' '.join(more)}" if more else ""
@@ -220,11 +220,11 @@ def _paid(api: ApiPrices, studies: Sequence[Study]) -> float:
     goals = {study.objective.goal for study in studies}
     if goals - {PAID} or any(study.objective.maximise for study in studies):
         raise ConfigError(f"--api: a price list says what tokens cost, not {sorted(goals)[0]}: take the goal {PAID}")
-    found = [usd_per_million_output(api, study.scenario) for study in studies]
+    result = [usd_per_million_output(api, study.scenario) for study in studies]
     lengths = {(_length(study, "input_tokens"), _length(study, "output_tokens")) for study in studies}
     if len(lengths) > 1:
         raise ConfigError("--api: candidates serve different requests, whose price differs: compare them one by one")
-    return min(found, default=math.nan)
+    return min(result, default=math.nan)
 
 
 def _length(study: Study, name: str) -> float:
@@ -278,8 +278,8 @@ def _row(candidate: Candidate) -> dict[str, Any]:
     if candidate.study is not None:
         row["space"] = candidate.study.space.text(candidate.study.scenario)
     if candidate.study is not None and candidate.best is not None:
-        found = differences(candidate.study, candidate.scenario)
-        row |= {"device": device_name(candidate.scenario, found), "differs": "; ".join(one.text for one in found)}
+        result = differences(candidate.study, candidate.scenario)
+        row |= {"device": device_name(candidate.scenario, result), "differs": "; ".join(one.text for one in result)}
     return {"device": "", "differs": ""} | row
 
 
@@ -290,7 +290,7 @@ def _draws(
 
     `more` is the goal of one that no error of the model touches, behind them.
     """
-    found: dict[int, dict[str, float]] = {}
+    result: dict[int, dict[str, float]] = {}
     goals: dict[int, np.ndarray] = {}
     for at, candidate in enumerate(candidates):
         if candidate.best is None or candidate.study is None or not spreads():
@@ -305,14 +305,16 @@ def _draws(
         goal, excess = values.pop(""), values.pop(" ")
         drawn, kept = without_ends(values)
         goals[at] = without_goals(goal, kept, maximised=maximised)
-        found[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))} | told_of(drawn, kept).columns()
-        found[at]["objective_low"], found[at]["objective_high"] = ends(goals[at])
+        result[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))} | told_of(
+            drawn, kept
+        ).columns()
+        result[at]["objective_low"], result[at]["objective_high"] = ends(goals[at])
     if more is not None and goals:
         goals[len(candidates)] = np.full_like(next(iter(goals.values())), more)
-        found[len(candidates)] = {}
+        result[len(candidates)] = {}
     for at, share in zip(goals, _wins(np.array(list(goals.values())), maximised=maximised), strict=True):
-        found[at]["wins"] = float(share)
-    return found
+        result[at]["wins"] = float(share)
+    return result
 
 
 def _wins(goals: np.ndarray, *, maximised: bool) -> np.ndarray:

@@ -115,13 +115,13 @@ def hours(scenario: Scenario, rates: np.ndarray, out: Console | None = None) -> 
     for hour, (rate, size) in enumerate(
         track(list(zip(rates, kept, strict=True)), "hours", console=quiet, transient=True)
     ):
-        found, all_on = served(scenario, rate, size), served(scenario, rate, most)
+        result, all_on = served(scenario, rate, size), served(scenario, rate, most)
         apart = {"prompt_engines": size.prefill / one.prefill} if one.prefill else {}
         rows.append({
             "hour": hour, "requests_per_s": rate, "replicas": size.decode / one.decode, **apart,
             "accelerators": size.accelerators,
-            "ttft_p99_s": found["ttft_p99_s"], "tpot_p99_s": found["tpot_p99_s"],
-            "power_w": found["power_w"], "power_all_on_w": all_on["power_w"],
+            "ttft_p99_s": result["ttft_p99_s"], "tpot_p99_s": result["tpot_p99_s"],
+            "power_w": result["power_w"], "power_all_on_w": all_on["power_w"],
         })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -135,7 +135,7 @@ def day(scenario: Scenario, table: pd.DataFrame) -> dict[str, dict[str, float]]:
     most = Size(max(one.decode for one in size), max(one.prefill for one in size))
     held = {one: _held_usd_per_s(scenario, one) for one in {*size, most}}
     nothing = jnp.asarray(0.0)
-    found = {}
+    result = {}
     for way in WAYS:
         watts = table["power_all_on_w" if way == "peak" else "power_w"]
         joules = float(watts.sum()) * HOUR_S
@@ -143,13 +143,13 @@ def day(scenario: Scenario, table: pd.DataFrame) -> dict[str, dict[str, float]]:
         on = [most] * len(size) if way == "peak" else size
         electricity = float(facility.usd(nothing, nothing, nothing, jnp.asarray(joules)))
         machines = sum(held[one] for one in kept) * HOUR_S
-        found[way] = {
+        result[way] = {
             "accelerator_hours": sum(one.accelerators for one in on),
             "kwh": joules / KWH, "usd_electricity": electricity,
             "usd_accelerators": machines, "usd": electricity + machines,
             "usd_per_million_tokens": 1e6 * (electricity + machines) / answered,
         }  # fmt: skip
-    return found
+    return result
 
 
 def _sizes_in(scenario: Scenario, table: pd.DataFrame) -> list[Size]:

@@ -88,12 +88,12 @@ def policies_of_day(
     for name, policy in policies.items():
         scaling = Scaling(policy, EVERY_S, start_s, slo=(agreed.ttft_s, agreed.tpot_s))
         first = max(int(sizes.max() if not rows else sizes[0]), 1)
-        found = simulate_fleet(engine, asked, "least_outstanding", replicas=first, scaling=scaling)
+        result = simulate_fleet(engine, asked, "least_outstanding", replicas=first, scaling=scaling)
         rows.append({
-            "policy": name, "replica_hours": found.replica_s / HOUR_S / part, "kept": found.attainment(agreed, 0.0),
-            "ttft_p99_s": float(np.percentile(found.served.ttft_s, 99)) + host,
-            "tpot_p99_s": float(np.percentile(found.served.tpot_s, 99)),
-            "usd": found.replica_s / part * held_usd_per_s, "starts": found.starts, **of
+            "policy": name, "replica_hours": result.replica_s / HOUR_S / part, "kept": result.attainment(agreed, 0.0),
+            "ttft_p99_s": float(np.percentile(result.served.ttft_s, 99)) + host,
+            "tpot_p99_s": float(np.percentile(result.served.tpot_s, 99)),
+            "usd": result.replica_s / part * held_usd_per_s, "starts": result.starts, **of
         })  # fmt: skip
     scaling = Scaling(KeepSLO(), EVERY_S, start_s)
     bound = least_replicas(engine, asked, agreed, scaling, initial=int(sizes.max()))

@@ -82,8 +82,8 @@ def _of_two(scenario: Scenario, rate: float, one: Size) -> Size:
     agreed, share = work.slo, f"p{100 * work.slo.attainment:.0f}"
 
     def kept(size: Size, name: str, part: str, limit: float) -> bool:
-        found = served(scenario, rate, size)
-        return found[f"usage.{ENGINE}.{part}"] < 1 and found[f"{name}_{share}_s"] <= limit
+        result = served(scenario, rate, size)
+        return result[f"usage.{ENGINE}.{part}"] < 1 and result[f"{name}_{share}_s"] <= limit
 
     decode = one.decode * _fewest(
         lambda count: kept(Size(count * one.decode, one.prefill), "tpot", "decodes", float(agreed.tpot_s)),

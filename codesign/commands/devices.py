@@ -24,7 +24,7 @@ def add_devices(study: Study, results: Results) -> None:
     if isinstance(study.search, Mix):
         return
     rows = results.designs if study.space.hardware else results.designs.head(1)  # else the same hardware for all
-    found = differences_of_rows(study, rows)
-    names = [device_name(study.scenario, one) for one in found]
+    result = differences_of_rows(study, rows)
+    names = [device_name(study.scenario, one) for one in result]
     results.designs = results.designs.assign(device=names if len(names) > 1 else names[0])
-    results.catalogue = [one.text for one in found[0]]
+    results.catalogue = [one.text for one in result[0]]

@@ -88,15 +88,15 @@ def of_plan(names: Iterable[str]) -> list[Explanation]:
 def of_hardware(study: Study) -> dict[str, Explanation]:
     """Head of a column -> the number of the hardware that the study varies, in absolute numbers and as a ratio."""
     documents = {path: metadata.get("doc") for path, metadata, _ in walk(with_numpy(study.scenario))}
-    found: dict[str, Explanation] = {}
+    result: dict[str, Explanation] = {}
     for name, mover in study.space.hardware.items():
         document, ratio = documents.get(mover.path), getattr(mover, "denominator", "")
         text = mover.path + (f": {document}" if document else "")
         for head in (Difference(mover.path, 0.0, 0.0).name, variable(name)):
-            found[head] = Explanation(head, f"varied: {text}", unit_of(mover.path))
+            result[head] = Explanation(head, f"varied: {text}", unit_of(mover.path))
         if ratio:
-            found[variable(name)] = Explanation(variable(name), f"varied: {mover.path} over {ratio}")
-    return found
+            result[variable(name)] = Explanation(variable(name), f"varied: {mover.path} over {ratio}")
+    return result
 
 
 def of_table(

@@ -41,13 +41,13 @@ def exported(run: Path | str, to: str, design: int = 1, *, anyway: bool = False)
     if to not in TARGETS:
         raise ConfigError(f"export: --to {to!r} is not one of {', '.join(TARGETS)}{suggestion(to, TARGETS)}")
     folder = read_run(run)
-    found = deployment(folder, design)
-    if not found.feasible and not anyway:
+    result = deployment(folder, design)
+    if not result.feasible and not anyway:
         raise ConfigError(
-            f"export: design {design} of {str(folder.path)!r} breaks {_broken(found)}; {_meeting(folder)};"
+            f"export: design {design} of {str(folder.path)!r} breaks {_broken(result)}; {_meeting(folder)};"
             " --anyway exports it all the same"
         )
-    return TARGETS[to](found)
+    return TARGETS[to](result)
 
 
 def _broken(found: Deployment) -> str:

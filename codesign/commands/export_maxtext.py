@@ -186,9 +186,9 @@ def _remat(found: Deployment, command: Command) -> None:
 @functools.cache
 def _policies() -> dict[tuple[str, frozenset[str], frozenset[str]], dict[str, str]]:
     """Level, modules and offloaded modules of a plan -> keys that say them; policies with names go first."""
-    found: dict[tuple[str, frozenset[str], frozenset[str]], dict[str, str]] = {}
+    result: dict[tuple[str, frozenset[str], frozenset[str]], dict[str, str]] = {}
     for name in REMAT_POLICIES:
-        found.setdefault(_key(plan_of_policy(name)), {"remat_policy": name})
+        result.setdefault(_key(plan_of_policy(name)), {"remat_policy": name})
     for places in itertools.product(PLACES, repeat=len(NAMED)):
         chosen = dict(zip(NAMED, places, strict=True))
         if chosen["decoder_layer_input"] == "remat":
@@ -196,8 +196,8 @@ def _policies() -> dict[tuple[str, frozenset[str], frozenset[str]], dict[str, st
         each = {tensor: place for name, place in chosen.items() for tensor in TOGETHER.get(name, (name,))}
         fields = custom_policy(each)
         said = {key: value for key, value in each.items() if value != ("device" if key == NAMED[0] else "remat")}
-        found.setdefault(_key(fields), {"remat_policy": "custom", **said})
-    return found
+        result.setdefault(_key(fields), {"remat_policy": "custom", **said})
+    return result
 
 
 def _key(fields: Mapping[str, str]) -> tuple[str, frozenset[str], frozenset[str]]:

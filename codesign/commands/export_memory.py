@@ -54,6 +54,6 @@ def add_memory(found: Deployment, group: EngineGroup, command: Command, option: 
 @functools.cache
 def _memory_of(engine: str) -> EngineMemory:
     """The memory of an engine that is given a share."""
-    found = read_yaml_file(conf_dir() / "engine_memory" / f"{engine}.yaml", f"engine_memory/{engine}.yaml")
+    result = read_yaml_file(conf_dir() / "engine_memory" / f"{engine}.yaml", f"engine_memory/{engine}.yaml")
     names = {field.name for field in dataclasses.fields(EngineMemory)}
-    return EngineMemory(**{key: value for key, value in found.items() if key in names} | {"utilisation": 1.0})
+    return EngineMemory(**{key: value for key, value in result.items() if key in names} | {"utilisation": 1.0})

@@ -219,15 +219,15 @@ def _legal(name: str, value: Any, metadata: Mapping[str, Any]) -> float:
 
 def _shaped(model: Mapping[str, Any], plan: Mapping[str, float]) -> dict[str, Any]:
     """The model with what the plan chose of its shape."""
-    found = dict(model) | {name: plan[name] for name in ("layers", "hidden", "vocab") if name in plan}
+    result = dict(model) | {name: plan[name] for name in ("layers", "hidden", "vocab") if name in plan}
     for part, names in (
         ("attention", ("heads", "kv_heads")),
         ("feed_forward", ("experts", "top_k", "expert_width", "width")),
     ):
         chosen = {name: plan[name] for name in names if name in plan}
-        if chosen and isinstance(found.get(part), Mapping):
-            found[part] = {**found[part], **chosen}
-    return found
+        if chosen and isinstance(result.get(part), Mapping):
+            result[part] = {**result[part], **chosen}
+    return result
 
 
 def published(name: str) -> str:
@@ -235,8 +235,8 @@ def published(name: str) -> str:
     path = conf_dir() / "model" / f"{name}.yaml"
     if not re.fullmatch(r"\w+", name) or not path.is_file():
         return ""
-    found = PUBLISHED.search(read_text(path, "model"))
-    return found[1] if found else ""
+    result = PUBLISHED.search(read_text(path, "model"))
+    return result[1] if result else ""
 
 
 def _domain(run: RunFolder) -> int:
@@ -244,8 +244,8 @@ def _domain(run: RunFolder) -> int:
     extents = run.setting("cluster.network.scale_up.fabric.shape.extents")
     if isinstance(extents, list) and extents and all(isinstance(one, int) and one > 0 for one in extents):
         return math.prod(extents)
-    found = run.setting("cluster.network.scale_up.fabric.endpoints")
-    return round(found) if isinstance(found, int | float) and 1 <= found < math.inf else 8
+    result = run.setting("cluster.network.scale_up.fabric.endpoints")
+    return round(result) if isinstance(result, int | float) and 1 <= result < math.inf else 8
 
 
 def value_text(name: str, value: float) -> str:

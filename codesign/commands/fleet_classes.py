@@ -122,13 +122,13 @@ def _value(name: str, key: str, text: str) -> float:
     if key in LIMITS:
         return number(text, "s", option, "2s or 50ms")
     try:
-        found = float(text)
+        result = float(text)
     except ValueError:
-        found = math.nan
+        result = math.nan
     most = 0.99 if key == "cached" else MOST_CV
-    if not 0 <= found <= most:
+    if not 0 <= result <= most:
         raise ConfigError(f"{option} = {text!r} is no number in [0, {most:g}]")
-    return found
+    return result
 
 
 def fleet_class(name: str, values: dict[str, float]) -> FleetClass:
@@ -167,7 +167,7 @@ def _measured(asked: Requests, trace: str) -> dict[str, dict[str, float]]:
         raise ConfigError(f"--trace {trace}: no column class says which class a request is of")
     assert asked.arrivals is not None
     span = float(asked.arrivals[-1] - asked.arrivals[0])
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     for code, name in enumerate(asked.class_names):
         own = np.flatnonzero(asked.classes == code)
         if len(own) < LEAST_TRACED or span <= 0:
@@ -177,9 +177,9 @@ def _measured(asked: Requests, trace: str) -> dict[str, dict[str, float]]:
             )
         gaps = np.diff(asked.arrivals[own])
         prompts, outputs = asked.prompts[own], asked.outputs[own]
-        found[name] = {
+        result[name] = {
             "rate": len(own) / span, "input": float(prompts.mean()), "output": float(outputs.mean()),
             "cv": min(float(gaps.std() / gaps.mean()), MOST_CV),
             "input_cv": float(prompts.std() / prompts.mean()), "output_cv": float(outputs.std() / outputs.mean()),
         }  # fmt: skip
-    return found
+    return result

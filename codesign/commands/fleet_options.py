@@ -120,7 +120,7 @@ def options_on(
     Raises:
         ConfigError: a count of devices that is no number of boxes, or anything wrong in the configuration.
     """
-    found, bought, composed = list[ClassOptions](), None, dict[float, list[str]]()
+    result, bought, composed = list[ClassOptions](), None, dict[float, list[str]]()
     for share in dict.fromkeys(each.attainment for each in classes):
         base = [f"accelerator={kind}", f"workload={workload}", "space=every_serving_plan", "search=grid", *overrides,
                 f"workload.slo.attainment={share!r}"]  # fmt: skip
@@ -129,11 +129,11 @@ def options_on(
         counts = replica_sizes(box, least_devices(first, 0.0), sizes)
         composed[share] = [*base, f"+space.plan.device_count={counts}".replace(" ", "")]
         study = study_from_config(*composed[share])
-        found += _of_classes(kind, [one for one in classes if one.attainment == share], study, confidence)
+        result += _of_classes(kind, [one for one in classes if one.attainment == share], study, confidence)
         if bought is None:
             bought = _device_kind(kind, study, box, max(counts), owned, most)
     assert bought is not None
-    return KindOptions(bought, found, composed)
+    return KindOptions(bought, result, composed)
 
 
 def _box_of(scenario: Scenario) -> int:
@@ -152,10 +152,10 @@ def _device_kind(kind: str, study: Study, box: int, count: int, owned: int, most
         raise ConfigError(f"--own {kind}={owned}: what is rented is not owned: leave out --region and ownership=cloud")
     facility, one, none = scenario.cluster.facility, jnp.asarray(1.0), jnp.asarray(0.0)
     devices = jnp.asarray(float(count))
-    found = numbers_at_once(
+    result = numbers_at_once(
         [scenario], lambda account: [account.metrics.capex_usd, account.metrics.provisioned_power_w]
     )
-    capex, watts = (float(column[0]) for column in found)
+    capex, watts = (float(column[0]) for column in result)
     held = float(facility.usd(jnp.asarray(capex), devices, one, none)) / count
     kept = float(facility.usd(none, devices, one, none)) / count
     return DeviceKind(
@@ -174,21 +174,22 @@ def _of_classes(kind: str, classes: Sequence[FleetClass], study: Study, confiden
     rows = _PlanRows.of([_replicas(space.plans(scenario)) for scenario in scenarios], classes)
     pricing = _Pricing(study, space)
     some = rows.sample()
-    found = np.full((len(PRICED), len(rows)), np.nan)
-    found[:, some] = pricing(rows, some)
-    best = rows.best(found)
+    result = np.full((len(PRICED), len(rows)), np.nan)
+    result[:, some] = pricing(rows, some)
+    best = rows.best(result)
     left = np.flatnonzero(~np.isin(np.arange(len(rows)), some))
     if len(left):
         after = left[pricing.keeps(rows, left, best[rows.group[left]])]
         if len(after):
-            found[:, after] = pricing(rows, after)
-    lost = np.flatnonzero([not (rows.kept(found) & (rows.owner == place)).any() for place in range(len(classes))])
+            result[:, after] = pricing(rows, after)
+    lost = np.flatnonzero([not (rows.kept(result) & (rows.owner == index)).any() for index in range(len(classes))])
     for place in lost:  # by how much a class misses its limits is asked of all of its plans
-        rest = np.flatnonzero((rows.owner == place) & np.isnan(found[0]))
+        rest = np.flatnonzero((rows.owner == place) & np.isnan(result[0]))
         if len(rest):
-            found[:, rest] = pricing(rows, rest)
+            result[:, rest] = pricing(rows, rest)
     return [
-        _class_options(kind, one, scenarios[place], rows, found, place, confidence) for place, one in enumerate(classes)
+        _class_options(kind, one, scenarios[index], rows, result, index, confidence)
+        for index, one in enumerate(classes)
     ]
 
 
@@ -302,8 +303,8 @@ class _Pricing:
             blocks = Blocks(flat, program, scenario, table, [], BLOCK)
             for first in range(0, len(own), blocks.tall):
                 width = min(blocks.tall, len(own) - first)
-                found = blocks(np.arange(first, first + width), 0, 1)
-                parts.append(np.stack([np.broadcast_to(np.ravel(each), width) for each in found]))
+                result = blocks(np.arange(first, first + width), 0, 1)
+                parts.append(np.stack([np.broadcast_to(np.ravel(each), width) for each in result]))
         return np.concatenate(parts, axis=1)
 
 

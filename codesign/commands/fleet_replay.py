@@ -143,9 +143,9 @@ class _Priced(NamedTuple):
             came = np.sort(np.concatenate(parts))[:count]
         asked = dataclasses.replace(asked, arrivals=came * ((count - 1) / (rate * np.ptp(came))))
         engine = dataclasses.replace(self.engine, seed=seed)
-        found = simulate_fleet(engine, asked, ROUTER, replicas=self.engines, seed=seed)
+        result = simulate_fleet(engine, asked, ROUTER, replicas=self.engines, seed=seed)
         own = slice(int(WARM * count), None)
-        first, last, came = found.first[own], found.last[own], found.came[own] - self.host_s
+        first, last, came = result.first[own], result.last[own], result.came[own] - self.host_s
         return first - came, (last - first) / np.maximum(asked.outputs[own] - 1, 1)
 
 

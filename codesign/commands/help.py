@@ -550,7 +550,7 @@ def overview_text(description: str) -> str:
 
 def examples_text(name: str) -> str:
     """The first examples of a command, and its notes."""
-    found, lines = COMMANDS[name], ["examples:"]
-    for command, what in found.examples[:EXAMPLES_IN_HELP]:
+    result, lines = COMMANDS[name], ["examples:"]
+    for command, what in result.examples[:EXAMPLES_IN_HELP]:
         lines += [f"  {command}", f"      {what}"]
-    return "\n".join((*lines, *(["", found.notes] if found.notes else [])))
+    return "\n".join((*lines, *(["", result.notes] if result.notes else [])))

@@ -15,9 +15,9 @@ def later(module: str, name: str) -> Callable[..., Any]:
     """
     import importlib
 
-    found = getattr(importlib.import_module(f"codesign.{module}"), name)
+    result = getattr(importlib.import_module(f"codesign.{module}"), name)
     if not gc.isenabled():
         gc.freeze()
         gc.set_threshold(YOUNG, 20, 20)
         gc.enable()
-    return found
+    return result

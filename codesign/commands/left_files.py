@@ -115,15 +115,15 @@ def summary_of(study: Study, results: Results, trace: Trace) -> dict[str, Any]:
 
 def versions() -> dict[str, Any]:
     """Versions that made the numbers: packages, Python, commit, date."""
-    found: dict[str, Any] = {"schema": SCHEMA}
-    found |= {"date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "python": platform.python_version()}
+    result: dict[str, Any] = {"schema": SCHEMA}
+    result |= {"date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            result[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     commit = _commit()
-    return found | ({"commit": commit} if commit else {})
+    return result | ({"commit": commit} if commit else {})
 
 
 def _commit() -> str:

@@ -71,16 +71,16 @@ def fit_design(overrides: list[str], *, as_json: bool = False, picture: str = ""
     scenario, _ = documented_scenario(*overrides)
     scenario, instead = legal_start(scenario, overrides)
     check_plan(scenario)
-    found = fitted(scenario)
+    result = fitted(scenario)
     for line in (*remarks, *([f"codesign: {instead}"] if instead else [])):
         print(line, file=sys.stderr)
-    changes = [] if found.fits else smallest_changes(scenario)
+    changes = [] if result.fits else smallest_changes(scenario)
     if as_json:
-        print(dumps(_told(found, changes), indent=2))
+        print(dumps(_told(result, changes), indent=2))
     else:
-        _show(console(), scenario, found, changes)
+        _show(console(), scenario, result, changes)
     if picture:
-        _draw(Path(picture), scenario, found)
+        _draw(Path(picture), scenario, result)
 
 
 def chance_text(scenario: Scenario) -> str:

@@ -73,12 +73,12 @@ class MixedFleet(NamedTuple):
         served = {one.name: 0.0 for one in self.classes}
         for place, count in best.pools():
             served[best.options[place].request_class] += count * best.options[place].rate
-        found: list[ChosenPool] = []
+        result: list[ChosenPool] = []
         for place, count in best.pools():
             kind, one, plan = options[place]
             carries = one.request_class.rate * count * best.options[place].rate / served[one.request_class.name]
-            found.append(ChosenPool(one.request_class, kind.kind.name, placed(one.scenario, plan), count, carries))
-        return found
+            result.append(ChosenPool(one.request_class, kind.kind.name, placed(one.scenario, plan), count, carries))
+        return result
 
 
 def _listed(kinds: Sequence[KindOptions]) -> list[tuple[KindOptions, ClassOptions, dict[str, float]]]:
@@ -118,8 +118,8 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
     prepare_jax()
     out = console(stderr=options.json)
     out.print(f"asked    least cost of {len(classes)} classes of {escape(options.model)} on {', '.join(kinds)}")
-    for place, one in enumerate(classes):
-        out.print(f"{'' if place else 'classes':8s} {one.name}: {one.text()}", soft_wrap=True)
+    for index, one in enumerate(classes):
+        out.print(f"{'' if index else 'classes':8s} {one.name}: {one.text()}", soft_wrap=True)
     answer = mixed_fleet(classes, kinds, overrides, f"goodput{suffix}", owned, most, limits, sizes, confidence)
     replayed: list[ReplayedPool] = []
     if options.requests:
@@ -148,7 +148,7 @@ def _counts(texts: Sequence[str], option: str, kinds: Sequence[str]) -> dict[str
     Raises:
         ConfigError: no count, or a kind that is not among those to choose from.
     """
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for text in texts:
         name, sign, count = text.partition("=")
         if not sign:
@@ -159,8 +159,8 @@ def _counts(texts: Sequence[str], option: str, kinds: Sequence[str]) -> dict[str
         much = 0.0 if count.strip() == "0" else count_of(count, f"{option} {name}")
         if much != round(much):
             raise ConfigError(f"{option} {text}: {much:g} is no whole number of devices")
-        found[kind] = round(much)
-    return found
+        result[kind] = round(much)
+    return result
 
 
 def mixed_fleet(
@@ -185,7 +185,7 @@ def mixed_fleet(
         ConfigError: an SLO that no plan keeps, or no fleet within the limits.
     """
     begun = time.perf_counter()
-    found = [
+    result = [
         options_on(
             kind, classes, overrides, workload, sizes=sizes, owned=(owned or {}).get(kind, 0),
             most=None if most is None else most.get(kind), confidence=confidence,
@@ -194,13 +194,13 @@ def mixed_fleet(
     ]  # fmt: skip
     priced = time.perf_counter()
     for one in classes:
-        _check_served(one, found, confidence)
+        _check_served(one, result, confidence)
     rates = {one.name: one.rate for one in classes}
-    best = assign(rates, pool_options(found), [kind.kind for kind in found], limits)
-    alone = {kind.kind.name: _alone(rates, kind, limits) for kind in found}
-    worth = _worth(best, found)
+    best = assign(rates, pool_options(result), [kind.kind for kind in result], limits)
+    alone = {kind.kind.name: _alone(rates, kind, limits) for kind in result}
+    worth = _worth(best, result)
     seconds = {"pricing": priced - begun, "assignment": time.perf_counter() - priced}
-    return MixedFleet(list(classes), found, best, alone, worth, seconds)
+    return MixedFleet(list(classes), result, best, alone, worth, seconds)
 
 
 def confirmed(
@@ -230,14 +230,14 @@ def confirmed(
             key = (place, pool.replicas, pool.rate)
             if key not in known:
                 known[key] = replay([pool], requests, seed)[0]
-        found = [known[place, pool.replicas, pool.rate] for place, pool in pools]
-        late = [each for each, one in zip(pools, found, strict=True) if not one.meets]
+        result = [known[place, pool.replicas, pool.rate] for place, pool in pools]
+        late = [each for each, one in zip(pools, result, strict=True) if not one.meets]
         if (not late or turn == ROUNDS) and most_nodes == MOST_NODES:
-            return answer._replace(worth=_worth(answer.fleet, answer.kinds) if lowered else answer.worth), found
+            return answer._replace(worth=_worth(answer.fleet, answer.kinds) if lowered else answer.worth), result
         for place, pool in late:
             share = kept_load(pool, requests, seed)
             lowered[place] = max(share, TINY) * pool.rate / pool.replicas / first[place].rate
-        options = [one._replace(rate=lowered.get(place, 1.0) * one.rate) for place, one in enumerate(first)]
+        options = [one._replace(rate=lowered.get(index, 1.0) * one.rate) for index, one in enumerate(first)]
         most_nodes = 1 if late and turn < ROUNDS - 1 else MOST_NODES  # proven once all keep their limits
         best = assign(rates, options, kinds, limits, most_nodes)
         best = dataclasses.replace(best, floor=answer.fleet.floor)  # slower plans were not replayed
@@ -291,15 +291,15 @@ def _worth(best: AssignedFleet, kinds: Sequence[KindOptions]) -> dict[tuple[str,
 
     Each replica serves slope requests/s more; a request/s is worth the price of its class.
     """
-    found: dict[tuple[str, str], float] = {}
-    for place, (_, one, plan) in enumerate(_listed(kinds)):
-        count, name = best.relaxed[place], one.request_class.name
+    result: dict[tuple[str, str], float] = {}
+    for index, (_, one, plan) in enumerate(_listed(kinds)):
+        count, name = best.relaxed[index], one.request_class.name
         if count <= 1e-9:
             continue
         for limit in WORTH:
             more = count * slopes(one, plan, limit) * best.prices["class", name]
-            found[name, limit] = found.get((name, limit), 0.0) + more
-    return found
+            result[name, limit] = result.get((name, limit), 0.0) + more
+    return result
 
 
 def told_of_fleet(
@@ -367,8 +367,8 @@ def _certificate(answer: MixedFleet) -> dict[str, Any]:
     return {
         "rates": {one.name: one.rate for one in answer.classes},
         "options": [
-            option._asdict() | {"plan": plan, "lowered": float(answer.lowered.get(place, 1.0))}
-            for place, (option, (_, _, plan)) in enumerate(zip(best.options, answer.options, strict=True))
+            option._asdict() | {"plan": plan, "lowered": float(answer.lowered.get(index, 1.0))}
+            for index, (option, (_, _, plan)) in enumerate(zip(best.options, answer.options, strict=True))
         ],
         "kinds": [dataclasses.asdict(kind) for kind in best.kinds], "limits": limits,
         "replicas": list(best.replicas), "bought": list(best.bought), "owned": list(best.owned),

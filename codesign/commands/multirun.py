@@ -82,13 +82,13 @@ def _print_config(config: DictConfig, key: str, options: argparse.Namespace) -> 
     """
     if options.resolve:
         OmegaConf.resolve(config)
-    found: object = OmegaConf.select(config, key) if key else config
-    if found is None:
+    result: object = OmegaConf.select(config, key) if key else config
+    if result is None:
         raise ConfigError(f"--package {options.package}: no such key{suggestion(key, map(str, config))}")
-    if not OmegaConf.is_config(found):
-        print(found)
+    if not OmegaConf.is_config(result):
+        print(result)
         return
-    print(f"# @package {key}\n" * bool(key) + OmegaConf.to_yaml(found), end="")
+    print(f"# @package {key}\n" * bool(key) + OmegaConf.to_yaml(result), end="")
 
 
 def multirun(arguments: list[str], *, explain: bool = False) -> int:
@@ -143,8 +143,8 @@ def _refuse_launcher(overrides: list[str]) -> None:
         ConfigError: the launcher, and those that installed packages bring.
     """
     folders = getattr(importlib.import_module("hydra_plugins"), "__path__", ())
-    found = [one.name.removeprefix("hydra_") for one in pkgutil.iter_modules(folders)]
-    known = ["basic", *(name.removesuffix("_launcher") for name in found if name.endswith("_launcher"))]
+    result = [one.name.removeprefix("hydra_") for one in pkgutil.iter_modules(folders)]
+    known = ["basic", *(name.removesuffix("_launcher") for name in result if name.endswith("_launcher"))]
     for text in overrides:
         key, _, name = text.lstrip("+").partition("=")
         if key == "hydra/launcher" and name not in known:
@@ -236,12 +236,12 @@ def done(number: int, overrides: list[str], folder: Path, config: DictConfig | N
             return f"{label}: found before"
         (folder / "error.txt").unlink(missing_ok=True)
         write_text(folder / "job.txt", " ".join(overrides))
-        found = run_study(study, folder, console(), alone=False)
-        if found.interrupted:
+        result = run_study(study, folder, console(), alone=False)
+        if result.interrupted:
             raise KeyboardInterrupt
-        refuse_infeasible(study, found.results.best, found.trace.certificate)
+        refuse_infeasible(study, result.results.best, result.trace.certificate)
         goal = study.objective.goal
-        return f"{label}: {goal} {texts(study)(goal, float(found.results.best['objective']))}"
+        return f"{label}: {goal} {texts(study)(goal, float(result.results.best['objective']))}"
     except WriteError:  # of this job nothing is left, and the next one would fare alike
         raise
     except CodesignError as error:

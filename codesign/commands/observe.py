@@ -121,10 +121,10 @@ def _asked(options: argparse.Namespace) -> ObservedLoad:
         if value is not None and not (0 if name == "seed" else 1) <= value <= most:
             raise ConfigError(f"observe: --{name} {value} is outside [{0 if name == 'seed' else 1}, {most:,}]")
     if options.trace is not None:
-        found = read_trace(options.trace)
-        count = min(options.requests or len(found), len(found))
-        came = found.arrivals[:count] if found.arrivals is not None else None
-        return ObservedLoad(Requests(found.prompts[:count], found.outputs[:count], came), 1, traced=True)
+        result = read_trace(options.trace)
+        count = min(options.requests or len(result), len(result))
+        came = result.arrivals[:count] if result.arrivals is not None else None
+        return ObservedLoad(Requests(result.prompts[:count], result.outputs[:count], came), 1, traced=True)
     clients = options.clients or 1
     count = options.requests or (EACH * clients if options.rate is None else IN_ALL)
     lengths = np.full(count, options.input), np.full(count, options.output)
@@ -235,12 +235,12 @@ def _write(folder: Path, observed: Observed, row: Mapping[str, str]) -> tuple[Pa
 
 def _numbers(observed: Observed) -> dict[str, float]:
     """Every number, in SI units."""
-    found = {f"{name}_{share}_s": value for name, shares in observed.latencies().items()
+    result = {f"{name}_{share}_s": value for name, shares in observed.latencies().items()
              for share, value in shares.items()}  # fmt: skip
     inputs, outputs = observed.lengths()
-    found |= observed.rates() | {"input_tokens": float(inputs.mean()), "output_tokens": float(outputs.mean())}
+    result |= observed.rates() | {"input_tokens": float(inputs.mean()), "output_tokens": float(outputs.mean())}
     failed = len(observed.driven.answers) - len(observed.good)
-    return found | {"requests": len(observed.good), "failed": failed, "client_late_p99_s": observed.late_s()}
+    return result | {"requests": len(observed.good), "failed": failed, "client_late_p99_s": observed.late_s()}
 
 
 def _show(out: Console, observed: Observed, asked: ObservedLoad, model: str) -> None:

@@ -226,13 +226,13 @@ def add_intervals(study: Study, results: Results) -> None:
     frame = results.designs
     best = frame[frame["feasible"]].head(COMPARED) if frame["feasible"].any() else frame.head(1)
     scenarios = [placed(study.problem, row) for _, row in best.iterrows()]
-    found = of_designs(study.objective, scenarios)
-    if found is None:
+    result = of_designs(study.objective, scenarios)
+    if result is None:
         return
-    told = pd.DataFrame([one.columns() for one in found.designs], index=best.index)
+    told = pd.DataFrame([one.columns() for one in result.designs], index=best.index)
     results.designs = frame.join(told)
     results.pareto = results.pareto.join(told)
-    results.regret = found.regret._asdict() | {"text": found.regret.text()}
+    results.regret = result.regret._asdict() | {"text": result.regret.text()}
     results.errors = strata_of(scenarios[0])
 
 
@@ -248,13 +248,13 @@ def _saving(search: AbstractSearch, folder: Path) -> AbstractSearch:
 def show(study: Study, results: Results, trace: Trace, out: Console, *, explain: bool = False) -> None:
     """The best designs and how they were found; what the columns mean where that is asked for."""
     count = ", ".join(f"{value:,} {name}" for name, value in trace.counts.items())
-    found = trace.certificate or Certificate()
+    result = trace.certificate or Certificate()
     device = str(results.best.get("device", ""))
     what = study.name if isinstance(study.search, Mix) else job_text(placed(study.problem, results.best), device)
-    designs, metrics = results.designs, [found.goal or study.objective.goal]
+    designs, metrics = results.designs, [result.goal or study.objective.goal]
     title = f"{what}: best designs by {metrics[0]}"
-    if found.front is not None:
-        metrics = list(found.front.metrics)
+    if result.front is not None:
+        metrics = list(result.front.metrics)
         designs = designs.iloc[spread_rows(np.log(designs[metrics].to_numpy()), SHOWN)]
         title = f"{what}: {len(designs)} of {len(results.designs)} on the front of {' and '.join(metrics)}"
     words, hardware = study.scenario.workload.words, None
@@ -271,7 +271,7 @@ def show(study: Study, results: Results, trace: Trace, out: Console, *, explain:
     out.print(f"{count}; {trace.claim}")
     if space := study.space.text(study.scenario):
         out.print(f"looked at: {space}", highlight=False)
-    show_certificate(out, found, texts(study, 6))
+    show_certificate(out, result, texts(study, 6))
     if results.catalogue:
         out.print(f"{device}: {'; '.join(results.catalogue)}", highlight=False)
     if results.regret:

@@ -59,9 +59,9 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
     def command(name: str) -> Parser:
-        found = COMMANDS[name]
+        result = COMMANDS[name]
         added = commands.add_parser(
-            name, help=found.summary, description="\n".join(found.about), epilog=examples_text(name),
+            name, help=result.summary, description="\n".join(result.about), epilog=examples_text(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         if name in COMPOSING:

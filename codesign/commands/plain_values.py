@@ -16,14 +16,14 @@ def number(text: str, unit: str, option: str, example: str) -> float:
     Raises:
         ConfigError: no such number; one without a unit where units differ by a thousand, such as seconds.
     """
-    found = in_unit(text, unit, option)
-    if found is None and unit == "$":
-        found = _plain(text)
-    if found is None and _plain(text) is not None:
+    result = in_unit(text, unit, option)
+    if result is None and unit == "$":
+        result = _plain(text)
+    if result is None and _plain(text) is not None:
         raise ConfigError(f"{option} {text}: of what? write {example}")
-    if found is None or not 0 < found < float("inf"):
+    if result is None or not 0 < result < float("inf"):
         raise ConfigError(f"{option} {text!r} is no number above 0 with a unit; write {example}")
-    return found
+    return result
 
 
 def rate(text: str) -> float:
@@ -62,13 +62,13 @@ def count_of(text: str, option: str) -> float:
         ConfigError: no such number.
     """
     plain = text.strip().removesuffix("tokens").removesuffix("token").strip()
-    found = _plain(plain)
-    if found is None and plain[-1:] in AMOUNTS:
+    result = _plain(plain)
+    if result is None and plain[-1:] in AMOUNTS:
         amount = _plain(plain[:-1])
-        found = None if amount is None else amount * AMOUNTS[plain[-1]]
-    if found is None or not 0 < found < float("inf"):
+        result = None if amount is None else amount * AMOUNTS[plain[-1]]
+    if result is None or not 0 < result < float("inf"):
         raise ConfigError(f"{option} {text!r} is no number of things; write 512, 2k, 4M or 15T")
-    return found
+    return result
 
 
 def _plain(text: str) -> float | None:
@@ -86,15 +86,15 @@ def accelerators(text: str) -> list[str]:
     """
     called = {plain_name(alias): option for alias, option in aliases().items()}
     known = sorted({*called.values()})
-    found: list[str] = []
+    result: list[str] = []
     for name in filter(None, (part.strip() for part in text.split(","))):
         option = name if name in known else called.get(plain_name(name))
         if option is None:
             raise ConfigError(f"--on {name}: no such accelerator{suggestion(name.lower(), known)}")
-        found += [option] if option not in found else []
-    if not found:
+        result += [option] if option not in result else []
+    if not result:
         raise ConfigError("--on: name at least one accelerator, as in --on h200,b200 (`codesign list accelerator`)")
-    return found
+    return result
 
 
 def model_overrides(name: str) -> list[str]:

@@ -43,7 +43,7 @@ def prefix_worth(scenario: Scenario, numbers: dict[str, float]) -> dict[str, Pre
         scenario: a design with `workload.prefix_cache`.
         numbers: its metrics.
     """
-    found: dict[str, PrefixWorth] = {}
+    result: dict[str, PrefixWorth] = {}
     for tier, (path, each, price) in _capacities(scenario).items():
         own = float(get_path(scenario, path))
         more = STEP * (own or each)
@@ -54,22 +54,22 @@ def prefix_worth(scenario: Scenario, numbers: dict[str, float]) -> dict[str, Pre
             return (there[name] - numbers[name]) * by
 
         share = change("requests_per_s") / numbers["requests_per_s"]
-        found[tier] = PrefixWorth(
+        result[tier] = PrefixWorth(
             change("prefix_hit_rate"), share, -change("ttft_s"), share * numbers["capex_usd"], price
         )
-    return found
+    return result
 
 
 def _capacities(scenario: Scenario) -> dict[str, tuple[str, float, float]]:
     """Tier -> path of its capacity, what of it a terabyte over all devices is, dollars of a terabyte."""
     devices = float(scenario.layout.devices)
     memory, host, prefix = scenario.cluster.accelerator.hbm, scenario.cluster.host.memory, "cluster.accelerator.hbm"
-    found: dict[str, tuple[str, float, float]] = {}
+    result: dict[str, tuple[str, float, float]] = {}
 
     def add(tier: str, path: str, part: Any, sharers: float = 1.0) -> None:
         price = getattr(part, "usd_per_byte", None)
         if getattr(part, "capacity_bytes", None) is not None:
-            found[tier] = path, TB / devices * sharers, 0.0 if price is None else TB * float(price)
+            result[tier] = path, TB / devices * sharers, 0.0 if price is None else TB * float(price)
 
     if isinstance(memory, TieredMemory):
         for name, tier in memory.tiers.items():
@@ -83,8 +83,8 @@ def _capacities(scenario: Scenario) -> dict[str, tuple[str, float, float]]:
     add("host", "cluster.host.memory.capacity_bytes", host)
     work: Any = scenario.workload
     if float(work.prefix_cache.store_bytes) > 0:
-        found["store"] = "workload.prefix_cache.store_bytes", TB, 0.0
-    return found
+        result["store"] = "workload.prefix_cache.store_bytes", TB, 0.0
+    return result
 
 
 def prefix_text(scenario: Scenario, worth: dict[str, PrefixWorth]) -> list[str]:

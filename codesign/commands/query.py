@@ -73,10 +73,10 @@ class Frames:
         self._errors = duckdb.Error
         self._database = database = duckdb.connect(":memory:", config={"python_enable_replacements": False})
         schema = _schema_of(folder)
-        found = {path.stem: _frame(path, schema) for path in sorted(folder.glob("*.parquet"))}
+        result = {path.stem: _frame(path, schema) for path in sorted(folder.glob("*.parquet"))}
         for path in sorted((folder / "certificate").glob("*.parquet")):
-            found[f"certificate_{path.stem}"] = _frame(path, schema)
-        for name, frame in (_of_jobs(folder) | found).items():
+            result[f"certificate_{path.stem}"] = _frame(path, schema)
+        for name, frame in (_of_jobs(folder) | result).items():
             if len(frame.columns):  # a study without links has a frame of nothing
                 database.register(name, frame)
         chunks = sorted((folder / "chunks").glob("*.parquet"))
@@ -112,12 +112,12 @@ class Frames:
 
     def told(self) -> list[tuple[str, int, str]]:
         """(table, rows, columns) of each."""
-        found = []
+        result = []
         for name in self._tables:
             columns = [str(row[0]) for row in self._database.execute(f'describe "{name}"').fetchall()]
             _, ((count,),) = self.answer(f'select count(*) from "{name}"')
-            found.append((name, count, ", ".join(columns)))
-        return found
+            result.append((name, count, ", ".join(columns)))
+        return result
 
     def answer(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """Names of the columns, and rows.

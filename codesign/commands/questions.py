@@ -217,23 +217,23 @@ def _chosen(options: argparse.Namespace) -> list[str]:
 
 def _limits(options: argparse.Namespace) -> tuple[list[str], str]:
     """Overrides that set limits, and the same in words."""
-    found, texts = [], []
+    result, texts = [], []
     for name in TIMES:
         for point in POINTS:
             option = f"{name}-{point}" if point else name
             text = getattr(options, option.replace("-", "_"), None)
             if text is not None:
                 value = number(text, "s", f"--{option}", "2s or 50ms")
-                found.append(f"objective.limits.{name}_{point}_s={value!r}".replace("__", "_"))
+                result.append(f"objective.limits.{name}_{point}_s={value!r}".replace("__", "_"))
                 texts.append(f"{name.upper()} {point or 'mean'} at most {text}")
     for option, key, unit, example in (
         ("budget", "capex_usd", "$", "$5M"), ("power", "provisioned_power_w", "W", "2MW or 500kW"),
     ):  # fmt: skip
         text = getattr(options, option, None)
         if text is not None:
-            found.append(f"objective.limits.{key}={number(text, unit, f'--{option}', example)!r}")
+            result.append(f"objective.limits.{key}={number(text, unit, f'--{option}', example)!r}")
             texts.append(f"{option} {text}")
-    return found, "".join(f", {text}" for text in texts)
+    return result, "".join(f", {text}" for text in texts)
 
 
 def _lengths(options: argparse.Namespace) -> list[str]:
@@ -277,17 +277,17 @@ def _confidence(options: argparse.Namespace) -> float:
 def _counts(options: argparse.Namespace) -> tuple[int, ...]:
     if options.devices is None:
         return ()
-    found = sorted({int(count_of(text, "--devices")) for text in options.devices.split(",") if text.strip()})
-    if not found:
+    result = sorted({int(count_of(text, "--devices")) for text in options.devices.split(",") if text.strip()})
+    if not result:
         raise ConfigError("--devices: name counts, as in --devices 64 or --devices 32,64,128")
-    return tuple(found)
+    return tuple(result)
 
 
 def _candidates(devices: Sequence[str], workloads: Sequence[str], rest: Sequence[str]) -> tuple[Candidate, ...]:
     """A candidate for each accelerator and workload."""
     searched = [] if any(text.lstrip("+~").startswith("search=") for text in rest) else [PROOF]
     chosen = any(text.lstrip("+~").startswith("space=") for text in rest)
-    found = []
+    result = []
     for device in devices:
         for workload in workloads:
             pool = ["prefill=same"] if workload.startswith("disaggregated") else []
@@ -296,5 +296,5 @@ def _candidates(devices: Sequence[str], workloads: Sequence[str], rest: Sequence
             overrides = admit([*searched, f"accelerator={device}", f"workload={workload}", *space, *pool, *rest])
             varied = {"accelerator": device} if len(workloads) == 1 else {"accelerator": device, "workload": workload}
             label = device if len(workloads) == 1 else f"{device}, {'pools apart' if pool else 'one pool'}"
-            found.append(Candidate(label, varied, tuple(overrides)))
-    return tuple(found)
+            result.append(Candidate(label, varied, tuple(overrides)))
+    return tuple(result)

@@ -105,24 +105,24 @@ def simulate_design(
             closed |= form_told(form.later(host)) | _load(asked.arrivals, form, group, most)
         if pools is not None:
             bar.begin(len(asked))
-            found = pools.simulated(asked, bar.tell, timeline=True)
+            result = pools.simulated(asked, bar.tell, timeline=True)
             again = pools.reseeded(seed + 1).simulated(more, bar.tell) if more else None
         else:
             if asked.arrivals is None:
                 engine = dataclasses.replace(engine, sequences=_under_way(closed, group, host))
-            found = _simulated(engine, asked, bar, timeline=True)
+            result = _simulated(engine, asked, bar, timeline=True)
             other = dataclasses.replace(engine, seed=seed + 1)
             again = _simulated(other, more, bar) if more else None
-    found, again = found.later(host), again and again.later(host)
-    told = {"closed_form": closed, "simulated": found.summary(), "another_seed": again.summary() if again else {}}
-    told["no_scheduler"] = {} if pools else bounds(engine, asked, found, group)
+    result, again = result.later(host), again and again.later(host)
+    told = {"closed_form": closed, "simulated": result.summary(), "another_seed": again.summary() if again else {}}
+    told["no_scheduler"] = {} if pools else bounds(engine, asked, result, group)
     told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
     if as_json:
         print(dumps(told, indent=2))
     else:
         show_served(console(), scenario, told, group)
     if run:
-        _write(run, told, found)
+        _write(run, told, result)
         out.print(f"kept: {run / FOLDER}")
     return 0
 
@@ -209,13 +209,13 @@ def _asked(
     work, rng = scenario.workload, np.random.default_rng(seed)
     assert isinstance(work, AbstractContinuousServing)
     if trace:
-        found = read_trace(trace)
-        assert found.arrivals is not None
-        mine = np.arange(0, len(found), max(round(group), 1))  # by turns over the engines
+        result = read_trace(trace)
+        assert result.arrivals is not None
+        mine = np.arange(0, len(result), max(round(group), 1))  # by turns over the engines
         if len(mine) < LEAST_REQUESTS:
-            raise ConfigError(f"trace {trace!r}: {len(found)} requests over {group:g} engines leave one to an engine")
-        found = Requests(found.prompts[mine], found.outputs[mine], found.arrivals[mine])
-        span = float(found.arrivals[-1]) if found.arrivals is not None else 0.0
+            raise ConfigError(f"trace {trace!r}: {len(result)} requests over {group:g} engines leave one to an engine")
+        result = Requests(result.prompts[mine], result.outputs[mine], result.arrivals[mine])
+        span = float(result.arrivals[-1]) if result.arrivals is not None else 0.0
         rate = len(mine) / span * group if span > 0 else 0.0
     if rate and not isinstance(work, AbstractOpenServing):  # of others what their full batch sustains is known
         most = closed["requests_per_s"]  # with its batch always full
@@ -226,7 +226,7 @@ def _asked(
                 " or simulate a run of so many requests: --num-prompts N"
             )
     if trace:
-        return found
+        return result
     drawn = drawn_requests(scenario, count, rng)
     came = arrivals(rng, rate / group, cv, count) if rate else None
     if came is not None:

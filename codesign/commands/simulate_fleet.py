@@ -175,21 +175,21 @@ def simulate_replicas(
         share, form, found_in_cache = in_closed_form(engine, asked, router, count)
         closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
         bar.begin(len(asked))
-        found = simulate_fleet(
+        result = simulate_fleet(
             engine, asked, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
         )
-    found = dataclasses.replace(found, came=found.came - host, served=found.served.later(host))
+    result = dataclasses.replace(result, came=result.came - host, served=result.served.later(host))
     told = {
         "traffic": traffic_measures(asked), "closed_form": closed_form,
-        "simulated": found.served.summary() | {"hit_rate": found.hit_rate},
-        "classes": found.by_class(agreed), "replicas": count, "router": router,
+        "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
+        "classes": result.by_class(agreed), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
         "store_tokens": engine.store_blocks * asked.hash_tokens, "requests_per_engine": len(share),
         "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router)
         + ["the closed form serves whoever came first and turns nobody away"] * bool(priority or admit),
     }  # fmt: skip
     on = f"{count} replicas of {told['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
-    line = FleetPicture(fleet_table(found, agreed), fleet_told(found, agreed))
+    line = FleetPicture(fleet_table(result, agreed), fleet_told(result, agreed))
     return _answered(scenario, told, agreed, on, AnswerPlace(run, out, as_json, trace), line)
 
 
@@ -233,15 +233,15 @@ def _two_pools(
     """Simulate prefill and decode replicas, and print and keep what came of it."""
     closed, load = pair.closed_form(asked)
     pools = pair.simulated(asked, routers, seed, bar.tell)
-    found = dataclasses.replace(pools.fleet, came=pools.fleet.came - host, served=pools.fleet.served.later(host))
+    result = dataclasses.replace(pools.fleet, came=pools.fleet.came - host, served=pools.fleet.served.later(host))
     closed = {name: value + host * name.startswith(("ttft_s", "e2e_s")) for name, value in closed.items()}
     prefill, decode = pair.replicas
     told = {
         "traffic": traffic_measures(asked), "closed_form": closed | {"hit_rate": 0.0, "load": load},
-        "simulated": found.served.summary() | {
-            "hit_rate": found.hit_rate, "prefill_busy": pools.prefill_busy, "link_busy": pools.link_busy,
+        "simulated": result.served.summary() | {
+            "hit_rate": result.hit_rate, "prefill_busy": pools.prefill_busy, "link_busy": pools.link_busy,
         },
-        "classes": found.by_class(agreed), "replicas": list(pair.replicas), "router": list(routers),
+        "classes": result.by_class(agreed), "replicas": list(pair.replicas), "router": list(routers),
         "accelerators_per_replica": list(pair.devices),
         "store_tokens": pair.pools.prefill.store_blocks * asked.hash_tokens,
         "doubts": [line for line in [doubts(asked, reply.trace) if reply.trace else ""] if line]
@@ -254,7 +254,7 @@ def _two_pools(
         f" {decode} decode replicas of {pair.devices[1]:g} x {scenario.cluster.accelerator.name}, {names}"
     )
     return _answered(
-        scenario, told, agreed, on, reply, FleetPicture(fleet_table(found, agreed, pools), fleet_told(found, agreed))
+        scenario, told, agreed, on, reply, FleetPicture(fleet_table(result, agreed, pools), fleet_told(result, agreed))
     )
 
 
@@ -264,7 +264,7 @@ def agreed_of(texts: Sequence[str]) -> dict[str, Agreed]:
     Raises:
         ConfigError: what cannot be read, or is none.
     """
-    found: dict[str, Agreed] = {}
+    result: dict[str, Agreed] = {}
     for text in texts:
         name, _, limits = text.rpartition(":")
         values: dict[str, float] = {}
@@ -282,10 +282,10 @@ def agreed_of(texts: Sequence[str]) -> dict[str, Agreed]:
                     raise ConfigError(f"--slo {text!r}: share = {value!r} is no number in (0, 1]") from None
             else:
                 values[f"{key}_s"] = number(value, "s", f"--slo {key}", "2s or 50ms")
-        if name in found:
+        if name in result:
             raise ConfigError(f"--slo {text!r}: limits of {name or 'all requests'} twice: write them once")
-        found[name] = Agreed(**values)
-    return found
+        result[name] = Agreed(**values)
+    return result
 
 
 def admitted_of(texts: Sequence[str]) -> dict[str, int]:
@@ -294,13 +294,13 @@ def admitted_of(texts: Sequence[str]) -> dict[str, int]:
     Raises:
         ConfigError: what cannot be read, or is none.
     """
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for text in texts:
         name, sign, count = text.partition("=")
-        if not sign or not name or not count.isdigit() or int(count) < 1 or name in found:
+        if not sign or not name or not count.isdigit() or int(count) < 1 or name in result:
             raise ConfigError(f"--admit {text!r}: a class once with a whole number from 1 on, as in --admit batch=32")
-        found[name] = int(count)
-    return found
+        result[name] = int(count)
+    return result
 
 
 def _known_classes(agreed: Mapping[str, object], asked: Requests, option: str = "--slo") -> None:
@@ -407,10 +407,10 @@ def stored_by_design(scenario: Scenario, engine: Engine, asked: Requests) -> tup
     shared = {tier: room for tier, room in hits.room_tokens.items() if tier not in OWN and hits.tiers[tier] > 0}
     own = sum(hits.room_tokens[tier] for tier in OWN)
     tokens = max(shared.values()) if shared else own
-    found = hits.share * float(asked.prompts.mean())
+    result = hits.share * float(asked.prompts.mean())
     blocks = int(tokens / asked.hash_tokens)
     return dataclasses.replace(
-        engine, store_blocks=blocks, store_token_s=hits.fetch_s / found if found > 0 else 0.0
+        engine, store_blocks=blocks, store_token_s=hits.fetch_s / result if result > 0 else 0.0
     ), bool(shared)  # fmt: skip
 
 
@@ -456,7 +456,7 @@ def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int, t
     if not engine.store_blocks:
         shared = asked.prefix_tokens * (asked.prefixes >= 0) if engine.prefix_cache and len(asked.prefixes) else 0
         return Cached(np.minimum(np.zeros(len(prompts)) + shared, prompts - 1), prompts)
-    found = np.zeros(len(prompts))
+    result = np.zeros(len(prompts))
     for own, room in _caches(asked, router, replicas, engine.store_blocks):
         reuse = reuse_of(asked.chosen(own))
         sizes = np.diff(asked.hash_starts)[own]
@@ -469,8 +469,8 @@ def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int, t
         ages = reuse.ages
         within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
         hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))
-        found[own] = np.minimum(np.where(sizes > 0, hits, 0) * asked.hash_tokens, prompts[own] - 1)
-    return Cached(found, prompts)
+        result[own] = np.minimum(np.where(sizes > 0, hits, 0) * asked.hash_tokens, prompts[own] - 1)
+    return Cached(result, prompts)
 
 
 def closed_form_of(engine: Engine, asked: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
@@ -493,24 +493,24 @@ def untrusted(share: Requests, form: Any, router: str) -> list[str]:
     gaps = np.diff(share.arrivals)
     varies, load = float(gaps.std() / gaps.mean()), load_of(form)
     queued = float(form.places.late)
-    found = [doubt(load).strip()] if doubt(load) else []
+    result = [doubt(load).strip()] if doubt(load) else []
     if load > TRUSTED_LOAD or queued > TRUSTED_QUEUE or not TRUSTED_CV[0] <= varies <= TRUSTED_CV[1]:
-        found.append(
+        result.append(
             f"closed form's 99th percentile of first tokens: not trusted at a load of {load:.2g}, gaps at a replica"
             f" that vary by {varies:.2g} and {queued:.1%} who wait for a slot (checked to 15 % up to {TRUSTED_LOAD:g},"
             f" {TRUSTED_CV[0]:g} to {TRUSTED_CV[1]:g} and {TRUSTED_QUEUE:.0%}): believe the simulation"
         )
     drift = dispersion(share.arrivals) / max(varies**2, 1.0)
     if drift > TRUSTED_DRIFT:
-        found.append(
+        result.append(
             f"a minute's requests at a replica vary by {drift:.2g} times what their gaps alone bring: the rate drifts,"
             " and no wait of the closed form is to be trusted where it fills an engine for a time"
         )
     if router != "round_robin":
-        found.append(
+        result.append(
             f"the closed form deals requests by turns: of {router} trust the simulation for times to a first token"
         )
-    return found
+    return result
 
 
 def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed], on: str) -> None:

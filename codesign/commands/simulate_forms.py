@@ -71,9 +71,9 @@ def open_form(engine: Engine, asked: Requests, cached: float | np.ndarray, group
     """
     demand = demand_of(engine, float(engine.chunk), asked, cached)
     times = with_contexts(traced(engine), asked, demand, cached)
-    found = _open(times, demand)
-    check_stable(found, demand, lambda: sustained(times, demand), group)
-    return found.noticing(float(engine.async_scheduling)).accepting(engine.accepted)
+    result = _open(times, demand)
+    check_stable(result, demand, lambda: sustained(times, demand), group)
+    return result.noticing(float(engine.async_scheduling)).accepting(engine.accepted)
 
 
 _open = interpreted(open_loop, always=True)

@@ -55,11 +55,11 @@ class Pools:
             with_contexts(traced(self.decode), asked, demand),
         )
         seen = 1.5 if self.decode.async_scheduling else 0.5
-        found = _apart(traced(self.prefill), decode, demand, engines, crossing, jnp.asarray(seen))
+        result = _apart(traced(self.prefill), decode, demand, engines, crossing, jnp.asarray(seen))
         alone = decodes_of(demand, engines[1])
-        prompts = demand.rate / found.load
-        check_stable(found, demand, lambda: jnp.minimum(prompts, engines[1] * sustained(decode, alone)))
-        return found.later(self.drain_s).accepting(self.decode.accepted)
+        prompts = demand.rate / result.load
+        check_stable(result, demand, lambda: jnp.minimum(prompts, engines[1] * sustained(decode, alone)))
+        return result.later(self.drain_s).accepting(self.decode.accepted)
 
 
 _apart = interpreted(pools_apart, always=True)

@@ -50,10 +50,10 @@ def simulate_prompts(
     if isinstance(work, AbstractOpenServing):
         rate, cv = rate or numbers_of(scenario)["requests_per_s"], float(work.arrival_cv) if cv is None else cv
     clients = float(scenario.plan.micro_batch)
-    found = finite_run(scenario, prompts, clients=clients, rate=rate, cv=1.0 if cv is None else cv, seed=seed)
-    told = found.summary()
+    result = finite_run(scenario, prompts, clients=clients, rate=rate, cv=1.0 if cv is None else cv, seed=seed)
+    told = result.summary()
     answers = float(work.output_tokens)
-    told |= {"requests": prompts, "duration_s": prompts / found.rate, "output_tokens_per_s": found.rate * answers}
+    told |= {"requests": prompts, "duration_s": prompts / result.rate, "output_tokens_per_s": result.rate * answers}
     if as_json:
         print(dumps(told, indent=2))
         return 0

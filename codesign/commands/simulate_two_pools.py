@@ -31,15 +31,15 @@ def replicas_of(text: str | None, most: int, *, two_pools: bool) -> tuple[int, .
     if text is None:
         return ()
     try:
-        found = tuple(int(one) for one in text.split(","))
+        result = tuple(int(one) for one in text.split(","))
     except ValueError:
         raise ConfigError(f"simulate: --replicas {text!r} is no whole number, nor two as in 4,8") from None
-    if not all(1 <= one <= most for one in found):
+    if not all(1 <= one <= most for one in result):
         raise ConfigError(f"simulate: --replicas {text} is outside [1, {most}]")
-    if len(found) != 1 + two_pools:
+    if len(result) != 1 + two_pools:
         told = "prefill and decode replicas, as in 4,8" if two_pools else "one number of replicas: prompts have no pool"
         raise ConfigError(f"simulate: --replicas {text}: write {told}")
-    return found
+    return result
 
 
 def routers_of(text: str) -> tuple[str, str]:
@@ -51,10 +51,10 @@ def routers_of(text: str) -> tuple[str, str]:
     first, comma, second = text.partition(",")
     if "," in second:
         raise ConfigError(f"--router {text}: write one router, or those of prefill and decode pool")
-    found = first, second if comma else first
-    if found[1] == ONE_QUEUE:
+    result = first, second if comma else first
+    if result[1] == ONE_QUEUE:
         raise ConfigError(f"--router {text}: {ONE_QUEUE} is of prompts; write {ONE_QUEUE},round_robin")
-    return found
+    return result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +83,8 @@ class TwoPoolFleet:
 
     def closed_form(self, asked: Requests) -> tuple[dict[str, float], float]:
         """Times by name, and how busy the pool is that is busier."""
-        found = dataclasses.replace(self.pools, counts=self.replicas).closed_form(asked)
-        return form_told(found), max(float(found.load), float(found.fill))
+        result = dataclasses.replace(self.pools, counts=self.replicas).closed_form(asked)
+        return form_told(result), max(float(result.load), float(result.fill))
 
 
 def two_pool_fleet(scenario: Scenario, closed: dict[str, float], counts: Sequence[int], seed: int) -> TwoPoolFleet:
@@ -104,17 +104,17 @@ def two_pool_fleet(scenario: Scenario, closed: dict[str, float], counts: Sequenc
 def untrusted_pools(load: float, routers: tuple[str, str], trusted: float, asked: Requests) -> list[str]:
     """Lines that say where the closed form of two pools is not to be trusted."""
     assert asked.arrivals is not None
-    found: list[str] = []
+    result: list[str] = []
     names = " and ".join(dict.fromkeys(routers))
     if routers != (ONE_QUEUE, "round_robin"):
-        found.append(
+        result.append(
             f"the closed form has one queue of prompts and deals decodes by turns: of {names} trust the"
             " simulation for times to a first token"
         )
     gaps = np.diff(asked.arrivals)
     if load > trusted:
-        found.append(
+        result.append(
             f"closed form's 99th percentile of first tokens: not checked for two pools at a load of {load:.2g} and gaps"
             f" that vary by {float(gaps.std() / gaps.mean()):.2g}: believe the simulation"
         )
-    return found
+    return result

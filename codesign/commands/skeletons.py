@@ -112,10 +112,10 @@ def _files(kind: str, name: str, package: str) -> dict[str, str]:
     conf = f"{package}/conf/{GROUPS.get(kind, kind)}/{name}.yaml"
     if kind == "experiment":
         return {conf: EXPERIMENT.format(**given)}
-    found = {f"{package}/{name}.py": CLASSES[kind].format(**given)} if kind in CLASSES else {}
+    result = {f"{package}/{name}.py": CLASSES[kind].format(**given)} if kind in CLASSES else {}
     if kind == "workload":
-        return found | {f"{package}/conf/{k}/{name}.yaml": text.format(**given) for k, text in WORKLOAD_FILES.items()}
-    return found | {conf: FILES[kind].format(**given)}
+        return result | {f"{package}/conf/{k}/{name}.yaml": text.format(**given) for k, text in WORKLOAD_FILES.items()}
+    return result | {conf: FILES[kind].format(**given)}
 
 
 def _class(name: str) -> str:

@@ -47,8 +47,8 @@ INTERVALS = (
 
 def console(*, stderr: bool = False) -> Console:
     """A console that does not squeeze tables when its output goes to a file."""
-    found = Console(stderr=stderr, highlight=False)
-    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+    result = Console(stderr=stderr, highlight=False)
+    return result if result.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
 
 
 def job_text(scenario: Scenario, device: str = "") -> str:

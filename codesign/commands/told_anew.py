@@ -107,12 +107,12 @@ def study_anew(folder: RunFolder) -> tuple[Study, str]:
         ConfigError: overrides that compose nothing.
     """
     study = study_from_config(*folder.overrides, conf=folder.conf)
-    found = migrated_config(read_yaml(write_yaml(study.resolved)), folder.schema)  # overrides may name earlier classes
-    told = folder.config if folder.schema >= SCHEMA else _with_later_keys(folder.config, found)
-    same("config.yaml", told, found, how="overrides.txt composes")
+    result = migrated_config(read_yaml(write_yaml(study.resolved)), folder.schema)  # overrides may name earlier classes
+    told = folder.config if folder.schema >= SCHEMA else _with_later_keys(folder.config, result)
+    same("config.yaml", told, result, how="overrides.txt composes")
     later = _leaves(told) - _leaves(folder.config)
     since = f", {later:,} of them under keys that came after it" if later else ""
-    return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(found):,} values{since}"
+    return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(result):,} values{since}"
 
 
 def _with_later_keys(told: Any, found: Any) -> Any:
@@ -159,14 +159,14 @@ def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
         path = folder.path / f"{name}.parquet"
         if not path.is_file():
             raise Refuted(f"{name}.parquet is missing")
-        found = _as_kept(getattr(results, name))
+        result = _as_kept(getattr(results, name))
         told = raw if name == "designs" else _frame(folder, name)
-        if folder.schema < SCHEMA and {*told} <= {*found}:  # new names stand elsewhere; metrics were fewer
-            found = found[[column for column in found if column in told]]
-            told = told[[*found]]
-        _same_frame(path.name, told, found, close)
-        if len(found):
-            checks.append(f"{name} {len(found):,} x {found.shape[1]}")
+        if folder.schema < SCHEMA and {*told} <= {*result}:  # new names stand elsewhere; metrics were fewer
+            result = result[[column for column in result if column in told]]
+            told = told[[*result]]
+        _same_frame(path.name, told, result, close)
+        if len(result):
+            checks.append(f"{name} {len(result):,} x {result.shape[1]}")
     own = folder.certificate
     if own is not None and own.workloads:
         kept = _frame(folder, "workloads")
@@ -195,15 +195,15 @@ def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, 
     assert is_mapping(counts)
     assert is_mapping(seconds)
     trace = Trace({}, [], counts, seconds, claim, own)
-    found = json.loads(dumps(summary_of(study, results, trace)))
+    result = json.loads(dumps(summary_of(study, results, trace)))
     regret: Any = told.get("regret")
     if folder.schema < SCHEMA and is_mapping(regret) and "text" in regret:  # said in other words, of the same numbers
-        told = told | {"regret": regret | {"text": (found.get("regret") or {}).get("text")}}
-    same("summary.json", told, found, close=closeness(study))
+        told = told | {"regret": regret | {"text": (result.get("regret") or {}).get("text")}}
+    same("summary.json", told, result, close=closeness(study))
     told_of = [one.plain for one in (*study.unusual, *unusual_answer(study, results))]
     same("unusual.json", _json(folder, "unusual.json"), json.loads(dumps(told_of)))
     same("provenance.json", _json(folder, "provenance.json"), json.loads(dumps(study.provenance)))
-    rest = {name: value for name, value in found.items() if name not in ("counts", "seconds", "certificate")}
+    rest = {name: value for name, value in result.items() if name not in ("counts", "seconds", "certificate")}
     return (
         f"summary.json: {_leaves(rest):,} values beside its certificate; {_leaves(study.provenance):,} of"
         f" provenance.json, {_leaves(told_of):,} of unusual.json"
@@ -277,10 +277,10 @@ def _leaves(value: Any) -> int:
 def _json(folder: RunFolder, name: str) -> Any:
     if not (folder.path / name).is_file():
         raise Refuted(f"{name} is missing")
-    found = read_json(folder.path / name, name)
-    if name == "provenance.json" and folder.schema < SCHEMA and is_mapping(found):
-        return {current_path(path): entry for path, entry in found.items()}
-    return migrated(found, folder.schema)
+    result = read_json(folder.path / name, name)
+    if name == "provenance.json" and folder.schema < SCHEMA and is_mapping(result):
+        return {current_path(path): entry for path, entry in result.items()}
+    return migrated(result, folder.schema)
 
 
 def _frame(folder: RunFolder, name: str) -> pd.DataFrame:

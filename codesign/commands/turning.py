@@ -37,13 +37,13 @@ def priced_anew(
     (`best`) is as good; infinite where the goal does not grow with it. Empty with less than two designs. `more` is a
     name and a goal that no such number changes.
     """
-    found = [candidate for candidate in candidates if candidate.best is not None]
-    if len(found) + (more is not None) < 2 or not found:
+    result = [candidate for candidate in candidates if candidate.best is not None]
+    if len(result) + (more is not None) < 2 or not result:
         return pd.DataFrame()
-    sign, names = -1.0 if maximised else 1.0, [candidate.label for candidate in found]
+    sign, names = -1.0 if maximised else 1.0, [candidate.label for candidate in result]
     cases: list[dict[str, float]] = [{path: factor} for _, path in SHARED for factor in FACTORS]
-    paths = [_paid(candidate.scenario) for candidate in found]
-    goals = sign * np.array([_goals(one, [{}, {path: 2.0}, *cases]) for one, path in zip(found, paths, strict=True)])
+    paths = [_paid(candidate.scenario) for candidate in result]
+    goals = sign * np.array([_goals(one, [{}, {path: 2.0}, *cases]) for one, path in zip(result, paths, strict=True)])
     if more is not None:
         names.append(more[0])
         paths.append("")

@@ -73,7 +73,7 @@ def say_trace(provenance: Mapping[str, Mapping[str, Any]]) -> None:
 def unusual_answer(study: Study, results: Results) -> tuple[Unusual, ...]:
     """Find what is unusual in the best design beyond the inputs: numbers that only several variables together bring."""
     told = study.unusual
-    found = unusual(placed(study.problem, results.best), provenance=study.provenance)
+    result = unusual(placed(study.problem, results.best), provenance=study.provenance)
     return tuple(
-        one._replace(text=f"the best design: {one.text}") for one in found if not any(one.key in t.text for t in told)
+        one._replace(text=f"the best design: {one.text}") for one in result if not any(one.key in t.text for t in told)
     )

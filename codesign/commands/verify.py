@@ -113,9 +113,9 @@ def _answered(
             answer.checks.append(check_page(folder))
             rest = ["versions.json", "figures/", *(["certificate.took"] if stored else []), *dict.fromkeys(rest)]
             answer.checks.append(f"not checked: {', '.join(rest)}")
-    except Refuted as found:
+    except Refuted as result:
         moved = "" if folder.schema >= SCHEMA else "; an earlier release wrote it, whose model or errors were others"
-        return Answer(False, f"not verified: {found}{moved}", begun.checks), {}
+        return Answer(False, f"not verified: {result}{moved}", begun.checks), {}
     return answer, _took(stored)
 
 
@@ -242,8 +242,8 @@ def _answer(
         joined = isinstance(study.search, GridThenProof)  # of two designs that are nearly the same one is shown
         check_shown(folder, claim, SAME if joined else SHOWN)
         _check_frame(asked, folder, claim)
-    except (Refuted, KeyError, TypeError, ValueError) as found:
-        return Answer(False, f"not verified: {found if isinstance(found, Refuted) else 'claim cannot be read'}")
+    except (Refuted, KeyError, TypeError, ValueError) as result:
+        return Answer(False, f"not verified: {result if isinstance(result, Refuted) else 'claim cannot be read'}")
     answer = verify(asked, claim, proof, attack, seed, watch)
     if not answer.verified and "plan." in answer.line:
         kept = [text for text in folder.overrides if text.lstrip("+~").split(".")[0].split("=")[0] not in SEARCHED]
@@ -299,9 +299,9 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
 def _show(answer: Answer, seconds: dict[str, float], took: dict[str, float], as_json: bool) -> None:
     """Show what was checked and the answer; times beside those that the search took, compilation included."""
     if as_json:
-        found: dict[str, Any] = {"verified": answer.verified, "answer": answer.line, "checks": answer.checks}
-        found |= answer.numbers | seconds | {f"search_{name}": value for name, value in took.items()}
-        print(dumps(found, indent=2))
+        result: dict[str, Any] = {"verified": answer.verified, "answer": answer.line, "checks": answer.checks}
+        result |= answer.numbers | seconds | {f"search_{name}": value for name, value in took.items()}
+        print(dumps(result, indent=2))
         return
     out = console()
     for text in answer.checks:

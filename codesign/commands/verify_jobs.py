@@ -73,16 +73,16 @@ def differences(root: Path, name: str) -> list[str]:
     """Numbers of a joint table that are not those of a job's best design or proof, a line each."""
     if not (root / name).is_file():
         return []
-    found: list[str] = []
+    result: list[str] = []
     for row in read_frame(root / name, repr(str(root / name))).to_dict("records"):
         number = row.get(TABLES[name])
         if not str(number).isdigit():
             if row.get("feasible"):
-                found.append(f"{name}: a design of no job, run {number!r}")
+                result.append(f"{name}: a design of no job, run {number!r}")
             continue
         folder = root / str(number)
         if not (folder / CONFIG).is_file():
-            found.append(f"{name}: job {number} has no run")
+            result.append(f"{name}: job {number} has no run")
             continue
         run = read_run(folder)
         own: dict[str, Any] = {**run.best, "overrides": (folder / "job.txt").read_text(encoding="utf-8").strip()}
@@ -90,8 +90,8 @@ def differences(root: Path, name: str) -> list[str]:
             own |= {"bound": run.certificate.bound, "certified": run.certificate.certified, "gap": run.certificate.gap}
         for key, value in row.items():
             if key in own and not _same(value, own[str(key)]):
-                found.append(f"{name}: job {number}: {key} is {value!r}, its run has {own[str(key)]!r}")
-    return found
+                result.append(f"{name}: job {number}: {key} is {value!r}, its run has {own[str(key)]!r}")
+    return result
 
 
 def _same(value: Any, own: Any) -> bool:

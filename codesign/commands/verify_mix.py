@@ -83,8 +83,8 @@ def answer_of_mix(
         if stored is not None:
             certificate = mix_derivation_of(*stored)
             claim = same_claim(claimed, certificate.claim)
-    except Refuted as found:
-        return Answer(False, f"not verified: {found}")
+    except Refuted as result:
+        return Answer(False, f"not verified: {result}")
     except (KeyError, TypeError, ValueError):
         return Answer(False, "not verified: claim cannot be read")
     return verify_mix(asked, claim, said, certificate, attack, seed, told, models)
@@ -107,8 +107,8 @@ def _impossible(
         certificate = derivation_of(*stored)
         if not certificate.claim.infeasible or claimed.best is not None:
             raise Refuted("a mix of which one workload has no feasible design has a best one")
-    except Refuted as found:
-        return Answer(False, f"not verified: {found}")
+    except Refuted as result:
+        return Answer(False, f"not verified: {result}")
     model = None if models is None else models[list(asked.workloads).index(name)]
     answer = verify(asked.workloads[name], certificate.claim, certificate, attack, seed, told, model)
     answer.line = f"{answer.line} (of {name} alone)"

@@ -51,9 +51,9 @@ STAGES = {
 def stage_of(name: str) -> Told:
     """A stage in words: `whole, 2 of 3, close` is the closing of the second of three searches over whole numbers."""
     *where, last = name.split(", ")
-    found = STAGES.get(last, Told(last, ""))
+    result = STAGES.get(last, Told(last, ""))
     places = ["integers" if place == "integer" else place for place in where]
-    return found._replace(words=", ".join([*places, found.words]))
+    return result._replace(words=", ".join([*places, result.words]))
 
 
 def counted(progress: Progress, unit: str) -> str:

@@ -74,13 +74,13 @@ def moved_by_rows(study: Study, frame: pd.DataFrame) -> list[dict[str, float]]:
     plain, space = with_numpy(study.scenario), study.space
     names = [name for name in ordered(space.hardware) if f"var.{name}" in frame]
     columns = {name: frame[f"var.{name}"].to_numpy(dtype=float) for name in names}
-    found: list[dict[str, float]] = []
+    result: list[dict[str, float]] = []
     for at in range(len(frame)):
         moved: dict[str, Any] = {}
         for name, column in columns.items():
             moved |= space.hardware[name].leaves(plain, column[at], moved)
-        found.append({path: float(value) for path, value in moved.items()})
-    return found
+        result.append({path: float(value) for path, value in moved.items()})
+    return result
 
 
 def in_words(study: Study, frame: pd.DataFrame) -> dict[str, list[str]]:

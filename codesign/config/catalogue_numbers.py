@@ -42,14 +42,14 @@ def catalogue_numbers(overrides: Sequence[str], conf: Sequence[Path]) -> Mapping
 
 @functools.lru_cache(maxsize=16)
 def _catalogue(chosen: tuple[str, ...], _: Any) -> Mapping[str, float]:
-    found = build({"cluster": plain(compose(["experiment=null", *chosen]))["cluster"]})
-    return MappingProxyType(hardware_numbers(found.objects["cluster"]))
+    result = build({"cluster": plain(compose(["experiment=null", *chosen]))["cluster"]})
+    return MappingProxyType(hardware_numbers(result.objects["cluster"]))
 
 
 def hardware_numbers(cluster: Cluster) -> dict[str, float]:
     """Path -> number of each leaf of the accelerators, hosts and networks that is one."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for path, _, value in walk(with_numpy(cluster), "cluster"):
         if path.split(".")[1] in PLACES and np.ndim(value) == 0:
-            found[path] = float(value)
-    return found
+            result[path] = float(value)
+    return result

@@ -75,7 +75,7 @@ def build(resolved: dict[str, Any]) -> Built:
 @functools.cache
 def targets() -> dict[str, Callable[..., Any]]:
     """Collect the classes and factories that a `_target_` may name, by their names in the menus of subpackages."""
-    found: dict[str, Callable[..., Any]] = {}
+    result: dict[str, Callable[..., Any]] = {}
     for menu in MENUS:
         name = f"codesign.{menu}"
         module = importlib.import_module(name)
@@ -83,8 +83,8 @@ def targets() -> dict[str, Callable[..., Any]]:
             concrete = inspect.isclass(value) and dataclasses.is_dataclass(value) and not inspect.isabstract(value)
             ours = str(getattr(value, "__module__", "")).startswith(name)
             if (concrete and ours and not key.startswith("_")) or f"{name}.{key}" in FACTORIES:
-                found[f"{name}.{key}"] = value
-    return found | plugin_classes()
+                result[f"{name}.{key}"] = value
+    return result | plugin_classes()
 
 
 def resolve(target: Any, path: str) -> Callable[..., Any]:

@@ -33,13 +33,13 @@ class EngineStart(NamedTuple):
 def engine_overrides(start: EngineStart) -> list[str]:
     """Overrides that a start means."""
     share = start.utilisation or (sglang_share(start) if start.engine == "sglang" else UNSAID[start.engine])
-    found = [f"engine_memory={start.engine}", f"{FIELD}.utilisation={share:g}"]
+    result = [f"engine_memory={start.engine}", f"{FIELD}.utilisation={share:g}"]
     if start.engine.startswith("vllm"):
         large = start.capacity_bytes >= LARGE_DEVICE and not start.device.startswith("a100")
         sequences, tokens = DEFAULT_STEP[large]
-        found += [] if start.sequences else [f"{FIELD}.sequences={sequences}"]
-        found += [] if start.tokens else [f"{FIELD}.tokens={tokens}"]
-    return found
+        result += [] if start.sequences else [f"{FIELD}.sequences={sequences}"]
+        result += [] if start.tokens else [f"{FIELD}.tokens={tokens}"]
+    return result
 
 
 def sglang_share(start: EngineStart) -> float:

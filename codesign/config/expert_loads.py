@@ -57,16 +57,16 @@ def _numbers(said: Any) -> dict[str, Any]:
     """
     if said.get("path") is not None and said.get("exponent"):
         raise ConfigError(f"{KEY}: path and exponent say two loads; keep one")
-    found: dict[str, Any] = {"_target_": TARGET}
+    result: dict[str, Any] = {"_target_": TARGET}
     for key in ("exponent", "capacity_factor"):
         value = said.get(key, 0.0)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"{KEY}.{key} = {value!r} is not a plain number")
-        found[key] = float(value)
+        result[key] = float(value)
     padded = said.get("padded", False)
     if padded not in (True, False):
         raise ConfigError(f"{KEY}.padded = {padded!r} is neither true nor false")
-    return found | {"padded": bool(padded), "path": said.get("path")}
+    return result | {"padded": bool(padded), "path": said.get("path")}
 
 
 def _placed(network: Any, load: dict[str, Any]) -> tuple[Any, int]:
@@ -116,7 +116,7 @@ def _measured(path: Any, experts: int) -> list[list[float]]:
             )
     if not counts:
         raise ConfigError(f"{KEY}.path = {path!r} has no rows")
-    return [[each[place] / sum(each.values()) for place in range(experts)] for each in counts.values()]
+    return [[each[index] / sum(each.values()) for index in range(experts)] for each in counts.values()]
 
 
 @dataclasses.dataclass(frozen=True)

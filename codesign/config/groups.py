@@ -94,12 +94,12 @@ def files(group: str) -> list[Path]:
     Raises:
         ConfigError: two files of one name.
     """
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for folder in (conf_dir(), *folders()):
         for path in sorted((folder / group).glob("*.yaml")):
-            if path.is_file() and found.setdefault(path.stem, path) != path:
-                raise ConfigError(f"{group}={path.stem} is two files, {found[path.stem]} and {path}: rename one")
-    return [found[name] for name in sorted(found)]
+            if path.is_file() and result.setdefault(path.stem, path) != path:
+                raise ConfigError(f"{group}={path.stem} is two files, {result[path.stem]} and {path}: rename one")
+    return [result[name] for name in sorted(result)]
 
 
 def check_part(group: str, choices: Iterable[str]) -> None:
@@ -129,7 +129,7 @@ def aliases() -> dict[str, str]:
 
 @functools.cache
 def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     owners: dict[tuple[str, str], tuple[str, str]] = {}
     for path in paths:
         device = _device(path)
@@ -145,8 +145,8 @@ def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
                     f" take the same measurements; a copied file gives itself a name, aliases and prefixes of its own"
                 )
             if kind == "alias":
-                found[name] = path.stem
-    return found
+                result[name] = path.stem
+    return result
 
 
 def plain_name(name: str) -> str:

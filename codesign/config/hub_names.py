@@ -69,26 +69,26 @@ def hub_name(name: str) -> HubName:
         rows = [one for key, one in hub_names().items() if key.rpartition("/")[2] == plain.lower()]
         row = rows[0] if rows and len({(one.model, one.format) for one in rows}) == 1 else None
     if row is not None and (row.kind or row.model in available("model")):
-        found = row
+        result = row
     else:
         kind = next((kind for kind, pattern in KINDS.items() if pattern.search(plain)), "")
         option = None if kind else model_option(plain)
         if option is None and not kind:
             raise ConfigError(_unknown(name))
-        found = HubName(plain, option or "", _format(plain, option or ""), kind, "its name")
-    if found.kind:
+        result = HubName(plain, option or "", _format(plain, option or ""), kind, "its name")
+    if result.kind:
         raise ConfigError(
-            f"{name!r} is an {found.kind} model, which no workload here serves: `codesign list model`"
+            f"{name!r} is an {result.kind} model, which no workload here serves: `codesign list model`"
             " names those of text"
         )
-    return found
+    return result
 
 
 def _format(name: str, option: str) -> str:
     """Format that a name ends with; else that of the model's own release."""
-    for ending, found in ENDINGS:
+    for ending, result in ENDINGS:
         if re.search(rf"(?i)[-_.]({ending})$", name):
-            return found
+            return result
     own = {one.format for one in hub_names().values() if one.model == option and not _ends(one.name)}
     return own.pop() if len(own) == 1 else "bf16"
 

@@ -38,8 +38,8 @@ def in_si(node: Any, path: str = "", units: dict[str, str] | None = None) -> Any
         return node
     if unit == "count" and "/" in node:  # tokens/s, which pages show as a count
         unit = unit_of(path.rpartition(".")[2])
-    found = in_unit(node, unit, path)
-    return node if found is None else found
+    result = in_unit(node, unit, path)
+    return node if result is None else result
 
 
 def _units(resolved: Any) -> dict[str, str]:

@@ -26,19 +26,19 @@ def kept(overrides: Sequence[str], files: Sequence[tuple[str, int]], make: Calla
         key = key_of([repr(tuple(overrides)), version("hydra-core"), version("omegaconf"), _digest(tuple(files))])
     except OSError:
         return make()
-    found: list[Composition] = []
+    result: list[Composition] = []
 
     def text() -> str:
-        found.append(make())
-        return _text(found[-1])
+        result.append(make())
+        return _text(result[-1])
 
     def is_whole(text: str) -> bool:
         known = _read(text)
-        found.extend([known] if known else [])
+        result.extend([known] if known else [])
         return known is not None
 
     kept_text("composed", key, text, is_whole)
-    return found[-1]
+    return result[-1]
 
 
 @functools.lru_cache(maxsize=4)

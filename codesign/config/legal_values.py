@@ -46,9 +46,9 @@ def legal_values(scenario: Scenario, rule: str, text: str) -> str:
     if not points:
         return ""
     columns = {key: np.array([value if key == name else own[key] for name, value in points]) for key in own}
-    found = {name: np.broadcast_to(each, len(points)) for name, each in violations_of(scenario, columns).items()}
-    keeps = np.asarray(found[rule]) <= 0
-    legal = np.all([np.asarray(each) <= 0 for each in found.values()], axis=0)
+    result = {name: np.broadcast_to(each, len(points)) for name, each in violations_of(scenario, columns).items()}
+    keeps = np.asarray(result[rule]) <= 0
+    legal = np.all([np.asarray(each) <= 0 for each in result.values()], axis=0)
     told = _nearest(own, points, legal)
     if told:
         return f"; take {', or '.join(told)}"
@@ -69,7 +69,7 @@ def _candidates(scenario: Scenario, key: str, own: float) -> list[float]:
     field = range_of(scenario, key) or {}
     words, number = words_of(name) if key.startswith("plan.") else (), round(own)
     if field.get("parts"):
-        fewer = {number & ~(1 << place) for place in range(len(field["parts"])) if number >> place & 1}
+        fewer = {number & ~(1 << index) for index in range(len(field["parts"])) if number >> index & 1}
         return sorted(map(float, fewer | {0}))
     if words:
         return [float(each) for each in range(len(words)) if each != number]

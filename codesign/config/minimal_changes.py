@@ -38,9 +38,9 @@ def minimal_changes(
         most: fields of a set.
         lists: fields whose values stand for lists of names.
     """
-    found: list[Change] = []
+    result: list[Change] = []
     for count in range(1, most + 1):
-        known = [set(change.values) for change in found]
+        known = [set(change.values) for change in result]
         sets = [names for names in itertools.combinations(fields, count) if not any(one <= {*names} for one in known)]
         points = [
             dict(zip(names, values, strict=True))
@@ -55,8 +55,8 @@ def minimal_changes(
             one, key = Change(point, distance(start, point, lists)), frozenset(point)
             if key not in best or _rank(one) < _rank(best[key]):
                 best[key] = one
-        found += sorted(best.values(), key=_rank)
-    return found
+        result += sorted(best.values(), key=_rank)
+    return result
 
 
 def distance(start: Mapping[str, float], point: Mapping[str, float], lists: Collection[str] = ()) -> float:

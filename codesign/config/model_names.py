@@ -48,9 +48,9 @@ def model_aliases() -> dict[str, str]:
     Raises:
         ConfigError: two files claim one name.
     """
-    found = _edition(files("model"))
-    _known(found)
-    return {name: Path(path).stem for path, _ in found for name in _names(Path(path))}
+    result = _edition(files("model"))
+    _known(result)
+    return {name: Path(path).stem for path, _ in result for name in _names(Path(path))}
 
 
 def _edition(paths: list[Path]) -> Edition:

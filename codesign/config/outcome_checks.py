@@ -64,7 +64,7 @@ def _ways(scenario: Scenario) -> list[str]:
     """Overrides with which the pool's share fits and no rule is broken, the fewest and smallest of each kind."""
     plan = scenario.plan
     tensor, stages = float(plan.prefill_tp), float(plan.prefill_pp)
-    found = list[str]()
+    result = list[str]()
     for tp, pp in sorted(itertools.product(range(DOUBLED + 1), repeat=2), key=lambda one: (sum(one), one[1])):
         change = {"prefill_tp": tensor * 2**tp, "prefill_pp": stages * 2**pp}
         change = {name: value for name, value in change.items() if value != float(getattr(plan, name))}
@@ -75,10 +75,10 @@ def _ways(scenario: Scenario) -> list[str]:
         used, usable = (float(number) for number in _pool(other))
         legal = all(float(value) <= 0 for value in _broken(other).values())
         if change and legal and feasible(float(used_share(used, usable)) - 1):
-            found.append(" ".join(f"plan.{name}={value:g}" for name, value in change.items()))
-            if len(found) > 1:
+            result.append(" ".join(f"plan.{name}={value:g}" for name, value in change.items()))
+            if len(result) > 1:
                 break
-    return found
+    return result
 
 
 def check_outcome(scenario: Scenario, numbers: Mapping[str, float]) -> None:

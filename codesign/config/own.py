@@ -51,15 +51,15 @@ def own_files(*folders: Path | str) -> Generator[None, None, None]:
     Raises:
         ConfigError: a folder or a file that cannot be used, with its name.
     """
-    found = tuple(dict.fromkeys(Path(folder).expanduser().resolve() for folder in folders))
-    if not found or found == own_folders():
+    result = tuple(dict.fromkeys(Path(folder).expanduser().resolve() for folder in folders))
+    if not result or result == own_folders():
         yield
         return
     with contextlib.ExitStack() as stack:
-        found = tuple(stack.enter_context(_by_current_names(folder)) for folder in found)
-        for folder, said in zip(found, dict.fromkeys(map(str, folders)), strict=False):
+        result = tuple(stack.enter_context(_by_current_names(folder)) for folder in result)
+        for folder, said in zip(result, dict.fromkeys(map(str, folders)), strict=False):
             check_folder(folder, said)
-        token = _folders.set(found)
+        token = _folders.set(result)
         try:
             yield
         finally:
@@ -133,13 +133,13 @@ def files_of(folder: Path) -> list[Path]:
     Raises:
         ConfigError: more than anybody writes.
     """
-    found: list[Path] = []
+    result: list[Path] = []
     for group in groups_of_ours():
         for path in (folder / group).rglob("*.y*ml"):
-            found.append(path)
-            if len(found) > MOST_FILES:
+            result.append(path)
+            if len(result) > MOST_FILES:
                 raise ConfigError(f"--conf {folder}: more than {MOST_FILES:,} files")
-    return sorted(found)
+    return sorted(result)
 
 
 def check_file(path: Path, folder: Path) -> None:
@@ -155,8 +155,8 @@ def check_file(path: Path, folder: Path) -> None:
     for theirs in (conf_dir(), *(plugin.conf for plugin in plugins())):
         if (theirs / place).exists():
             raise ConfigError(f"{path}: {group}={path.stem} is there already ({theirs / place}); give it another name")
-    found, wanted = HEADER.match(text), package_of(group)
-    if (found[1] if found else None) != wanted:
+    result, wanted = HEADER.match(text), package_of(group)
+    if (result[1] if result else None) != wanted:
         should = f"must be `# @package {wanted}`" if wanted else "must not be a `# @package` line"
         raise ConfigError(f"{path}: its first line {should}, as in other files of {group}")
     if not is_mapping(node):
@@ -175,8 +175,8 @@ def check_file(path: Path, folder: Path) -> None:
 def package_of(group: str) -> str | None:
     """Package that a group's files are composed into, as their first line must state; None if it states none."""
     first = min((conf_dir() / group).glob("*.yaml"))
-    found = HEADER.match(first.read_text(encoding="utf-8"))
-    return found[1] if found else None
+    result = HEADER.match(first.read_text(encoding="utf-8"))
+    return result[1] if result else None
 
 
 def read(path: Path) -> tuple[str, Any]:
@@ -253,11 +253,11 @@ def texts() -> dict[str, str]:
     Raises:
         ConfigError: two folders with one file.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for folder in own_folders():
         for path in files_of(folder):
             place = path.relative_to(folder).as_posix()
-            if place in found:
+            if place in result:
                 raise ConfigError(f"{path}: another folder of --conf has a file of that name; rename one")
-            found[place] = read_text(path, f"{path}", MOST_BYTES)
-    return found
+            result[place] = read_text(path, f"{path}", MOST_BYTES)
+    return result

@@ -67,7 +67,7 @@ def settings(options: Mapping[str, str]) -> dict[str, Setting]:
     Args:
         options: group -> option of what was chosen.
     """
-    found: dict[str, Setting] = {}
+    result: dict[str, Setting] = {}
     for group, option in options.items():
         for path in _inherited(group, option):
             text, node = read(path)
@@ -77,8 +77,8 @@ def settings(options: Mapping[str, str]) -> dict[str, Setting]:
             _flatten({key: value for key, value in node.items() if key != "defaults"}, place, values, told)
             for key, value in values.items():
                 documented = any(key == one or key.startswith(f"{one}.") for one in told)
-                found[key] = Setting(shown(path), f"{group}/{path.name}", value, documented)
-    return found
+                result[key] = Setting(shown(path), f"{group}/{path.name}", value, documented)
+    return result
 
 
 def refuse_overruled_options(overrides: Sequence[str]) -> None:
@@ -113,13 +113,13 @@ def refuse_overruled_options(overrides: Sequence[str]) -> None:
 
 def _values(group: str, option: str, folders: Sequence[Path]) -> dict[str, Any]:
     """Dotted path -> value of an option's file and those of its group that it is made from."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for path in _inherited(group, option, folders):
         text, node = read(path)
         header = HEADER.match(text)
         place = (header[1] if header else group).replace("_global_", "")
-        _flatten({key: value for key, value in node.items() if key != "defaults"}, place, found, set())
-    return found
+        _flatten({key: value for key, value in node.items() if key != "defaults"}, place, result, set())
+    return result
 
 
 def _inherited(group: str, option: str, folders: Sequence[Path] | None = None) -> list[Path]:

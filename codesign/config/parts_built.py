@@ -111,11 +111,11 @@ def _shared(scenario: Scenario) -> Scenario:
     arrays = [np.asarray(leaf) for leaf in leaves]
     numbers = tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
     key = (structure, numbers, tuple((type(leaf).__name__, getattr(leaf, "weak_type", None)) for leaf in leaves))
-    found = _scenarios.setdefault(key, scenario)
+    result = _scenarios.setdefault(key, scenario)
     _scenarios.move_to_end(key)
     if len(_scenarios) > MOST_KEPT:
         _scenarios.popitem(last=False)
-    return found
+    return result
 
 
 def overridden(overrides: tuple[str, ...] | list[str]) -> dict[str, dict[str, Any]]:

@@ -176,7 +176,7 @@ def as_config(plain: Any, key: Any = None, parent: Any = None) -> Any:
         _content(node).update({name: as_config(value, name, node) for name, value in plain.items()})
     elif is_list(plain):
         node = ListConfig([], key=key, parent=parent)
-        _content(node).extend(as_config(value, place, node) for place, value in enumerate(plain))
+        _content(node).extend(as_config(value, index, node) for index, value in enumerate(plain))
     else:
         node = AnyNode(plain, key=key, parent=parent)
     return node

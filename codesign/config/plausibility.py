@@ -53,13 +53,13 @@ def unusual(
     origins, scenario = provenance or {}, with_numpy(scenario)
     leaves = [leaf for leaf in _leaves(scenario) if not _meant_so(leaf[0], origins)]
     usuals = {path: usual for path, usual, _ in leaves}
-    found = [_judged(path, float(value), usual, path) for path, usual, value in leaves]
-    found += [_judged(key, value, usual, key, leaf=False) for key, value, usual in _derived(scenario)]
-    told = {one.key for one in found if one}
+    result = [_judged(path, float(value), usual, path) for path, usual, value in leaves]
+    result += [_judged(key, value, usual, key, leaf=False) for key, value, usual in _derived(scenario)]
+    told = {one.key for one in result if one}
     for name, variable in space.hardware.items() if space else ():
         if not told & {variable.path, getattr(variable, "denominator", ""), *variable.tied}:
-            found.append(_range(name, variable, scenario, usuals, told))
-    return tuple(one for one in found if one)
+            result.append(_range(name, variable, scenario, usuals, told))
+    return tuple(one for one in result if one)
 
 
 def _meant_so(path: str, provenance: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -104,13 +104,13 @@ def _range(
         for path, value in leaves.items():
             itself = isinstance(variable, Continuous) and path == variable.path
             place = key if itself else f"{key} = {bound:g}: {path}"
-            found = _judged(place, value, usuals.get(path), path, leaf=itself)
-            if found:
-                return found
+            result = _judged(place, value, usuals.get(path), path, leaf=itself)
+            if result:
+                return result
         for path, value, usual in _derived(replace(scenario, leaves)):
-            found = _judged(f"{key} = {bound:g}: {path}", value, usual, path, leaf=False)
-            if found and path not in told:
-                return found
+            result = _judged(f"{key} = {bound:g}: {path}", value, usual, path, leaf=False)
+            if result and path not in told:
+                return result
     return None
 
 

@@ -43,14 +43,14 @@ def plugins() -> tuple[Plugin, ...]:
     Raises:
         ConfigError: one names a package that is not there.
     """
-    found: list[Plugin] = []
+    result: list[Plugin] = []
     points = {point.value: point for group in GROUPS[::-1] for point in importlib.metadata.entry_points(group=group)}
     for point in sorted(points.values(), key=lambda point: point.name):
         spec = importlib.util.find_spec(point.value)
         if spec is None or spec.origin is None:
             raise ConfigError(f"plug-in {point.name!r} names the package {point.value!r}, which cannot be imported")
-        found.append(Plugin(point.name, point.value, Path(spec.origin).parent / "conf"))
-    return tuple(found)
+        result.append(Plugin(point.name, point.value, Path(spec.origin).parent / "conf"))
+    return tuple(result)
 
 
 def plugin_classes() -> dict[str, Callable[..., Any]]:
@@ -59,7 +59,7 @@ def plugin_classes() -> dict[str, Callable[..., Any]]:
     Raises:
         ConfigError: a package that fails when it is imported, with its own words.
     """
-    found: dict[str, Callable[..., Any]] = {}
+    result: dict[str, Callable[..., Any]] = {}
     for plugin in plugins():
         try:
             module = importlib.import_module(plugin.package)
@@ -73,8 +73,8 @@ def plugin_classes() -> dict[str, Callable[..., Any]]:
             missing = sorted(getattr(value, "__abstractmethods__", ()))
             if missing:
                 raise ConfigError(f"plug-in {plugin.name!r}: {key} lacks {', '.join(missing)}, which its base asks for")
-            found[f"{plugin.package}.{key}"] = value
-    return found
+            result[f"{plugin.package}.{key}"] = value
+    return result
 
 
 def plugin_folders() -> list[Path]:

@@ -93,9 +93,9 @@ def _held(scenario: Scenario) -> dict[str, tuple[Array, Array]]:
         "hbm": scenario.cluster.accelerator.hbm.usable_bytes(),
         "ddr": scenario.cluster.host.memory.usable_bytes(),
     }
-    found = {tier: (held, usable[tier]) for tier, held in per_tier(by_class).items()}
+    result = {tier: (held, usable[tier]) for tier, held in per_tier(by_class).items()}
     engine = cache_budget(scenario, layout, by_class) if has_share(scenario.workload) else None
-    return found if engine is None else found | {ENGINE: (engine.used_bytes, engine.budget_bytes)}
+    return result if engine is None else result | {ENGINE: (engine.used_bytes, engine.budget_bytes)}
 
 
 def has_share(work: AbstractWorkload) -> bool:
@@ -126,14 +126,14 @@ def smallest_change(scenario: Scenario) -> list[str]:
 
     What serves brings what it offloads in every step: more ranks, fewer sequences or more devices alone come before.
     """
-    found = _found(scenario)
-    return min(found)[1] if found else []
+    result = _found(scenario)
+    return min(result)[1] if result else []
 
 
 def changes_that_fit(scenario: Scenario) -> list[list[str]]:
     """The smallest change; where that offloads what serves, the smallest one before it that does not."""
-    found = sorted(_found(scenario), key=lambda way: any(text.startswith(OFFLOADED) for text in way[1]))
-    return [change for _, change in found]
+    result = sorted(_found(scenario), key=lambda way: any(text.startswith(OFFLOADED) for text in way[1]))
+    return [change for _, change in result]
 
 
 def narrower(scenario: Scenario) -> list[str]:
@@ -172,12 +172,12 @@ def smallest_changes(scenario: Scenario, most: int = MOST_FIELDS) -> list[list[s
     again.
     """
     start, fields = _levers(scenario)
-    found = list[FieldChange]()
+    result = list[FieldChange]()
     for count in range(1, most + 1):
-        found = minimal_changes(start, fields, functools.partial(_fitting, scenario, start), count, (MODULES,))
-        if count > 1 and any(not _serves_from_afar(scenario, change.values) for change in found):
+        result = minimal_changes(start, fields, functools.partial(_fitting, scenario, start), count, (MODULES,))
+        if count > 1 and any(not _serves_from_afar(scenario, change.values) for change in result):
             break
-    ordered = sorted(found, key=lambda change: _serves_from_afar(scenario, change.values))
+    ordered = sorted(result, key=lambda change: _serves_from_afar(scenario, change.values))
     larger = [_largest(scenario, start, change.values) for change in ordered[:SHOWN]]
     return [[_override(path, value) for path, value in move.items()] for move in larger]
 
@@ -190,10 +190,10 @@ def _levers(scenario: Scenario) -> tuple[dict[str, float], dict[str, list[float]
     }
     levers = {f"plan.{name}": change for name, change in changes.items()} | {"cluster.device_count": _doubled}
     start = {path: float(get_path(scenario, path)) for path in levers}
-    found = {path: list(lever(start[path])) for path, lever in levers.items()}
-    if MODULES in found:
-        found[MODULES] = _of_the_model(scenario, found[MODULES])
-    return start, found
+    result = {path: list(lever(start[path])) for path, lever in levers.items()}
+    if MODULES in result:
+        result[MODULES] = _of_the_model(scenario, result[MODULES])
+    return start, result
 
 
 def _of_the_model(scenario: Scenario, lists: list[float]) -> list[float]:
@@ -247,15 +247,15 @@ def _found(scenario: Scenario, most: int = MOST_FIELDS) -> list[tuple[float, lis
                 moves.append((effort, dict(zip(paths, (value for _, value in choice), strict=True))))
     moves.sort(key=lambda move: move[0])
     fits = _fitting(scenario, start, [move for _, move in moves])
-    found = list[tuple[float, list[str]]]()
+    result = list[tuple[float, list[str]]]()
     for effort, move in itertools.compress(moves, fits):
         near = not _serves_from_afar(scenario, move)
-        if near or not found:
+        if near or not result:
             finest = _largest(scenario, start, move)
-            found.append((effort, [_override(path, value) for path, value in finest.items()]))
+            result.append((effort, [_override(path, value) for path, value in finest.items()]))
         if near:
             break
-    return found
+    return result
 
 
 def _doubled(count: float) -> list[float]:

@@ -385,12 +385,12 @@ def _mixed(mix: Mix, overrides: tuple[str, ...] | list[str]) -> dict[str, Proble
     Raises:
         ConfigError: an entry that cannot be built, naming it.
     """
-    found: dict[str, Problem] = {}
+    result: dict[str, Problem] = {}
     for name, entry in mix.entries.items():
         try:
             first = list(overrides) if names(entry.overrides, "experiment") else started(list(overrides))
             resolved = complete(plain(compose([*first, *entry.overrides]), [*first, *entry.overrides]))
-            found[name] = problem_of(build({key: resolved[key] for key in (*SCENARIO, "space", "objective")}))
+            result[name] = problem_of(build({key: resolved[key] for key in (*SCENARIO, "space", "objective")}))
         except ConfigError as error:
             raise ConfigError(f"search.workloads.{name}: {error}") from error
-    return found
+    return result

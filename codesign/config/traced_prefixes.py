@@ -92,19 +92,19 @@ def curves_of(asked: "Requests", router: str) -> list[list[Any]]:
     Conversations stay with a cache where a router goes by them, or by prefixes that they have alone; without
     conversations to tell, prefix-aware routing makes one cache of all, each of so many having its part of the room.
     """
-    found: list[list[Any]] = []
+    result: list[list[Any]] = []
     together = router == "prefix_aware" and not len(asked.sessions)
     whole = _rows(asked, [np.arange(len(asked))]) if together else []
     for count in CACHES:
         if len(asked) // count < FEWEST and count > 1:
             break
         if together:
-            found.append([float(count), [[row[0] / count, *row[1:]] for row in whole]])
+            result.append([float(count), [[row[0] / count, *row[1:]] for row in whole]])
             continue
         turns = asked.sessions % count if router in STICKY else np.arange(len(asked)) % count
         parts = [np.flatnonzero(turns == one) for one in range(min(count, SAMPLED))]
-        found.append([float(count), _rows(asked, [part for part in parts if len(part)])])
-    return found
+        result.append([float(count), _rows(asked, [part for part in parts if len(part)])])
+    return result
 
 
 def _rows(asked: "Requests", parts: list[np.ndarray]) -> list[list[float]]:
@@ -136,7 +136,7 @@ def rows_of(
     rooms: np.ndarray, caches: list[tuple[Any, np.ndarray, np.ndarray, np.ndarray]], size: int
 ) -> list[tuple[float, float, float, float]]:
     """Blocks, share found, variation of what is computed, mean keys: of all prompts of these caches together."""
-    found: list[tuple[float, float, float, float]] = []
+    result: list[tuple[float, float, float, float]] = []
     listed: list[float] = rooms.tolist()
     for room in listed:
         left: list[np.ndarray] = []
@@ -151,5 +151,5 @@ def rows_of(
         computed, before = np.concatenate(left), np.concatenate(held)
         keys = float((computed * (before + 0.5 * computed)).sum() / computed.sum())
         share = float(before.sum() / (computed.sum() + before.sum()))
-        found.append((room, share, float(computed.std() / computed.mean()), keys))
-    return found
+        result.append((room, share, float(computed.std() / computed.mean()), keys))
+    return result

@@ -50,17 +50,17 @@ def moments(asked: "Requests") -> dict[str, float]:
     """Moments of requests that serving workloads read, by the names of their fields; rates where arrivals are known."""
     prompts, outputs = asked.prompts * 1.0, asked.outputs * 1.0
     spread = prompts.std() * outputs.std()
-    found = {
+    result = {
         "input_tokens": prompts.mean(), "output_tokens": outputs.mean(), "input_cv": prompts.std() / prompts.mean(),
         "output_cv": outputs.std() / outputs.mean(),
         "correlation": np.clip(np.cov(prompts, outputs, bias=True)[0, 1] / spread, -1, 1) if spread > 0 else 0.0,
     }  # fmt: skip
     if asked.arrivals is not None:
         gaps = np.diff(asked.arrivals)
-        found |= {"arrivals_per_s": 1 / gaps.mean(), "arrival_cv": min(gaps.std() / gaps.mean(), MOST_CV)}
+        result |= {"arrivals_per_s": 1 / gaps.mean(), "arrival_cv": min(gaps.std() / gaps.mean(), MOST_CV)}
     if asked.cached_ratio:
-        found["cached_ratio"] = min(asked.cached_ratio, 0.999)
-    return {name: float(value) for name, value in found.items()}
+        result["cached_ratio"] = min(asked.cached_ratio, 0.999)
+    return {name: float(value) for name, value in result.items()}
 
 
 def with_trace(resolved: dict[str, Any], overrides: Sequence[str] = ()) -> dict[str, Any]:

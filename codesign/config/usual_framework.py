@@ -34,8 +34,8 @@ def usual_framework(overrides: Iterable[str]) -> str:
 
     `none` where nothing was measured, or where several are chosen that have none in common.
     """
-    found = usual_frameworks(overrides)
-    return found[0] if len(found) == 1 else NONE
+    result = usual_frameworks(overrides)
+    return result[0] if len(result) == 1 else NONE
 
 
 def usual_frameworks(overrides: Iterable[str]) -> list[str]:
@@ -82,9 +82,9 @@ def _told(group: str, option: str) -> dict[str, Any]:
     node: Any = read_yaml(paths[option])
     entries: Any = node.get("defaults") or []
     inherited = [str(entry) for entry in entries if isinstance(entry, str) and entry != "_self_"]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in inherited:
-        found |= _told(group, name) if name != option else {}
+        result |= _told(group, name) if name != option else {}
     for key in ("cluster", "accelerator") if group == "accelerator" else ():
         node = node.get(key, node) if is_mapping(node) else {}
-    return found | (node if is_mapping(node) else {})
+    return result | (node if is_mapping(node) else {})

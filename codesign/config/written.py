@@ -63,16 +63,16 @@ def meant(text: str, unit: str = "") -> Meant | None:
         if amount and amount not in AMOUNTS:
             return None
         number, words = number * AMOUNTS.get(amount, 1.0), f"${slash}{below}"
-    found = _unit(words) if words else None
-    if found is None and unit in ("", "count") and words in AMOUNTS:
+    result = _unit(words) if words else None
+    if result is None and unit in ("", "count") and words in AMOUNTS:
         return Meant(number * AMOUNTS[words], Counter())
-    return None if found is None else Meant(number * found.value, found.kind)
+    return None if result is None else Meant(number * result.value, result.kind)
 
 
 def plain_number(text: str, unit: str = "") -> float | None:
     """The number in the units of a leaf (`B/s`, `b/s`, `mm²`) that a text stands for; None where it is no such text."""
-    found = meant(text, unit)
-    return None if found is None else found.value / _scale(unit)
+    result = meant(text, unit)
+    return None if result is None else result.value / _scale(unit)
 
 
 def in_unit(text: str, unit: str, key: str) -> float | None:
@@ -81,21 +81,21 @@ def in_unit(text: str, unit: str, key: str) -> float | None:
     Raises:
         ConfigError: it is measured in something else.
     """
-    found, wanted = meant(text, unit), _unit(unit) or Meant(1.0, Counter())
-    if found is None:
+    result, wanted = meant(text, unit), _unit(unit) or Meant(1.0, Counter())
+    if result is None:
         return None
-    if found.kind == wanted.kind:
-        return found.value / _scale(unit)
-    if found.kind == Counter({power: -count for power, count in wanted.kind.items()}) and found.value and wanted.kind:
-        return 1 / found.value / _scale(unit)
+    if result.kind == wanted.kind:
+        return result.value / _scale(unit)
+    if result.kind == Counter({power: -count for power, count in wanted.kind.items()}) and result.value and wanted.kind:
+        return 1 / result.value / _scale(unit)
     allowed = f"{unit}, such as {SHOWN[unit]}" if unit in SHOWN else unit or "a plain number"
     raise ConfigError(f"{key} = {text!r} is measured in something else: it takes {allowed}")
 
 
 def _scale(unit: str) -> float:
     """SI units of one of a leaf's; shares are kept as fractions."""
-    found = _unit(unit) if unit not in ("", "%", "count") else None
-    return found.value if found is not None else 1.0
+    result = _unit(unit) if unit not in ("", "%", "count") else None
+    return result.value if result is not None else 1.0
 
 
 def _unit(words: str) -> Meant | None:
@@ -105,11 +105,11 @@ def _unit(words: str) -> Meant | None:
         words = f"{words[:-2]}/s"
     above = not words.startswith("/")
     for inner, word in _PARTS.findall(words):
-        found = _unit(inner) if inner else _factor(word)
-        if found is None:
+        result = _unit(inner) if inner else _factor(word)
+        if result is None:
             return None
-        value = value * found.value if above else value / found.value
-        kind.update(found.kind) if above else kind.subtract(found.kind)
+        value = value * result.value if above else value / result.value
+        kind.update(result.kind) if above else kind.subtract(result.kind)
         above = False
     return Meant(value, Counter({letter: power for letter, power in kind.items() if power}))
 

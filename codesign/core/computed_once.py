@@ -89,15 +89,15 @@ def one_call(*static: str) -> Callable[[Function], Function]:
 
 @one_call()
 def _apart(array: Array) -> tuple[Array, ...]:
-    return tuple(array[place] for place in range(array.shape[0]))
+    return tuple(array[index] for index in range(array.shape[0]))
 
 
 def pieces_of(array: Array) -> tuple[Array, ...]:
     """Entries of an array along its first axis, of which `stacked` knows where they are from."""
     pieces, kept = _apart(array), _kept.get()
     if kept is not None:
-        for place, piece in enumerate(pieces):
-            kept[pieces_of, id(piece)] = [(get_opaque_trace_state(), (piece,), (array, place))]
+        for index, piece in enumerate(pieces):
+            kept[pieces_of, id(piece)] = [(get_opaque_trace_state(), (piece,), (array, index))]
     return pieces
 
 

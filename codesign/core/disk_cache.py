@@ -49,9 +49,9 @@ def kept_text(
         return make()
     path = _place[0] / kind / f"{key}.json"
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        noted, _, found = path.read_bytes().decode().partition("\n")
-        if noted == _checksum(found) and is_whole(found):
-            return found
+        noted, _, result = path.read_bytes().decode().partition("\n")
+        if noted == _checksum(result) and is_whole(result):
+            return result
     made = make()
     if made:
         with contextlib.suppress(OSError):

@@ -226,20 +226,20 @@ def current_path(path: str) -> str:
 
 
 def _current(part: str) -> str:
-    found = _ENDS.fullmatch(part)
-    assert found is not None
-    return _NAMES.get(found[1], found[1]) + found[2]
+    result = _ENDS.fullmatch(part)
+    assert result is not None
+    return _NAMES.get(result[1], result[1]) + result[2]
 
 
 def current_frame(frame: "pd.DataFrame", schema: int) -> "pd.DataFrame":
     """A table of a run folder of this schema, by the names of this release."""
     if schema >= SCHEMA:
         return frame
-    found = frame.rename(columns=lambda name: current_name(str(name)))
+    result = frame.rename(columns=lambda name: current_name(str(name)))
     for column, renamed in (("path", current_path), ("method", current_name)):
-        if column in found:
-            found[column] = [renamed(entry) if isinstance(entry, str) else entry for entry in found[column]]
-    return found
+        if column in result:
+            result[column] = [renamed(entry) if isinstance(entry, str) else entry for entry in result[column]]
+    return result
 
 
 def current_text(text: str) -> str:
@@ -325,15 +325,15 @@ def migrated_config(tree: Any, schema: int, path: str = "", *, warn: bool = Fals
             continue
         new = current_key(str(key), target, path, warn=warn)
         renamed[new] = _merged(renamed.get(new), value)
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in renamed.items():
         if key == "provenance" and is_mapping(value):
-            found[key] = {current_key(str(name), target, path, warn=False): entry for name, entry in value.items()}
+            result[key] = {current_key(str(name), target, path, warn=False): entry for name, entry in value.items()}
         elif key == "_target_":
-            found[key] = target or value
+            result[key] = target or value
         else:
-            found[key] = migrated_config(value, schema, f"{path}.{key}" if path else key, warn=warn)
-    return found
+            result[key] = migrated_config(value, schema, f"{path}.{key}" if path else key, warn=warn)
+    return result
 
 
 def _merged(below: Any, above: Any) -> Any:

@@ -243,14 +243,14 @@ def range_of(tree: Any, path: str) -> dict[str, Any] | None:
     Raises:
         ConfigError: the path does not exist.
     """
-    node, found = tree, None
+    node, result = tree, None
     for key in path.split("."):
         below = _child(node, key, path)
         if dataclasses.is_dataclass(node):
             field = next(field for field in dataclasses.fields(node) if field.name == key)
-            found = dict(field.metadata) | {"optional": field.default is None} if "low" in field.metadata else None
+            result = dict(field.metadata) | {"optional": field.default is None} if "low" in field.metadata else None
         node = below
-    return found
+    return result
 
 
 def check_replacement(tree: Any, path: str, value: Any, slack: float = 0.0) -> None:

@@ -32,7 +32,7 @@ class Moving:
     def __init__(self, tree: Any, along: Any):
         self._leaves, self._tree = jax.tree.flatten(tree)
         ways = jax.tree.leaves(along, is_leaf=lambda each: isinstance(each, SymbolicZero))
-        self._places = [place for place, way in enumerate(ways) if not isinstance(way, SymbolicZero)]
+        self._places = [index for index, way in enumerate(ways) if not isinstance(way, SymbolicZero)]
         self.at, self._apart = ravel_pytree([self._leaves[place] for place in self._places])
         self.way: Array = ravel_pytree([ways[place] for place in self._places])[0]
 
@@ -57,22 +57,22 @@ def stored_matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any
     """
     half = -(-at.size // 2)
     ways = jnp.eye(2 * half, at.size).reshape(2, half, at.size)
-    found, slopes = jax.lax.map(
+    result, slopes = jax.lax.map(
         lambda some: jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, 0))(some), ways
     )
 
     def whole(each: Array) -> Array:
         return jnp.moveaxis(each.reshape(2 * half, *each.shape[2:])[: at.size], 0, -1)
 
-    return jax.tree.map(lambda each: each[0], found), jax.tree.map(whole, slopes)
+    return jax.tree.map(lambda each: each[0], result), jax.tree.map(whole, slopes)
 
 
 def stored_product(slopes: Any, way: Array) -> Any:
     """Each matrix of slopes times a direction, row by row in a loop: in reverse, too, what is read is stored."""
     leaves, tree = jax.tree.flatten(slopes)
-    found = jax.lax.map(lambda row: row @ way, jnp.concatenate([each.reshape(-1, way.size) for each in leaves]))
+    result = jax.lax.map(lambda row: row @ way, jnp.concatenate([each.reshape(-1, way.size) for each in leaves]))
     ends = list(itertools.accumulate(each.size // way.size for each in leaves))
-    parts = jnp.split(found, ends[:-1])
+    parts = jnp.split(result, ends[:-1])
     return jax.tree.unflatten(tree, [part.reshape(each.shape[:-1]) for part, each in zip(parts, leaves, strict=True)])
 
 
@@ -82,8 +82,8 @@ def by_matrix(function: Function) -> Function:
 
     def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
         moving = Moving(primals, tangents)
-        found, slopes = matrix(lambda at: function(*moving.tree(at)), moving.at)
-        return found, jax.tree.map(lambda each: each @ moving.way, slopes)
+        result, slopes = matrix(lambda at: function(*moving.tree(at)), moving.at)
+        return result, jax.tree.map(lambda each: each @ moving.way, slopes)
 
     own.defjvp(rule, symbolic_zeros=True)
     return cast(Function, functools.wraps(function)(own))

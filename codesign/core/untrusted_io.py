@@ -101,12 +101,12 @@ def tree_of_yaml(text: str, what: str) -> Any:
     try:
         if _may_grow(text):
             _measure(text, what)
-        found = not_decimal(text)
-        if found is not None:
+        result = not_decimal(text)
+        if result is not None:
             raise ConfigError(
-                f"{what}, line {found[1]}: {found[0]} is no decimal number (YAML may read it in base"
-                f" {60 if ':' in found[0] else 8}); write the number itself, a time with its unit as in 1.5h, or a word"
-                f" in quotes: '{found[0]}'"
+                f"{what}, line {result[1]}: {result[0]} is no decimal number (YAML may read it in"
+                f" base {60 if ':' in result[0] else 8}); write the number itself, a time with its unit as in 1.5h, or a"
+                f" word in quotes: '{result[0]}'"
             )
         return read_yaml(text)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
@@ -152,12 +152,12 @@ def tree_of_json(text: str, what: str, *, infinite: bool = False) -> Any:
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        result = dict(pairs)
+        if len(result) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"key {twice!r} stands there twice")
-        return found
+        return result
 
     def refused(word: str) -> Any:
         raise ValueError(f"{word} is no number of JSON")
@@ -193,15 +193,15 @@ def read_arrays(path: Path, what: str, needed: Iterable[str] = (), most: int = M
         if whole > most:
             raise ConfigError(f"{what} would unpack to {whole / 2**20:.0f} MiB; allowed: at most {most / 2**20:g} MiB")
         with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-        if not all(isinstance(value, np.ndarray) for value in found.values()):
+            result = {name: file[name] for name in file.files}
+        if not all(isinstance(value, np.ndarray) for value in result.values()):
             raise ValueError("a member is no array")
     except UNREADABLE as error:
         raise ConfigError(f"{what} is damaged or no archive of arrays: {_short(error)}") from error
-    absent = [name for name in needed if name not in found]
+    absent = [name for name in needed if name not in result]
     if absent:
         raise ConfigError(f"{what} is damaged or of another version: it has no {', '.join(absent)}")
-    return found
+    return result
 
 
 def read_frame(path: Path, what: str, most: int = MOST_UNPACKED) -> "pd.DataFrame":

@@ -38,18 +38,18 @@ class Judgement:
     @property
     def unproven(self) -> dict[str, str]:
         """Row -> why the walk does not prove it convex as it is computed; empty where it proves all of them."""
-        found = {
+        result = {
             name: value.why or f"it is {value.kind}, where convex is needed"
             for name, value in self.rows.items()
             if not (value.plain & CONVEX or value.constant)
         }
-        for place, (name, error) in enumerate(self.errors.items()):
-            known = error.absolute <= TOLERATED and not (place == 0 and error.steep)  # a goal may be larger than 1
-            if (name not in found or error.lost) and not (known or self.rows[name].constant):
-                found[name] = told(error)
+        for index, (name, error) in enumerate(self.errors.items()):
+            known = error.absolute <= TOLERATED and not (index == 0 and error.steep)  # a goal may be larger than 1
+            if (name not in result or error.lost) and not (known or self.rows[name].constant):
+                result[name] = told(error)
         if not self.rules.constant:
-            found["rules of the plan"] = self.rules.why or "they change with the hardware"
-        return found
+            result["rules of the plan"] = self.rules.why or "they change with the hardware"
+        return result
 
     def direction(self, row: str, field: str) -> int | None:
         """1 where a row never falls along the listed values of a field, -1 where it never rises, 0 where both hold."""
@@ -118,9 +118,9 @@ def judge(
 def _leaves(slots: Sequence[int], scenarios: Sequence[Scenario], case: int | None) -> dict[int, Table]:
     """The scenario's numbers: the same in all cases, or one for each case."""
     columns = zip(*(jax.tree.leaves(scenario) for scenario in scenarios), strict=True)
-    found: dict[int, Table] = {}
+    result: dict[int, Table] = {}
     for slot, column in zip(slots, columns, strict=True):
         values = np.stack([np.asarray(value, dtype=float) for value in column])
         alike = case is None or (values == values[:1]).all()
-        found[slot] = literal(values[0]) if alike or case is None else Table(frozenset([case]), values)
-    return found
+        result[slot] = literal(values[0]) if alike or case is None else Table(frozenset([case]), values)
+    return result

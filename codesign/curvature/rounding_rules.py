@@ -243,8 +243,8 @@ def _constant(
     plain = rounding.of_constant(value)
     if plain.least > 0 and plain.most < math.inf:
         return plain
-    found = _bound(equation, inputs, errors, value, shape, unit_of(kind))
-    return plain._replace(least=max(plain.least, found.least), most=min(plain.most, found.most))
+    result = _bound(equation, inputs, errors, value, shape, unit_of(kind))
+    return plain._replace(least=max(plain.least, result.least), most=min(plain.most, result.most))
 
 
 def _told(error: Rounding, equation: Equation, errors: Errors) -> Rounding:
@@ -266,11 +266,11 @@ def _bound(
         if name not in KEEP_STEEP:
             return LOST
         factor = 2.0 if name == OPERATION + "kink" else 1.0
-        found = _plain(name, params, inputs, errors, value, shape, unit)
+        result = _plain(name, params, inputs, errors, value, shape, unit)
         if name == "log":
-            return found._replace(relative=math.inf, steep=True)
-        relative, known = found.relative * factor, found.relative < math.inf
-        return found._replace(relative=relative, absolute=relative if known else found.absolute * factor, steep=True)
+            return result._replace(relative=math.inf, steep=True)
+        relative, known = result.relative * factor, result.relative < math.inf
+        return result._replace(relative=relative, absolute=relative if known else result.absolute * factor, steep=True)
     if value.low == value.high == 0.0 and name in ("mul", "div") and any(e.exact and e.most == 0.0 for e in errors):
         return ZERO
     if name == "select_n" and len(set(equation.inputs[1:])) == 1:

@@ -123,24 +123,24 @@ class Walk:
     def _follow_all(self, equations: Sequence[Equation], wanted: Collection[int] = ()) -> None:
         """Follow these equations in order; tables that are no longer read are dropped, except those of `wanted`."""
         part = self.program._replace(equations=list(equations), outputs=(*self.program.outputs, *wanted))
-        last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
+        last = {slot: index for index, equation in enumerate(equations) for slot in equation.inputs}
         last |= dict.fromkeys(part.outputs, len(equations))
         self.tables, done = tabulate_all(part, self.tables, self.plans, MOST_ROWS, self._is_read)
-        for place, equation in enumerate(equations):
+        for index, equation in enumerate(equations):
             if equation.outputs[0] not in done:
                 self._look(equation)
             for slot in equation.inputs:
-                if last[slot] == place:
+                if last[slot] == index:
                     self.tables.pop(slot, None)
 
     def _look(self, equation: Equation) -> None:
         """An equation that not the plan alone decides, unless what it reads turned out to be a constant of the plan."""
         tables = [self.tables[slot] for slot in equation.inputs if slot in self.tables]
-        found = None
+        result = None
         if len(tables) == len(equation.inputs) and not self._is_read(equation):
-            found = tabulate(equation, tables, self.plans, MOST_ROWS)
-        if found is not None:
-            self.tables |= dict(zip(equation.outputs, found, strict=True))
+            result = tabulate(equation, tables, self.plans, MOST_ROWS)
+        if result is not None:
+            self.tables |= dict(zip(equation.outputs, result, strict=True))
         else:
             self._follow(equation)
 
@@ -153,8 +153,8 @@ class Walk:
         inputs = [self._value(slot) for slot in equation.inputs]
         errors = [self._error(slot) for slot in equation.inputs]
         shapes = [self.program.shapes[slot] for slot in equation.inputs]
-        found, off = self._applied(equation, inputs, errors, shapes)
-        for slot, value, error in zip(equation.outputs, found, off, strict=True):
+        result, off = self._applied(equation, inputs, errors, shapes)
+        for slot, value, error in zip(equation.outputs, result, off, strict=True):
             self.values[slot], self.errors[slot] = value, error
             if not error.exact or self._is_read(equation):
                 continue
@@ -178,27 +178,27 @@ class Walk:
         Where ranges decide (a comparison, a step, the larger of two) they must do so for the numbers that are computed.
         """
         read, shape = self._is_read(equation), shapes[0] if shapes else ()
-        found = apply(equation, inputs, shapes, read)
+        result = apply(equation, inputs, shapes, read)
         settled = [
             (_single(value) and (equation.name in DECIDES or any(error == ZERO for error in errors)))
             or any(value is one and one.constant for one in inputs)
-            for value in found
+            for value in result
         ]
         if any(settled) and not all(error.exact for error in errors):
             wide = [rounding.widened(value, error) for value, error in zip(inputs, errors, strict=True)]
             again = apply(equation, wide, shapes, read)
             same = [
                 here is there or (_single(here) and here.low == there.low == there.high)
-                for here, there in zip(found, again, strict=True)
+                for here, there in zip(result, again, strict=True)
             ]
             if all(same):
-                return found, [self._settled(value, inputs, errors) for value in found]
-            found = again
+                return result, [self._settled(value, inputs, errors) for value in result]
+            result = again
         kinds = [self.program.kinds[slot] for slot in equation.outputs]
-        off = follow(equation, inputs, errors, found, shape, kinds)
+        off = follow(equation, inputs, errors, result, shape, kinds)
         if all(np.issubdtype(kind, np.bool_) for kind in kinds):
-            return found, off
-        return [rounding.outward(value, error, equation.name) for value, error in zip(found, off, strict=True)], off
+            return result, off
+        return [rounding.outward(value, error, equation.name) for value, error in zip(result, off, strict=True)], off
 
     def _settled(self, value: Value, inputs: Sequence[Value], errors: Sequence[Rounding]) -> Rounding:
         """Rounding of a value that is one number whatever is computed, or one of the arguments."""

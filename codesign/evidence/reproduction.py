@@ -180,14 +180,14 @@ def reproduce(
     for name in wanted:
         progress(name, [])
         try:
-            found = [claim.row() for claim in claims_of(known[name])]
+            result = [claim.row() for claim in claims_of(known[name])]
         except Exception as error:
             if failed is None:
                 raise
             failed(name, error)
             continue
-        progress(name, found)
-        rows += found
+        progress(name, result)
+        rows += result
     return rows
 
 
@@ -209,27 +209,27 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def summary_rows(counts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A `summary` as rows of a table: `of`, a column a kind (met of those with a bar), `median error`."""
     rows = []
-    for name, found in counts.items():
+    for name, result in counts.items():
         row: dict[str, Any] = {"of": name}
         for kind in KINDS:
-            one = found[kind]
+            one = result[kind]
             bars = f" ({one['met']} of {one['with_bar']} met)" if one.get("with_bar") else ""
             row[kind] = f"{one['claims']}{bars}"
-        rows.append(row | {"median error": found["median_error"]})
+        rows.append(row | {"median error": result["median_error"]})
     return rows
 
 
 def _counts(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Counts and median error of one set of rows."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for kind in KINDS:
         own = [row for row in rows if row["evidence"] == kind]
-        found[kind] = {"claims": len(own)}
+        result[kind] = {"claims": len(own)}
         if kind in JUDGED:
             verdicts = [row["ok"] for row in own if row["ok"] is not None]
-            found[kind] |= {"with_bar": len(verdicts), "met": sum(verdicts)}
+            result[kind] |= {"with_bar": len(verdicts), "met": sum(verdicts)}
     errors = [apart for row in rows if row["evidence"] == "predicted" if (apart := _apart(row)) is not None]
-    return found | {"median_error": statistics.median(errors) if errors else None}
+    return result | {"median_error": statistics.median(errors) if errors else None}
 
 
 def _apart(row: Mapping[str, Any]) -> float | None:
@@ -244,8 +244,8 @@ def finding(name: str) -> list[str]:
     """The sentence `**Finding.** ...` of an experiment's page, where it has one."""
     page = experiments_folder() / name / "README.md"
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
-    found = re.search(r"^\*\*Finding\.\*\* .*?(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
-    return [found[0]] if found else []
+    result = re.search(r"^\*\*Finding\.\*\* .*?(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    return [result[0]] if result else []
 
 
 def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:

@@ -138,12 +138,12 @@ class RayCluster(AbstractRunner):
 
 def _settings(alone: bool) -> dict[str, str]:
     """Settings of the environment, which Ray and its workers read."""
-    found = QUIET | {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
+    result = QUIET | {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
     if not alone:
-        return found
+        return result
     if not TOKENS & os.environ.keys():
-        found["RAY_AUTH_TOKEN"] = _own_token()
-    return found | LOOPBACK | {"PYTHONPATH": search_path()}
+        result["RAY_AUTH_TOKEN"] = _own_token()
+    return result | LOOPBACK | {"PYTHONPATH": search_path()}
 
 
 @functools.cache

@@ -111,9 +111,9 @@ class Slurm(AbstractRunner):
             while running and left:
                 if time.monotonic() - asked > (LOOK_S if self.cluster == "slurm" else TICK_S):
                     running, asked = self._any_runs(jobs), time.monotonic()
-                found = list(_arrived(box, left))  # after the question: what came before the last job ended is there
-                yield from found
-                if not found:
+                result = list(_arrived(box, left))  # after the question: what came before the last job ended is there
+                yield from result
+                if not result:
                     time.sleep(TICK_S / 4)
                     yield None
         finally:

@@ -118,8 +118,8 @@ class Answerer:
     def _judged(self, sweep: EveryPlan, values: Mapping[str, float]) -> tuple[np.ndarray, ...]:
         """(goal, largest relative violation, time, cost) of each plan."""
         study, knobs = self._given.study, self._given.knobs
-        found = sweep([values[f"{HARDWARE}.{name}"] for name in self._names])
-        asked, (seconds, cost, worst, *shares) = found[: len(self._asked)], found[len(self._asked) :]
+        result = sweep([values[f"{HARDWARE}.{name}"] for name in self._names])
+        asked, (seconds, cost, worst, *shares) = result[: len(self._asked)], result[len(self._asked) :]
         limits, floors = (limits_of(study, knobs, values, kind) for kind in (LIMITS, FLOORS))
         used = [asked[1 + at] / bound for at, bound in enumerate(limits.values())]
         first = 1 + len(limits)
@@ -154,8 +154,8 @@ class Answerer:
         count = len(next(iter(plans.values())))
         hardware = {name: np.full(count, values[f"{HARDWARE}.{name}"]) for name in self._names}
         columns = [*plans.values(), *hardware.values()]
-        found = at_points(self._program, jax.tree.leaves(self._scenario), columns, self._made)
-        rows, asked, worst = unflatten(self._trees[0], [np.broadcast_to(x, (count,)) for x in found])
+        result = at_points(self._program, jax.tree.leaves(self._scenario), columns, self._made)
+        rows, asked, worst = unflatten(self._trees[0], [np.broadcast_to(x, (count,)) for x in result])
         limits, floors = (limits_of(study, knobs, values, kind) for kind in (LIMITS, FLOORS))
         used = {f"usage.{tier}": rows[f"usage.{tier}"] for tier in self._tiers}
         used |= {name: asked[1 + at] / bound for at, (name, bound) in enumerate(limits.items())}

@@ -65,8 +65,8 @@ def _given(overrides: tuple[str, ...], run: RunFolder | None) -> Given:
     study, kept, held = _with_all_variables(overrides)
     if isinstance(study.search, Mix):
         raise ConfigError("explore shows one workload at a time: name one of the mix as model=... workload=...")
-    found = run.best if run is not None else {}
-    begin = {name: float(found[PLAN_PREFIX + name]) for name in study.space.names if PLAN_PREFIX + name in found}
+    result = run.best if run is not None else {}
+    begin = {name: float(result[PLAN_PREFIX + name]) for name in study.space.names if PLAN_PREFIX + name in result}
     knobs = knobs_of(study, {name: value for name, value in begin.items() if name not in held})
     if not knobs and not study.space.plan:
         raise ConfigError("explore: this study varies nothing and limits nothing: there is nothing to move")
@@ -80,13 +80,13 @@ def _with_all_variables(overrides: tuple[str, ...]) -> tuple[Study, tuple[str, .
         (study, overrides that make it, variables that were brought back: they begin where the scenario stands)
     """
     gone = [text for text in overrides if text.startswith(DELETED) and "." not in text.removeprefix(DELETED)]
-    kept, found = list(overrides), set[str]()
+    kept, result = list(overrides), set[str]()
     for some in [gone, *([one] for one in gone)] if len(gone) > 1 else [gone] * len(gone):
         tried = [text for text in kept if text not in some]
         with contextlib.suppress(ConfigError):  # this hardware may not have what was taken away
             names = {text.removeprefix(DELETED) for text in some}
             if names <= study_from_config(*tried).space.hardware.keys():
-                kept, found = tried, found | names
-        if len(found) == len(gone):
+                kept, result = tried, result | names
+        if len(result) == len(gone):
             break
-    return study_from_config(*kept), tuple(kept), found
+    return study_from_config(*kept), tuple(kept), result

@@ -20,17 +20,17 @@ def explore(words: list[str], port: int = 0, *, show: bool = False) -> int:
     if port and not PORTS[0] <= port <= PORTS[1]:
         raise ConfigError(f"--port = {port} must be from {PORTS[0]} to {PORTS[1]}")
     prepare_jax()
-    found = given(words)
-    if found.run is None:
-        say_default(list(found.overrides))
-    warn(found.study.unusual)
+    result = given(words)
+    if result.run is None:
+        say_default(list(result.overrides))
+    warn(result.study.unusual)
     print("reading the model and pricing every plan once ...", file=sys.stderr, flush=True)
     from .answers import Answerer
     from .server import run_until_stopped, server_of
 
-    answerer = Answerer(found)
-    made, address = server_of(found, port, answerer=answerer)
-    print(f"{found.title}: {answerer.how}; {len(found.knobs)} sliders. Ctrl-C ends it.", file=sys.stderr)
+    answerer = Answerer(result)
+    made, address = server_of(result, port, answerer=answerer)
+    print(f"{result.title}: {answerer.how}; {len(result.knobs)} sliders. Ctrl-C ends it.", file=sys.stderr)
     print(address, flush=True)
     if show:
         webbrowser.open(address)

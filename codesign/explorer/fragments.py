@@ -91,7 +91,7 @@ def budgets(run: RunFolder) -> Markup:
 def fleet(run: RunFolder | None) -> Markup:
     """Fleet that was simulated, and replicas by the hour, as the run's page has them; empty where there are none."""
     parts = fleet_sections(run) if run is not None else []
-    found = Markup("")
+    result = Markup("")
     for part in parts:
         picture = Markup("")
         if part.picture is not None:
@@ -99,8 +99,10 @@ def fleet(run: RunFolder | None) -> Markup:
                 part.picture.data_uri, part.picture.alt
             )
         said = Markup("<p>{}</p>").format(part.missing or part.text)
-        found += Markup("<h2>{}</h2>{}{}{}").format(part.title, said, picture, _table(part.table) if part.table else "")
-    return found
+        result += Markup("<h2>{}</h2>{}{}{}").format(
+            part.title, said, picture, _table(part.table) if part.table else ""
+        )
+    return result
 
 
 def designs(run: RunFolder) -> Markup:
@@ -137,11 +139,11 @@ def proof(state: ProofState, answer: Explored) -> Markup:
         return _state("failed", "Nothing to prove", Markup("{}").format(state.text))
     if state.state != DONE or state.run is None:
         return _state("waits", "Not proven yet", Markup("The proof begins when the limits are at rest."))
-    found = state.run.certificate
+    result = state.run.certificate
     best = float(state.run.best["objective"])
-    bound = found.bound if found is not None else None
+    bound = result.bound if result is not None else None
     if bound is None:
-        why = found.reason if found is not None and found.reason else "the search claims no bound"
+        why = result.reason if result is not None and result.reason else "the search claims no bound"
         text = Markup("The best design found has {} {}; nothing is proven: {}.").format(
             wording.inside(label.label), label.text(best, 4), why
         )
@@ -155,11 +157,11 @@ def proof(state: ProofState, answer: Explored) -> Markup:
         "more" if run.maximised else "less", wording.inside(label.label), label.text(bound, 4), label.text(best, 4),
         here if run.best["feasible"] else "These sliders keep no plan within the limits.",
     )  # fmt: skip
-    assuming = found.assuming if found is not None else ""
-    sure = "Proven" if found is not None and found.certified and not assuming else "Bounded"
+    assuming = result.assuming if result is not None else ""
+    sure = "Proven" if result is not None and result.certified and not assuming else "Bounded"
     gap = ""
-    if found is not None and found.gap is not None:
-        gap = f" to {number(found.gap, '%', 4)}" if found.gap >= 1e-4 else " to less than 0.01 %"
+    if result is not None and result.gap is not None:
+        gap = f" to {number(result.gap, '%', 4)}" if result.gap >= 1e-4 else " to less than 0.01 %"
     model = Markup(' <span class="soft">A proof about the model; how far the model is off, the intervals say.</span>')
     if assuming:
         model = Markup(' <span class="soft">A bound under the assumption that {}.</span>').format(assuming)

@@ -70,20 +70,20 @@ def knobs_of(study: Study, begin: Mapping[str, float]) -> tuple[Knob, ...]:
         begin: name of a variable -> where its slider begins; others where the scenario stands, or in the middle.
     """
     space, objective, words = study.space, study.objective, study.scenario.workload.words
-    found: list[Knob] = []
+    result: list[Knob] = []
     for name in space.names:
         each = space.hardware[name]
         label = Metric(variable(name), "" if isinstance(each, Ratio) else unit_of(each.path))
         now = begin[name] if name in begin else standing(study, name)
         start = now if each.low <= now <= each.high else math.sqrt(each.low * each.high)
-        found.append(Knob(HARDWARE, name, label, each.low, each.high, start))
+        result.append(Knob(HARDWARE, name, label, each.low, each.high, start))
     for kind, bounds in ((LIMITS, objective.limits), (FLOORS, objective.floors)):
-        found += [
+        result += [
             Knob(kind, name, metric(name, words), bound / REACH, bound * REACH, bound)
             for name, bound in bounds.items()
             if is_key(name)
         ]
-    return tuple(found)
+    return tuple(result)
 
 
 def is_key(name: str) -> bool:

@@ -108,7 +108,7 @@ def server_of(found: Given, port: int = 0, token: str = "", answerer: Answerer |
 
 def moved(knobs: tuple[Knob, ...], arguments: Mapping[str, list[bytes]]) -> dict[str, float]:
     """Key of a knob -> value, of a link; what is no number or nobody's is left aside."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for knob in knobs:
         for text in arguments.get(knob.key, [])[-1:]:
             try:
@@ -116,8 +116,8 @@ def moved(knobs: tuple[Knob, ...], arguments: Mapping[str, list[bytes]]) -> dict
             except ValueError:
                 continue
             if value == value:
-                found[knob.key] = value
-    return found
+                result[knob.key] = value
+    return result
 
 
 def run_until_stopped(made: Server) -> None:

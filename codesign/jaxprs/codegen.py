@@ -26,7 +26,7 @@ def written_calls(
 
     A name whose number nobody reads any more is given to the next, so that little memory is held.
     """
-    last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
+    last = {slot: index for index, equation in enumerate(equations) for slot in equation.inputs}
     last |= dict.fromkeys((*outputs, *constants), len(equations))
     space: dict[str, Any] = {}
     names, free, made = {slot: f"c{slot}" for slot in constants}, list[str](), 0
@@ -41,18 +41,18 @@ def written_calls(
     names |= {slot: fresh() for slot in dict.fromkeys(inputs)}
     lines = [f"    [{', '.join(names[slot] for slot in inputs)}] = given"] if inputs else []
     lines += [f"    [{', '.join(names[slot] for slot in constants)}] = known"] if constants else []
-    for place, (equation, call) in enumerate(zip(equations, calls, strict=True)):
-        space[f"f{place}"] = call
+    for index, (equation, call) in enumerate(zip(equations, calls, strict=True)):
+        space[f"f{index}"] = call
         read = ", ".join(names[slot] for slot in equation.inputs)
-        if place in again:
-            read += f", out={names[again[place]]}"
+        if index in again:
+            read += f", out={names[again[index]]}"
         for slot in dict.fromkeys(equation.inputs):
-            if last[slot] == place and names[slot].startswith("x"):
+            if last[slot] == index and names[slot].startswith("x"):
                 free.append(names[slot])
         written = [fresh() for _ in equation.outputs]
         names |= dict(zip(equation.outputs, written, strict=True))
         target = f"[{', '.join(written)}]" if equation.primitive.multiple_results else written[0]
-        lines.append(f"    {target} = f{place}({read})")
+        lines.append(f"    {target} = f{index}({read})")
         free += [names[slot] for slot in equation.outputs if slot not in last]
     lines.append(f"    return [{', '.join(names[slot] for slot in outputs)}]")
     exec("def run(given, known):\n" + "\n".join(lines), space)  # written from numbers and names of our own alone

@@ -72,9 +72,9 @@ def _scan(
         step, state, lists = body.at(*inputs[:num_consts]), list(inputs[num_consts:start]), inputs[start:]
         told: list[list[Any]] = []
         for place in range(length)[:: -1 if reverse else 1]:
-            found = step([*state, *(each[place] for each in lists)])
-            state = found[:num_carry]
-            told.append(found[num_carry:])
+            result = step([*state, *(each[place] for each in lists)])
+            state = result[:num_carry]
+            told.append(result[num_carry:])
         rounds = told[::-1] if reverse else told
         return [*state, *(np.stack(np.broadcast_arrays(*each)) for each in zip(*rounds, strict=True))]
 
@@ -91,8 +91,10 @@ def _while(
         holds, step = condition.at(*inputs[:cond_nconsts]), body.at(*inputs[cond_nconsts:start])
         state = list(inputs[start:])
         while (going := np.asarray(holds(state)[0])).any():
-            found = step(state)
-            state = found if going.all() else [np.where(going, new, old) for new, old in zip(found, state, strict=True)]
+            result = step(state)
+            state = (
+                result if going.all() else [np.where(going, new, old) for new, old in zip(result, state, strict=True)]
+            )
         return state
 
     return run
@@ -105,11 +107,11 @@ def _cond(branches: Sequence[Any], **_: Any) -> Callable[..., list[Any]]:
     def run(which: np.ndarray, *inputs: np.ndarray) -> list[Any]:
         taken = np.clip(which, 0, len(programs) - 1)
         numbers = np.unique(taken).tolist()
-        found = programs[numbers[0]](*inputs)
+        result = programs[numbers[0]](*inputs)
         for number in numbers[1:]:
             own = programs[number](*inputs)
-            found = [np.where(taken == number, new, old) for new, old in zip(own, found, strict=True)]
-        return found
+            result = [np.where(taken == number, new, old) for new, old in zip(own, result, strict=True)]
+        return result
 
     return run
 

@@ -124,8 +124,8 @@ def interpreted(function: Callable[..., Any], *, always: bool = False) -> Callab
         if not always and (runs[id(program)] > PATIENCE or any(np.size(leaf) > MANY for leaf in leaves)):
             return compiled()(*arguments)
         with np.errstate(all="ignore"):
-            found = _run(program, *leaves)
-        return jax.tree.unflatten(jax.tree.structure(trace.out_info), jax.device_put(found))  # compiles nothing
+            result = _run(program, *leaves)
+        return jax.tree.unflatten(jax.tree.structure(trace.out_info), jax.device_put(result))  # compiles nothing
 
     return run
 
@@ -142,10 +142,10 @@ def crossed(function: Callable[..., Any]) -> Callable[..., Any]:
         trace = traced.trace(given, dict.fromkeys(values, np.float64(1.0)))
         axes = len(values)
         fixed = [np.asarray(leaf).reshape((1,) * axes + np.shape(leaf)) for leaf in jax.tree.leaves(given)]
-        shapes = {name: [-1 if axis == place else 1 for axis in range(axes)] for place, name in enumerate(values)}
+        shapes = {name: [-1 if axis == index else 1 for axis in range(axes)] for index, name in enumerate(values)}
         spread = [np.reshape(values[name], shapes[name]) for name in sorted(values)]  # as JAX orders them
         with np.errstate(all="ignore"):
-            found = _run(_program(trace.jaxpr, axes), *fixed, *spread)
-        return jax.tree.unflatten(jax.tree.structure(trace.out_info), found)
+            result = _run(_program(trace.jaxpr, axes), *fixed, *spread)
+        return jax.tree.unflatten(jax.tree.structure(trace.out_info), result)
 
     return run

@@ -63,15 +63,15 @@ class Loop:
             return parts if self._several else parts[0]
         arrays = [np.asarray(x) for x in inputs]
         points = np.broadcast_shapes(*(x.shape[:lead] for x in arrays))
-        found = self.rows([_flat(x, lead, points) for x in arrays])
-        parts = [x.reshape(*points, *x.shape[1:]) for x in found]
+        result = self.rows([_flat(x, lead, points) for x in arrays])
+        parts = [x.reshape(*points, *x.shape[1:]) for x in result]
         return parts if self._several else parts[0]
 
     def at_behind(self, lead: int, *inputs: Any) -> Any:
         """`at` of inputs that have their axes of points behind their own."""
         front = [np.moveaxis(x, range(np.ndim(x) - lead, np.ndim(x)), range(lead)) for x in inputs]
-        found = self.at(lead, *front)
-        turned = [np.moveaxis(x, range(lead), range(np.ndim(x) - lead, np.ndim(x))) for x in self._listed(found)]
+        result = self.at(lead, *front)
+        turned = [np.moveaxis(x, range(lead), range(np.ndim(x) - lead, np.ndim(x))) for x in self._listed(result)]
         return turned if self._several else turned[0]
 
     def one(self, *inputs: Any) -> list[Any]:
@@ -95,17 +95,17 @@ class Loop:
         first = {name: row for row, name in reversed(list(enumerate(names)))}
         with self._lock:
             self.asked += count
-            found = {name: self._kept[name] for name in first if name in self._kept}
-        new = [name for name in first if name not in found]
+            result = {name: self._kept[name] for name in first if name in self._kept}
+        new = [name for name in first if name not in result]
         if new:
             places = np.array([first[name] for name in new])
             results = self._computed(
                 [each if each.shape[0] == 1 < count else each[places] for each in inputs], len(new)
             )
             for row, name in enumerate(new):
-                found[name] = tuple(part[row] for part in results)
-            self._keep({name: found[name] for name in new})
-        return [np.stack(parts) for parts in zip(*(found[name] for name in names), strict=True)]
+                result[name] = tuple(part[row] for part in results)
+            self._keep({name: result[name] for name in new})
+        return [np.stack(parts) for parts in zip(*(result[name] for name in names), strict=True)]
 
     def _listed(self, found: Any) -> list[Any]:
         return list(found) if self._several else [found]
@@ -136,9 +136,9 @@ class Loop:
             row = [jax.ShapeDtypeStruct(each.shape[1:], each.dtype) for each in inputs]
             self._bodies[key] = Body(make_jaxpr(self._bind)(*row))
         with np.errstate(all="ignore"):
-            found = self._bodies[key](*(np.ascontiguousarray(np.moveaxis(each, 0, -1)) for each in inputs))
+            result = self._bodies[key](*(np.ascontiguousarray(np.moveaxis(each, 0, -1)) for each in inputs))
         rows = len(inputs[0])
-        return [np.moveaxis(np.broadcast_to(part, (*part.shape[:-1], rows)), -1, 0) for part in found]
+        return [np.moveaxis(np.broadcast_to(part, (*part.shape[:-1], rows)), -1, 0) for part in result]
 
 
 def _flat(x: np.ndarray, lead: int, points: tuple[int, ...]) -> np.ndarray:

@@ -132,24 +132,24 @@ def _gather(
         np.arange(size).reshape([size if a == axis else 1 for a in range(lead + rank)])
         for axis, size in enumerate(x.shape[:lead])
     ]
-    found = x[(*points, *places)]
+    result = x[(*points, *places)]
     if mode is None or "FILL" in str(mode):
         none = np.nan if fill_value is None and np.issubdtype(x.dtype, np.floating) else fill_value
         if none is not None and not inside.all():
-            found = np.where(inside, found, np.asarray(none, dtype=x.dtype))
-    return found[()]
+            result = np.where(inside, result, np.asarray(none, dtype=x.dtype))
+    return result[()]
 
 
 def _dynamic_slice(lead: int, x: Any, *starts: Any, slice_sizes: Any) -> Any:
     """A slice of x that begins where it is told, moved inside where it would reach beyond the end."""
     x, *places = _alike(lead, (np.asarray(x), *map(np.asarray, starts)))
-    rank, found = lead + len(slice_sizes), []
-    for axis, (place, size, length) in enumerate(zip(places, x.shape[lead:], slice_sizes, strict=True)):
-        first = np.clip(place.astype(np.int64), 0, size - length).reshape(*place.shape, *[1] * len(slice_sizes))
-        found.append(first + np.arange(length).reshape([length if a == lead + axis else 1 for a in range(rank)]))
+    rank, result = lead + len(slice_sizes), []
+    for axis, (index, size, length) in enumerate(zip(places, x.shape[lead:], slice_sizes, strict=True)):
+        first = np.clip(index.astype(np.int64), 0, size - length).reshape(*index.shape, *[1] * len(slice_sizes))
+        result.append(first + np.arange(length).reshape([length if a == lead + axis else 1 for a in range(rank)]))
     points = [np.arange(size).reshape([size if a == axis else 1 for a in range(rank)])
               for axis, size in enumerate(x.shape[:lead])]  # fmt: skip
-    return x[(*points, *found)][()]
+    return x[(*points, *result)][()]
 
 
 def _pad(lead: int, x: Any, value: Any, padding_config: Any) -> Any:
@@ -162,10 +162,10 @@ def _pad(lead: int, x: Any, value: Any, padding_config: Any) -> Any:
         into.append(slice(low + first * step, low + first * step + max(end - first, 0) * step, step))
         kept.append(slice(first, max(end, first)))
         sizes.append(length)
-    found = np.empty((*front, *sizes), dtype=x.dtype)
-    found[...] = np.reshape(value, (*np.shape(value), *[1] * len(own)))
-    found[tuple(into)] = np.asarray(x)[tuple(kept)]
-    return found[()]
+    result = np.empty((*front, *sizes), dtype=x.dtype)
+    result[...] = np.reshape(value, (*np.shape(value), *[1] * len(own)))
+    result[tuple(into)] = np.asarray(x)[tuple(kept)]
+    return result[()]
 
 
 def _dot(lead: int, x: Any, y: Any, dimension_numbers: Any, **_: Any) -> Any:
@@ -300,13 +300,13 @@ def _numbered(which: Any, *cases: Any) -> Any:
 def by_jax(bind: Callable[..., Any], batched: Callable[..., Any], several: bool, lead: int, *inputs: Any) -> Any:
     """All points as one batch."""
     if lead == 0 or not inputs:
-        found = bind(*inputs)
+        result = bind(*inputs)
         shape: tuple[int, ...] = (1,) * lead
-        parts = [np.reshape(np.asarray(x), (*shape, *np.shape(x)))[()] for x in (found if several else [found])]
+        parts = [np.reshape(np.asarray(x), (*shape, *np.shape(x)))[()] for x in (result if several else [result])]
         return parts if several else parts[0]
     alike = _alike(lead, inputs)
     shape = alike[0].shape[:lead]
     flat = [jnp.asarray(x.reshape(-1, *x.shape[lead:])) for x in alike]
-    found = batched(*flat)
-    parts = [np.asarray(x).reshape(*shape, *x.shape[1:]) for x in (found if several else [found])]
+    result = batched(*flat)
+    parts = [np.asarray(x).reshape(*shape, *x.shape[1:]) for x in (result if several else [result])]
     return parts if several else parts[0]

@@ -78,11 +78,11 @@ class Program(NamedTuple):
 
     def reached(self, slots: Collection[int]) -> frozenset[int]:
         """Slots that anything flows to from these, these included."""
-        found = set(slots)
+        result = set(slots)
         for equation in self.equations:
-            if found.intersection(equation.inputs):
-                found.update(equation.outputs)
-        return frozenset(found)
+            if result.intersection(equation.inputs):
+                result.update(equation.outputs)
+        return frozenset(result)
 
 
 def kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
@@ -256,8 +256,8 @@ def written_out(program: Program, left: Collection[str] = ()) -> Program:
             known |= {slot + shift: value for slot, value in inner.known.items()}
             shapes += inner.shapes
             kinds += inner.kinds
-            found = [place.get(slot, slot + shift) for slot in inner.outputs]
-            same |= dict(zip(equation.outputs, found, strict=True))
+            result = [place.get(slot, slot + shift) for slot in inner.outputs]
+            same |= dict(zip(equation.outputs, result, strict=True))
         outputs = tuple(same.get(slot, slot) for slot in whole.outputs)
         whole = Program(listed, known, whole.inputs, outputs, shapes, kinds)
     return reduced(whole)

@@ -18,12 +18,12 @@ def _place(find: Callable[..., Any], best: Callable[..., Any]) -> Callable[..., 
 
     def run(lead: int, x: Any, axes: Any, index_dtype: Any) -> Any:
         axis = int(axes[0])
-        found = best(x, axis)
-        if x.dtype.kind == "f" and np.isnan(found).any():
+        result = best(x, axis)
+        if x.dtype.kind == "f" and np.isnan(result).any():
             return find(x, axis).astype(index_dtype)[()]
-        place, missed = np.zeros(found.shape, dtype=index_dtype), np.ones(found.shape, dtype=bool)
+        place, missed = np.zeros(result.shape, dtype=index_dtype), np.ones(result.shape, dtype=bool)
         for each in np.moveaxis(x, axis, 0)[:-1]:
-            missed &= each != found
+            missed &= each != result
             place += missed
         return place
 
@@ -61,12 +61,12 @@ def _gather(
         at = at * size + place
     for axis, size in enumerate(x.shape[len(own) :]):
         at = at * size + np.arange(size).reshape([size if a == axis else 1 for a in range(lead)])
-    found = np.ascontiguousarray(x).reshape(-1).take(at)
+    result = np.ascontiguousarray(x).reshape(-1).take(at)
     if fills:
         none = np.nan if fill_value is None and np.issubdtype(x.dtype, np.floating) else fill_value
         if none is not None and not inside.all():
-            found = np.where(inside, found, np.asarray(none, dtype=x.dtype))
-    return found
+            result = np.where(inside, result, np.asarray(none, dtype=x.dtype))
+    return result
 
 
 def _broadcast(lead: int, x: Any, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
@@ -75,8 +75,8 @@ def _broadcast(lead: int, x: Any, shape: Any, broadcast_dimensions: Any, **_: An
     spread = [1] * len(shape)
     for axis, size in zip(broadcast_dimensions, own, strict=True):
         spread[axis] = size
-    found = x.reshape(*spread, *points)
-    return found if tuple(spread) == tuple(shape) else np.broadcast_to(found, (*shape, *points))
+    result = x.reshape(*spread, *points)
+    return result if tuple(spread) == tuple(shape) else np.broadcast_to(result, (*shape, *points))
 
 
 def _slice(lead: int, x: Any, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
@@ -146,7 +146,7 @@ def _turned(does: Callable[..., Any], lead: int) -> Callable[..., Any]:
         return x.transpose((*range(lead, x.ndim), *range(lead))) if x.ndim > lead else x
 
     def run(*inputs: Any) -> Any:
-        found = does(*map(front, inputs))
-        return [back(each) for each in found] if isinstance(found, list) else back(found)
+        result = does(*map(front, inputs))
+        return [back(each) for each in result] if isinstance(result, list) else back(result)
 
     return run

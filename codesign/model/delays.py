@@ -78,7 +78,7 @@ def collective_times(ops: Iterable[tuple[CommOp, Sequence[Stage]]]) -> dict[str,
     Assumes: waits of the messages of an operation are independent. Against rings of eight carried out: within 25 %. The
     tail is not log-convex: a search under a limit on it gives no certificate.
     """
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for op, parts in ops:
         if not any(isinstance(part.level.fabric, QueuedNode) for part in parts):
             continue
@@ -92,5 +92,5 @@ def collective_times(ops: Iterable[tuple[CommOp, Sequence[Stage]]]) -> dict[str,
         runs = op.count > 0
         for name, seconds in (("collective_s", once), ("collective_p99_s", once + tail_s(mean, spread))):
             key = f"{name}.{op.axis}"
-            found[key] = maximum(found.get(key, asarray(0.0)), jnp.where(runs, seconds, 0.0))
-    return found
+            result[key] = maximum(result.get(key, asarray(0.0)), jnp.where(runs, seconds, 0.0))
+    return result

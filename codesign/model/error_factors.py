@@ -27,8 +27,8 @@ class Doubts(Module):
 
     def of_kernel(self, kind: str, number_format: str) -> Array:
         """Factor on the seconds of a launch."""
-        found = self.kernels.get(f"{kind} {number_format}", self.kernels.get(kind))
-        return self.source if found is None else self.source * found
+        result = self.kernels.get(f"{kind} {number_format}", self.kernels.get(kind))
+        return self.source if result is None else self.source * result
 
     def of_collective(self, operation: str) -> Array:
         """Factor on the seconds of a collective."""

@@ -77,13 +77,13 @@ def bytes_by_level(op: CommOp, levels: Sequence[NetworkLevel], layout: Layout) -
 
 def flows(ops: Sequence[Op], levels: Sequence[NetworkLevel], layout: Layout) -> dict[Flow, list[Array]]:
     """(phase, axis) -> bytes that one device sends on each level in one pass, or step, of the phase."""
-    found: dict[Flow, list[Array]] = {}
+    result: dict[Flow, list[Array]] = {}
     for op in ops:
         if isinstance(op, CommOp):
             sent = [nbytes * op.count for nbytes in bytes_by_level(op, levels, layout)]
-            before = found.get((op.phase, op.axis), [jnp.asarray(0.0)] * len(levels))
-            found[op.phase, op.axis] = [a + b for a, b in zip(before, sent, strict=True)]
-    return found
+            before = result.get((op.phase, op.axis), [jnp.asarray(0.0)] * len(levels))
+            result[op.phase, op.axis] = [a + b for a, b in zip(before, sent, strict=True)]
+    return result
 
 
 def sent_per_step(

@@ -234,15 +234,15 @@ class Cluster(Module):
         for op in ops:
             if isinstance(op, CommOp):
                 sent[op.phase, op.axis] = sent.get((op.phase, op.axis), asarray(0.0)) + op.count * op.nbytes
-        seen, found = self.beside(ops, layout, repeats), {name: asarray(0.0) for name in shared}
+        seen, result = self.beside(ops, layout, repeats), {name: asarray(0.0) for name in shared}
         for flow, nbytes in sent.items():
             for stage in self._stages(flow[1], layout, seen.get(flow, ())):
                 for name in shared:
                     taken = stage.level.fabric.taken_ratio(stage.group)
                     if stage.level is self.network[name] and taken is not None:
                         busy = (stage.group.size > 1) & (nbytes > 0)
-                        found[name] = jnp.maximum(found[name], jnp.where(busy, taken, 0.0))
-        return {f"{name}.{OTHERS}": used_share(taken, CALM_RATIO) for name, taken in found.items()}
+                        result[name] = jnp.maximum(result[name], jnp.where(busy, taken, 0.0))
+        return {f"{name}.{OTHERS}": used_share(taken, CALM_RATIO) for name, taken in result.items()}
 
     def delays(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[str, Array]:
         """Times of single collectives and sends among others' bursts; nothing where no level has queues."""

@@ -60,12 +60,12 @@ def _bars(shown: pd.DataFrame) -> Any:
 
 def _places(names: list[str]) -> list[float]:
     """Heights of rows, of which each has the room that its name needs."""
-    found, at = list[float](), 0.0
+    result, at = list[float](), 0.0
     for name in names:
         at += 0.33 * name.count("\n")
-        found.append(at)
+        result.append(at)
         at += 1 + 0.33 * name.count("\n")
-    return found
+    return result
 
 
 def _scale(axes: Axes, apart: Any) -> str:

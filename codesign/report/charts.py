@@ -95,8 +95,8 @@ def front_chart(run: RunFolder, dots: pd.DataFrame, height: int = 360) -> "tuple
 
 
 def _source(made: "figure", name: str) -> "ColumnDataSource":
-    found: Any = made.select_one({"name": name})
-    return found
+    result: Any = made.select_one({"name": name})
+    return result
 
 
 def front_axes(run: RunFolder, dots: pd.DataFrame, unit: str) -> tuple[str, str, str, str]:
@@ -135,7 +135,7 @@ def quiet_legend(made: "figure") -> None:
 def roofline_data(run: RunFolder) -> tuple[Data, Data, Data, tuple[float, float]]:
     """(marks of the operations, roofs, names of the heaviest groups of marks, ends of the intensity axis)."""
     ops = series.roofline(run)
-    found, (low, high) = series.roofs(ops), series.roofline_ends(ops)
+    result, (low, high) = series.roofs(ops), series.roofline_ends(ops)
     known = [KERNELS.get(kind, (kind or "other", OTHER_COLOUR, "o")) for kind in ops["family"]]
     marks: Data = {
         "x": ops["intensity"].tolist(), "y": ops["achieved_flops_per_s"].tolist(),
@@ -146,13 +146,13 @@ def roofline_data(run: RunFolder) -> tuple[Data, Data, Data, tuple[float, float]
         "of_peak": [f"{a / p:.0%}" for a, p in zip(ops["achieved_flops_per_s"], ops["peak_flops_per_s"], strict=True)],
     }  # fmt: skip
     roofs: Data = {
-        "xs": [[low, roof.ridge, high] for roof in found],
-        "ys": [[low * roof.bandwidth, roof.peak, roof.peak] for roof in found],
+        "xs": [[low, roof.ridge, high] for roof in result],
+        "ys": [[low * roof.bandwidth, roof.peak, roof.peak] for roof in result],
     }
     words = [(text, x, y) for text, x, y in series.roofline_labels(ops, 4)]
     told = [
         (f"{roof.named}{roof.number_format} peak {number(roof.peak, 'FLOP/s')}", roof.ridge, roof.peak)
-        for roof in found
+        for roof in result
     ]
     middle = float(np.sqrt(low * high))
     names: Data = {
@@ -181,7 +181,7 @@ def _beneath(
     for text, ridge, peak in told:  # left of where a roof begins, above it
         a, b = across * np.log(ridge), up * np.log(peak)
         taken += [(a, np.inf, b - 2, b + 2), (a - LETTER_PX * len(text), a, b + ABOVE_PX, b + ABOVE_PX + LINE_PX)]
-    middle, found = across * np.log(ends[0] * ends[1]) / 2, list[float]()
+    middle, result = across * np.log(ends[0] * ends[1]) / 2, list[float]()
     for text, place, rate in words:
         a, b = across * np.log(place), up * np.log(rate)
         left, right = (a - LETTER_PX * len(text), a) if a > middle else (a, a + LETTER_PX * len(text))
@@ -189,8 +189,8 @@ def _beneath(
         while covered := [one[2] for one in beside if one[2] < under + LINE_PX and one[3] > under]:
             under = min(covered) - LINE_PX - 1
         taken.append((left, right, under, under + LINE_PX))
-        found.append(float(under - b))
-    return found
+        result.append(float(under - b))
+    return result
 
 
 def _sizes(ops: pd.DataFrame) -> np.ndarray:

@@ -81,12 +81,12 @@ def write_experiment_report(
 
 def with_units(frame: pd.DataFrame, units: Mapping[str, str]) -> pd.DataFrame:
     """Numbers as text with the units that `units` or the columns' names tell; other columns as they are."""
-    found = frame.copy()
-    for name in found.columns:
+    result = frame.copy()
+    for name in result.columns:
         unit = units.get(str(name)) or metric(str(name)).unit
         if _is_numeric(frame[name]) and unit:
-            found[name] = [number(value, unit, 4) for value in frame[name]]
-    return found
+            result[name] = [number(value, unit, 4) for value in frame[name]]
+    return result
 
 
 def _is_numeric(column: pd.Series) -> bool:

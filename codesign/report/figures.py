@@ -85,8 +85,8 @@ def time_breakdown(run: RunFolder) -> Figure:
     axes.set_yticks(range(len(table)), series.design_labels(run, len(table)))
     axes.set_xlabel(f"{run.metric('time_s').label} [{unit}]")
     totals = table.sum(axis="columns").to_numpy()
-    for place, total in enumerate(totals):
-        axes.text(total / factor, place, f" {number(total, 's', zeros=True)}", va="center", fontsize=7.5)
+    for index, total in enumerate(totals):
+        axes.text(total / factor, index, f" {number(total, 's', zeros=True)}", va="center", fontsize=7.5)
     axes.set_xlim(0, 1.1 * totals.max() / factor)
     _legend_below(figure, axes)
     return figure
@@ -126,10 +126,10 @@ def roofline(run: RunFolder) -> Figure:
     _letter_ops(axes, ops)
     memories = {roof.device: roof for roof in reversed(roofs)}
     most = max(roof.bandwidth for roof in memories.values())
-    for place, roof in enumerate(memories.values()):
+    for index, roof in enumerate(memories.values()):
         axes.annotate(
             f"{roof.named}memory {number(roof.bandwidth, 'B/s')}", (low * 1.5, low * 1.5 * most),
-            (-6, (76 if roof.named else 46) + 11 * place), textcoords="offset points", fontsize=7.5, color=SOFT,
+            (-6, (76 if roof.named else 46) + 11 * index), textcoords="offset points", fontsize=7.5, color=SOFT,
         )  # fmt: skip
     return figure
 
@@ -225,17 +225,19 @@ def memory_by_tier(run: RunFolder) -> Figure:
         factor, unit = axis_prefix(largest, "B")
         _bars(axes, table, run.labels(MEMORY_CLASSES, run.words.memory), factor, 0.1 * largest)
         ends = (capacity / factor).to_numpy()
-        for place, end in enumerate(ends):
-            axes.plot([end, end], [place - 0.42, place + 0.42], color=INK, linewidth=2.2)
+        for index, end in enumerate(ends):
+            axes.plot([end, end], [index - 0.42, index + 0.42], color=INK, linewidth=2.2)
         axes.set_title(TIERS.get(tier, tier))
         axes.set_xlabel(f"Per accelerator [{unit}]")
         axes.set_xlim(0, 1.06 * largest / factor)
     all_axes[0].set_yticks(range(rows), series.design_labels(run, rows))
-    found = {
+    result = {
         label: handle for axes in all_axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    found["usable capacity"] = Line2D([], [], color=INK, linewidth=2.2)
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(6, len(found)), handlelength=1.1)
+    result["usable capacity"] = Line2D([], [], color=INK, linewidth=2.2)
+    figure.legend(
+        result.values(), result.keys(), loc="outside lower center", ncols=min(6, len(result)), handlelength=1.1
+    )
     return figure
 
 
@@ -249,9 +251,9 @@ def elasticities(run: RunFolder) -> Figure:
     reach = 1.35 * table["elasticity"].abs().max()
     has_both = (table["elasticity"] < 0).any(), (table["elasticity"] > 0).any()
     axes.set_xlim(-reach if has_both[0] else 0, reach if has_both[1] else 0)
-    for place, value in enumerate(table["elasticity"]):
+    for index, value in enumerate(table["elasticity"]):
         axes.text(
-            value, place, f" {signed(value)} ", va="center", ha="left" if value > 0 else "right",
+            value, index, f" {signed(value)} ", va="center", ha="left" if value > 0 else "right",
             fontsize=7.5,
         )  # fmt: skip
     axes.axvline(0, color=SOFT, linewidth=0.9)

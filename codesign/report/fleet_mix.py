@@ -24,12 +24,12 @@ def _bars(told: Mapping[str, Any]) -> Figure:
     kinds, classes = [kind["name"] for kind in told["kinds"]], [one["name"] for one in told["classes"]]
     figure, ((axes,),) = panels(0.9 + 0.55 * len(kinds))
     left = np.zeros(len(kinds))
-    for place, name in enumerate(classes):
+    for index, name in enumerate(classes):
         own = np.array([
             sum(pool["devices"] for pool in told["pools"] if pool["class"] == name and pool["kind"] == kind)
             for kind in kinds
         ], float)  # fmt: skip
-        axes.barh(kinds, own, left=left, color=COLOURS[place % len(COLOURS)], height=0.6, label=name)
+        axes.barh(kinds, own, left=left, color=COLOURS[index % len(COLOURS)], height=0.6, label=name)
         left = left + own
     spare = np.array([kind["spare"] for kind in told["kinds"]], float)
     axes.barh(kinds, spare, left=left, color="white", edgecolor=GREY, hatch="///", height=0.6, lw=0.6, label="spare")

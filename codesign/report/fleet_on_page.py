@@ -22,14 +22,14 @@ SHOWN = 3  # replicas that are named of a class
 
 def _frame(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     try:
-        found = pd.read_csv(path)
+        result = pd.read_csv(path)
         for name in columns:
-            found[name] = found[name].astype(float)
+            result[name] = result[name].astype(float)
     except (OSError, ValueError, KeyError) as error:
         raise MissingPart(f"{path.name} cannot be read: {str(error).splitlines()[0]}") from error
-    if found.empty:
+    if result.empty:
         raise MissingPart(f"{path.name} has no rows")
-    return found
+    return result
 
 
 def told(run: RunFolder) -> dict[str, Any]:
@@ -39,11 +39,11 @@ def told(run: RunFolder) -> dict[str, Any]:
         MissingPart: a file that cannot be read.
     """
     try:
-        found: dict[str, Any] = json.loads((run.path / FLEET / TOLD).read_text(encoding="utf-8"))
-        _ = found["headline"], found["classes"], found["replicas"]
+        result: dict[str, Any] = json.loads((run.path / FLEET / TOLD).read_text(encoding="utf-8"))
+        _ = result["headline"], result["classes"], result["replicas"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise MissingPart(f"{TOLD} cannot be read: {str(error).splitlines()[0]}") from error
-    return found
+    return result
 
 
 def fleet_over_time(run: RunFolder) -> Figure:
@@ -76,7 +76,7 @@ def served_by(run: RunFolder) -> PageTable:
 
 def _replicas(counts: list[int]) -> str:
     """Most of a class's replicas with their shares, or that all have about as many."""
-    total, some = sum(counts), [(count, place) for place, count in enumerate(counts, 1) if count]
+    total, some = sum(counts), [(count, index) for index, count in enumerate(counts, 1) if count]
     if not total:
         return ""
     most = sorted(some, key=lambda one: (-one[0], one[1]))[:SHOWN]

@@ -33,44 +33,44 @@ def front(run: RunFolder) -> ProvenFront:
 
 def text(run: RunFolder) -> str:
     """Text on the designs of a front, their certificates and its knee."""
-    found, certificate = front(run), run.certificate
-    names = [run.metric(name) for name in found.metrics]
-    bend = found.points[found.knee].values
-    knee = ", ".join(known.text(bend[name]) for known, name in zip(names, found.metrics, strict=True))
-    words = [f"{len(found.points)} designs of which none is better in everything. The front bends at {knee}."]
+    result, certificate = front(run), run.certificate
+    names = [run.metric(name) for name in result.metrics]
+    bend = result.points[result.knee].values
+    knee = ", ".join(known.text(bend[name]) for known, name in zip(names, result.metrics, strict=True))
+    words = [f"{len(result.points)} designs of which none is better in everything. The front bends at {knee}."]
     if certificate is None or not certificate.convex:
         return " ".join([*words, f"No proof: {certificate.reason if certificate else 'none'}."])
-    gaps = [row.gap for row in found.points if row.gap is not None]
+    gaps = [row.gap for row in result.points if row.gap is not None]
     first = _inside(names[0].label)
     words.append(
         f"For each, no design that is no worse in the other metrics has a {first} lower by more than its gap, "
         f"{number(max(gaps), '%', 4)} at most."
-        if names[0].label and found.metrics[0] not in found.maximised
+        if names[0].label and result.metrics[0] not in result.maximised
         else f"For each, no design that is no worse in the other metrics is better in {first} by more than its gap."
     )
-    if found.hypervolume is not None and found.hypervolume_at_most:
+    if result.hypervolume is not None and result.hypervolume_at_most:
         words.append(
-            f"Together they dominate {number(found.hypervolume / found.hypervolume_at_most, '%', 3)} of the "
+            f"Together they dominate {number(result.hypervolume / result.hypervolume_at_most, '%', 3)} of the "
             "volume that any front could at most (of the logarithms, up to a tenth of their range beyond the worst)."
         )
-    if len(found.points) > ROWS:
+    if len(result.points) > ROWS:
         words.append(f"The table has {ROWS} of them, evenly spread.")
     return " ".join(words)
 
 
 def table(run: RunFolder) -> PageTable:
     """Every design of the front: metrics, bound, gap and plan."""
-    found = front(run)
-    names = found.metrics
+    result = front(run)
+    names = result.metrics
     known = [run.metric(name) for name in names]
-    rows, count = [], len(found.points)
+    rows, count = [], len(result.points)
     for place in np.unique(np.linspace(0, count - 1, min(ROWS, count)).round().astype(int)):
-        row = found.points[place]
+        row = result.points[place]
         values = [entry.text(row.values[name], 4) for entry, name in zip(known, names, strict=True)]
         bound = known[0].text(row.bound, 4) if row.bound is not None else DASH
         gap = number(row.gap, "%", 4) if row.gap is not None else DASH
         rows.append((*values, bound, gap, _plan(run, names, row.values)))
-    limit = "At most" if names[0] in found.maximised else "At least"
+    limit = "At most" if names[0] in result.maximised else "At least"
     head = (*(entry.label for entry in known), f"{limit} ({_inside(known[0].label)})", "Gap", "Plan")
     return PageTable(head, rows, frozenset({len(head) - 1}), "front")
 
@@ -87,19 +87,19 @@ def certified_front(run: RunFolder) -> Figure:
 
     A bar below a design reaches down to its bound, where the designs are no crowd.
     """
-    found = front(run)
-    names, points = found.metrics, found.points
+    result = front(run)
+    names, points = result.metrics, result.points
     values = np.array([[row.values[name] for name in names] for row in points])
     bound = np.array([np.nan if row.bound is None else row.bound for row in points])
     figure, (axes,) = canvas(3.8, layout=constrained() if len(names) > 2 else None)
     reach = np.abs(np.stack([values[:, 0] - bound, np.zeros(len(bound))]))
-    if names[0] in found.maximised:
+    if names[0] in result.maximised:
         reach = reach[::-1]
     few, place = len(points) <= CROWD, (values[:, 1], values[:, 0])
     if few:
         axes.errorbar(*place, yerr=reach, fmt="none", ecolor=INK, elinewidth=1.4, capsize=2, zorder=3)
     if len(names) == 2:
-        if not found.maximised:
+        if not result.maximised:
             _staircase(axes, points, values, bound, names)
         axes.plot(*place, "o", color=BLUE, markersize=5 if few else 2, zorder=4, label="design")
     else:
@@ -108,7 +108,7 @@ def certified_front(run: RunFolder) -> Figure:
         dots = axes.scatter(*place, **look, zorder=4, label="design")
         bar = figure.colorbar(dots, ax=axes, format=FuncFormatter(lambda value, _: third.text(value)))
         bar.set_label(third.label, color=SOFT)
-    knee = values[found.knee]
+    knee = values[result.knee]
     axes.scatter(
         knee[1], knee[0], s=150, marker="*", c=ACCENT, edgecolors="white", linewidths=0.8, zorder=5, label="knee"
     )

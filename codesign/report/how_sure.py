@@ -83,10 +83,10 @@ def _strata(run: RunFolder, rows: Any) -> list[tuple[str, str, str, str]]:
 
 def slides(run: RunFolder) -> list[Slide]:
     """Limits whose worth is known around the optimum, over the range for which it was found to hold."""
-    found = run.certificate
-    if found is None or found.front is not None or found.workloads or found.goal != run.goal:
+    result = run.certificate
+    if result is None or result.front is not None or result.workloads or result.goal != run.goal:
         return []
-    return [_slide(row, run) for row in found.constraints or () if _moves(row)]
+    return [_slide(row, run) for row in result.constraints or () if _moves(row)]
 
 
 def _moves(row: Binding) -> bool:

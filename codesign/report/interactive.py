@@ -55,8 +55,8 @@ def chart(place: str, make: "Callable[..., Model]", how: Sequence[Any], data: Se
     item["target_id"] = place
     _fill(item, data, iter(ends))
     text = dumps(item).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    found = Markup('<script type="application/json" data-chart="{}">{}</script>').format(place, Markup(text))
-    return Markup('<div class="chart" id="{}"></div>{}').format(place, found)
+    result = Markup('<script type="application/json" data-chart="{}">{}</script>').format(place, Markup(text))
+    return Markup('<div class="chart" id="{}"></div>{}').format(place, result)
 
 
 def _sources() -> Iterator[bytes]:
@@ -97,8 +97,8 @@ def _number(value: Any) -> Any:
 @functools.cache
 def library() -> Markup:
     """Bokeh's script, without the line by which a debugger would look for its source."""
-    found = importlib.util.find_spec("bokeh")  # found and not loaded
-    text = (Path((found and found.origin) or "").parent / "server" / "static" / "js" / LIBRARY).read_text(
+    result = importlib.util.find_spec("bokeh")  # found and not loaded
+    text = (Path((result and result.origin) or "").parent / "server" / "static" / "js" / LIBRARY).read_text(
         encoding="utf-8"
     )
     text = re.sub(r"//# sourceMappingURL=.*", "", text).replace("</script", "<\\/script")

@@ -223,9 +223,9 @@ def metric(name: str, words: Words = OTHERS) -> Metric:
     """Label and unit of a metric, first by the job's family; else its name, with the unit that this carries."""
     if name in words.metrics:
         return Metric(*words.metrics[name])
-    found = METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
-    label = found.label.replace("tokens", "output tokens") if sold(name, words) else found.label
-    return Metric(counted(label, words.item), found.unit)
+    result = METRICS.get(name, Metric(name.replace("_", " ").replace(".", " "), unit_of(name)))
+    label = result.label.replace("tokens", "output tokens") if sold(name, words) else result.label
+    return Metric(counted(label, words.item), result.unit)
 
 
 def sold(name: str, words: Words) -> bool:

@@ -51,16 +51,16 @@ def goal(run: RunFolder) -> Metric:
 
 def text(run: RunFolder) -> str:
     """Text on a mix's gap to the optimum, and on the bound with separate hardware for each workload."""
-    found, known, entries = _certificate(run), goal(run), workloads(run)
+    result, known, entries = _certificate(run), goal(run), workloads(run)
     words = [f"{len(entries)} workloads share one hardware; each has a plan and limits of its own."]
-    if not found.convex or found.bound is None:
-        words.append(f"No proof: {found.reason or 'it was stopped early'}.")
+    if not result.convex or result.bound is None:
+        words.append(f"No proof: {result.reason or 'it was stopped early'}.")
     else:
         words.append(
-            f"{known.label}: {known.text(found.best, 4)}; no hardware and no plans reach less than "
-            f"{known.text(found.bound, 4)}, {number(found.gap, '%', 4)} away."
+            f"{known.label}: {known.text(result.best, 4)}; no hardware and no plans reach less than "
+            f"{known.text(result.bound, 4)}, {number(result.gap, '%', 4)} away."
         )
-        own = found.bound_of_own_hardware
+        own = result.bound_of_own_hardware
         if own:
             words.append(
                 f"Hardware of its own for each workload would bring it to {known.text(own, 4)} at the very least."
@@ -130,7 +130,7 @@ def sharing(entries: Sequence[Shared]) -> Figure:
     step = 0.6 / max(len(own), 1)
     for i, entry in enumerate(own):
         ratio = [entry.own_design[name] / entry.design[name] for name in names]
-        at = [place + step * (i - 0.5 * (len(own) - 1)) for place in range(len(names))]
+        at = [index + step * (i - 0.5 * (len(own) - 1)) for index in range(len(names))]
         right.plot(ratio, at, MARKERS[i % len(MARKERS)], color=colours[i], markersize=5.5, label=entry.workload)
     right.axvline(1.0, color=INK, linewidth=1)
     right.set_yticks(range(len(names)), [variable(name) for name in names])

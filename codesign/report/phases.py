@@ -54,9 +54,9 @@ def phase_diagram(
         lower.imshow(np.array(shades), aspect="auto", cmap=matplotlib.colormaps["Blues"], vmin=-0.3, vmax=1.8)
     lower.grid(visible=False)
     for line, name in enumerate(cells):
-        for place, value in enumerate(cells[name]):
+        for index, value in enumerate(cells[name]):
             text = value if isinstance(value, str) else f"{value:g}"
-            lower.text(place, line, text, ha="center", va="center", fontsize=8)
+            lower.text(index, line, text, ha="center", va="center", fontsize=8)
     lower.set_yticks(range(len(cells.columns)), [str(name).replace("_", " ") for name in cells], fontsize=8)
     upper.set_xticks(at, places)
     lower.set_xticks(at, places)
@@ -73,10 +73,10 @@ def phases_of(frame: pd.DataFrame, goal: str, units: Mapping[str, str], words: W
         units: hardware variable -> unit.
     """
     frame = frame[frame["feasible"]]
-    found = varied(list(frame["overrides"]))
-    if found is None or len(frame) < FEWEST:
+    result = varied(list(frame["overrides"]))
+    if result is None or len(frame) < FEWEST:
         return None
-    key, values = found
+    key, values = result
     order = np.argsort(values, kind="stable")
     frame, shown = frame.iloc[order], [number(values[i], unit_of(key)) for i in order]
     names = [str(name)[4:] for name in frame if str(name).startswith("var.")]

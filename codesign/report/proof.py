@@ -25,45 +25,45 @@ def certificate(run: RunFolder) -> Certificate:
     Raises:
         MissingPart: the search proves nothing.
     """
-    found = run.certificate
-    if found is None:
+    result = run.certificate
+    if result is None:
         raise MissingPart("the search leaves no certificate")
-    return found
+    return result
 
 
 def goal(run: RunFolder) -> Metric:
     """Goal that is proven: a blend of goals, a hardware variable, or the metric of the objective."""
-    found = certificate(run)
-    if found.workloads:
+    result = certificate(run)
+    if result.workloads:
         from . import mix_on_page  # draws with matplotlib, which takes its time to load
 
         return mix_on_page.goal(run)
-    return run.metric(found.goal if PLAN_PREFIX + found.goal in run.designs else run.goal)
+    return run.metric(result.goal if PLAN_PREFIX + result.goal in run.designs else run.goal)
 
 
 def text(run: RunFolder) -> str:
     """Text on the best design's gap to the optimum, and on variables at the edge of their range."""
-    found, known = certificate(run), goal(run)
-    if not found.convex:
-        return f"Heuristic solution, no certificate: {found.reason}."
-    if found.best is None and not found.certified:
-        return f"No feasible design found, nothing proven: {found.reason or 'it was stopped early'}."
-    if found.best is None:
+    result, known = certificate(run), goal(run)
+    if not result.convex:
+        return f"Heuristic solution, no certificate: {result.reason}."
+    if result.best is None and not result.certified:
+        return f"No feasible design found, nothing proven: {result.reason or 'it was stopped early'}."
+    if result.best is None:
         return "No plan keeps all constraints, whatever the hardware: each is ruled out by its tangents."
-    if found.bound is None or found.gap is None:
-        return f"Best found, nothing proven yet: {found.reason or 'it was stopped early'}."
-    pairs = [(known.text(found.bound, digits), known.text(found.best, digits)) for digits in range(3, DIGITS + 1)]
+    if result.bound is None or result.gap is None:
+        return f"Best found, nothing proven yet: {result.reason or 'it was stopped early'}."
+    pairs = [(known.text(result.bound, digits), known.text(result.best, digits)) for digits in range(3, DIGITS + 1)]
     bound, best = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
     words = [
         f"No design of this space is better than {bound}; the best one found has {best}, "
-        f"{number(found.gap, '%', 4) if found.gap >= 5e-5 else 'less than 0.01 %'} away."
+        f"{number(result.gap, '%', 4) if result.gap >= 5e-5 else 'less than 0.01 %'} away."
     ]
-    edges = found.at_bounds or ()
+    edges = result.at_bounds or ()
     if edges:
         ends = {"low": "least", "high": "most"}
         listed = ", ".join(f"{variable(edge.variable)} (at its {ends[edge.at]})" for edge in edges)
         words.append(f"At the edge of its range: {listed}.")
-    under = f", and holds under the assumption that {found.assuming}" if found.assuming else ""
+    under = f", and holds under the assumption that {result.assuming}" if result.assuming else ""
     return " ".join(words) + f" The proof is of the model, not of reality{under}."
 
 
@@ -130,9 +130,9 @@ def closing(run: RunFolder) -> list[tuple[float, float, float | None]]:
     Raises:
         MissingPart: there is too little to follow.
     """
-    found = certificate(run)
-    points = [(s, best, bound) for s, best, bound in found.history or () if best is not None]
-    if len(points) < 2 or not found.convex:
+    result = certificate(run)
+    points = [(s, best, bound) for s, best, bound in result.history or () if best is not None]
+    if len(points) < 2 or not result.convex:
         raise MissingPart("the search ended before its gap could be followed")
     values = [value for _, best, bound in points for value in (best, bound) if value is not None]
     if math.log(max(values) / min(values)) < NARROW:

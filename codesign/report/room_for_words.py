@@ -28,8 +28,8 @@ class MeasuredPlace(LayoutEngine):
     def execute(self, fig: Any) -> None:
         """Place the axes of a figure."""
         axes = [one for one in fig.axes if one.get_visible()]
-        for place, one in enumerate(axes):
-            one.set_position((0.2 + place * WIDE / len(axes), 0.15, WIDE / len(axes), TALL))
+        for index, one in enumerate(axes):
+            one.set_position((0.2 + index * WIDE / len(axes), 0.15, WIDE / len(axes), TALL))
         for _ in range(2):
             before = np.array([one.bbox.size for one in axes])
             _place(fig, axes)

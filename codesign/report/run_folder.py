@@ -77,8 +77,8 @@ class RunFolder:
         Raises:
             ConfigError: the summary's cannot be read.
         """
-        found = self.summary.get("certificate")
-        return Certificate.from_json(found) if found else None
+        result = self.summary.get("certificate")
+        return Certificate.from_json(result) if result else None
 
     @functools.cached_property
     def best(self) -> dict[str, Any]:
@@ -142,8 +142,8 @@ class RunFolder:
     @property
     def device_count(self) -> float | None:
         """Accelerators of the best design, those of a prefill pool among them."""
-        found = self.devices_of(self.best)
-        return None if found is None else float(found)
+        result = self.devices_of(self.best)
+        return None if result is None else float(result)
 
     @property
     def pool_count(self) -> float:
@@ -323,10 +323,10 @@ def _optional_frame(path: Path) -> pd.DataFrame:
 def _optional(path: Path, read: Callable[[Path, str], Any]) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    found = read(path, f"{str(path)!r}")
-    if not isinstance(found, dict):
+    result = read(path, f"{str(path)!r}")
+    if not isinstance(result, dict):
         raise ConfigError(f"{str(path)!r} should hold a mapping of names to values")
-    return found
+    return result
 
 
 def _unusual(path: Path) -> tuple[str, ...]:

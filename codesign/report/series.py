@@ -29,7 +29,7 @@ def _in_order(names: list[str], known: Mapping[str, object]) -> list[str]:
 def design_labels(run: RunFolder, count: int = SHOWN_DESIGNS) -> list[str]:
     """`#1  TP 8 · PP 8` for the best designs."""
     plans = run.designs[[f"{PLAN_PREFIX}{name}" for name in run.columns(PLAN_PREFIX)]]
-    return [f"#{place + 1}  {degrees(row)}" for place, row in enumerate(_rows(plans.head(count)))]
+    return [f"#{index + 1}  {degrees(row)}" for index, row in enumerate(_rows(plans.head(count)))]
 
 
 def _rows(frame: pd.DataFrame) -> list[dict]:
@@ -95,14 +95,14 @@ def roofline_ends(ops: pd.DataFrame) -> tuple[float, float]:
 
 def roofs(ops: pd.DataFrame) -> list[Roof]:
     """The roofs of what `roofline` returns, the highest first; of each chip where prompts have one of their own."""
-    found = [
+    result = [
         Roof(str(row.get("device", "")), row["number_format"], row["peak_flops_per_s"], row["bandwidth_bytes_per_s"])
         for row in _rows(ops)
     ]
-    alone = len({each._replace(device="") for each in found}) == len({each.number_format for each in found})
-    if alone and len({each.bandwidth for each in found}) == 1:
-        found = [each._replace(device="") for each in found]
-    return sorted(dict.fromkeys(found), key=lambda each: (-each.peak, each.device))
+    alone = len({each._replace(device="") for each in result}) == len({each.number_format for each in result})
+    if alone and len({each.bandwidth for each in result}) == 1:
+        result = [each._replace(device="") for each in result]
+    return sorted(dict.fromkeys(result), key=lambda each: (-each.peak, each.device))
 
 
 def roofline_labels(ops: pd.DataFrame, count: int = 6) -> list[tuple[str, float, float]]:

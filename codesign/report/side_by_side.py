@@ -82,9 +82,9 @@ class Comparison:
 
     def label(self, name: str) -> str:
         """A metric in words; what serving is paid for are tokens that come out."""
-        found = metric(name, self.words).label
-        paid = self.serving and name == "usd_per_million_tokens" and "output" not in found
-        return found.replace("tokens", "output tokens") if paid else found
+        result = metric(name, self.words).label
+        paid = self.serving and name == "usd_per_million_tokens" and "output" not in result
+        return result.replace("tokens", "output tokens") if paid else result
 
     def text(self, name: str, value: Any) -> str:
         """A metric's value with its unit."""

@@ -48,12 +48,12 @@ def best_designs(run: RunFolder, count: int = BEST_DESIGNS) -> PageTable:
     columns = [variable(name) for name in varied] if split else ["Hardware"]
     head = ("#", "Plan", *columns, *_heads(run, names))
     rows, values, ids = [], [], []
-    for place, row in enumerate(top.to_dict(orient="records")):
+    for index, row in enumerate(top.to_dict(orient="records")):
         keys = [row[PLAN_PREFIX + name] for name in varied] if split else [None]
-        values.append((place + 1, None, *map(_sorted_by, (*keys, *(row[name] for name in names))), None))
-        ids.append(f"{row.get('design', place):g}")
+        values.append((index + 1, None, *map(_sorted_by, (*keys, *(row[name] for name in names))), None))
+        ids.append(f"{row.get('design', index):g}")
         plan = tuple(text for text in (degrees(row), choices(row, run.words)) if text) or (DASH,)
-        cells: list[str | tuple[str, ...]] = [str(place + 1), plan]
+        cells: list[str | tuple[str, ...]] = [str(index + 1), plan]
         if split:
             cells += [value for _, value in hardware(run, row)]
         else:

@@ -69,11 +69,11 @@ def change(before: Any, after: Any) -> str:
 def flat(node: Any, path: str = "") -> dict[str, Any]:
     """Dotted path -> value of a configuration, without where its numbers come from."""
     if isinstance(node, Mapping):
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for key, value in node.items():
             if key not in LEFT_OUT:
-                found |= flat(value, f"{path}.{key}" if path else str(key))
-        return found
+                result |= flat(value, f"{path}.{key}" if path else str(key))
+        return result
     return {path: node}
 
 

@@ -36,8 +36,8 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
     """
 
     def value(name: str) -> float:
-        found = design.get(PLAN_PREFIX + name)
-        return float(found) if found is not None and found == found else -1.0
+        result = design.get(PLAN_PREFIX + name)
+        return float(result) if result is not None and result == result else -1.0
 
     batch = "batch" if design.get("tpot_s") else "micro-batch"
     parts = [f"{batch}{THIN}{value('micro_batch'):g}"] if value("micro_batch") >= 0 else []
@@ -156,8 +156,8 @@ def bounds(run: RunFolder) -> list[tuple[str, float, bool]]:
     source = objective if isinstance(objective, dict) else run.config.get("objective") or {}
     limits = run.summary.get("limits") or source.get("limits") or {}
     floors = run.summary.get("floors") or source.get("floors") or {}
-    found = [(str(name), float(bound), False) for name, bound in limits.items()]
-    return found + [(str(name), float(bound), True) for name, bound in floors.items() if name not in limits]
+    result = [(str(name), float(bound), False) for name, bound in limits.items()]
+    return result + [(str(name), float(bound), True) for name, bound in floors.items() if name not in limits]
 
 
 def asked(run: RunFolder) -> str:

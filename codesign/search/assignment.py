@@ -156,7 +156,7 @@ class AssignedFleet:
 
     def pools(self) -> list[tuple[int, int]]:
         """(option, replicas) of those that are used."""
-        return [(place, count) for place, count in enumerate(self.replicas) if count]
+        return [(index, count) for index, count in enumerate(self.replicas) if count]
 
 
 def assignment_program(
@@ -183,8 +183,8 @@ def assignment_program(
         rows.append([one.rate * (one.request_class == name) for one in options] + [0.0] * 2 * sorts)
         sides.append(rate)
         names.append(("class", name))
-    for place, kind in enumerate(kinds):
-        own = [float(kind.box) if at == place else 0.0 for at in range(sorts)]
+    for index, kind in enumerate(kinds):
+        own = [float(kind.box) if at == index else 0.0 for at in range(sorts)]
         rows.append([-float(one.devices) * (one.kind == kind.name) for one in options] + own + own)
         sides.append(0.0)
         names.append(("boxes", kind.name))
@@ -234,7 +234,7 @@ def assign(
     dual = first.dual * scaled.factors
     prices = {name: float(dual[row]) for row, name in enumerate(program.row_names)}
     reduced = program.cost - program.rows.T @ dual
-    worth = {kind.name: max(-float(reduced[count + sorts + place]), 0.0) for place, kind in enumerate(kinds)}
+    worth = {kind.name: max(-float(reduced[count + sorts + index]), 0.0) for index, kind in enumerate(kinds)}
     whole = [round(each) for each in best]
     usd, floor = float(program.cost @ best), _floor(program, options, most_nodes // 10)
     return AssignedFleet(
@@ -277,39 +277,39 @@ class _Relaxed(NamedTuple):
 def _relaxed(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> _Relaxed | None:
     """Optimum of the linear programme in a box; None where it has no point."""
     unit = float(np.abs(scaled.cost).max()) or 1.0
-    found: Any = scipy.optimize.linprog(
+    result: Any = scipy.optimize.linprog(
         scaled.cost / unit, A_ub=-scaled.rows, b_ub=-scaled.sides, bounds=np.stack([low, high], 1), method="highs"
     )
-    if found.status != 0:
+    if result.status != 0:
         return None
-    return _Relaxed(float(found.fun) * unit, found.x, np.maximum(-found.ineqlin.marginals, 0.0) * unit)
+    return _Relaxed(float(result.fun) * unit, result.x, np.maximum(-result.ineqlin.marginals, 0.0) * unit)
 
 
 def _ray(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
     """Multipliers that prove a box without points: those of the least sum of what the rows lack."""
     rows, count = scaled.rows.shape
-    found: Any = scipy.optimize.linprog(
+    result: Any = scipy.optimize.linprog(
         np.concatenate([np.zeros(count), np.ones(rows)]), A_ub=-np.hstack([scaled.rows, np.eye(rows)]),
         b_ub=-scaled.sides, method="highs",
         bounds=np.concatenate([np.stack([low, high], 1), np.tile([0.0, np.inf], (rows, 1))]),
     )  # fmt: skip
-    if found.status != 0 or found.fun <= WHOLE:
+    if result.status != 0 or result.fun <= WHOLE:
         return None
-    return np.maximum(-found.ineqlin.marginals, 0.0)
+    return np.maximum(-result.ineqlin.marginals, 0.0)
 
 
 def _best_whole(scaled: _Scaled, program: AssignmentProgram) -> np.ndarray | None:
     """The best solution that HiGHS finds, rounded; the branch and bound proves it or finds a better one."""
     optimize: Any = scipy.optimize
     unit = float(np.abs(scaled.cost).max()) or 1.0
-    found = optimize.milp(
+    result = optimize.milp(
         scaled.cost / unit, constraints=optimize.LinearConstraint(scaled.rows, scaled.sides, np.inf),
         bounds=optimize.Bounds(0, program.high), integrality=np.ones(len(program.cost)),
         options={"mip_rel_gap": GAP, "time_limit": 20.0},
     )  # fmt: skip
-    if found.x is None:
+    if result.x is None:
         return None
-    whole = np.rint(found.x)
+    whole = np.rint(result.x)
     return whole if _keeps(program, whole) else _raised(program, whole)
 
 
@@ -345,8 +345,8 @@ def _tree(
 
     def visit(number: int, low: np.ndarray, high: np.ndarray) -> None:
         nonlocal best, value
-        found = _relaxed(scaled, low, high)
-        if found is None:
+        result = _relaxed(scaled, low, high)
+        if result is None:
             ray = _ray(scaled, low, high)
             if ray is not None:
                 ray = ray * scaled.factors
@@ -354,13 +354,13 @@ def _tree(
                     nodes[number] = BranchNode(dual=tuple(map(float, ray)), infeasible=True)
                     return
             raise ConfigError("assignment: a part of the programme could not be solved: rates or costs far apart")
-        dual = found.dual * scaled.factors
+        dual = result.dual * scaled.factors
         bound = _bound(program, dual, low, high, program.cost)
         nodes[number] = BranchNode(dual=tuple(map(float, dual)))
-        up = _keeping(program, np.clip(np.ceil(found.x - WHOLE), low, high))
+        up = _keeping(program, np.clip(np.ceil(result.x - WHOLE), low, high))
         if up is not None and float(program.cost @ up) < value:
             best, value = up, float(program.cost @ up)
-        heapq.heappush(open_, (bound, next(order), number, low, high, found.x))
+        heapq.heappush(open_, (bound, next(order), number, low, high, result.x))
 
     visit(0, np.zeros(len(program.cost)), program.high.copy())
     while open_:
@@ -392,11 +392,11 @@ def _why_none(program: AssignmentProgram, rates: dict[str, float], kinds: Sequen
     count = len(program.cost)
     loads = np.array([sort == "class" for sort, _ in program.row_names])
     rows = np.hstack([program.rows, -np.where(loads, program.sides, 0.0)[:, None]])
-    found: Any = scipy.optimize.linprog(
+    result: Any = scipy.optimize.linprog(
         np.concatenate([np.zeros(count), [-1.0]]), A_ub=-rows, b_ub=-np.where(loads, 0.0, program.sides),
         bounds=[*((0.0, float(each)) for each in program.high), (0.0, 1.0)], method="highs",
     )  # fmt: skip
-    share = -float(found.fun) if found.status == 0 else 0.0
+    share = -float(result.fun) if result.status == 0 else 0.0
     stock = ", ".join(
         f"{kind.owned_boxes * kind.box} {kind.name} owned" for kind in kinds if kind.owned_boxes
     )  # fmt: skip

@@ -61,15 +61,15 @@ class Blend:
         self, logs: Float[np.ndarray, "*points cases"]
     ) -> tuple[Float[np.ndarray, "*points"], Float[np.ndarray, "*points cases"]]:
         """(value, slopes), the slopes adding to 1; value + slopes (x - logs) lies below the blend at every x."""
-        found = np.asarray(logs, dtype=float) - self.offset
-        known = np.asarray(np.isfinite(found).all(axis=-1))
-        found = np.where(known[..., None], found, 0.0)
+        result = np.asarray(logs, dtype=float) - self.offset
+        known = np.asarray(np.isfinite(result).all(axis=-1))
+        result = np.where(known[..., None], result, 0.0)
         if self.how == "log_sum":
-            slopes = np.broadcast_to(self.weights, found.shape)
-            return np.where(known, found @ self.weights, np.inf), slopes
-        shares = np.log(np.maximum(self._shares(found), 1e-300))
-        top = (found + shares).max(axis=-1, keepdims=True)
-        parts = np.exp(found + shares - top)
+            slopes = np.broadcast_to(self.weights, result.shape)
+            return np.where(known, result @ self.weights, np.inf), slopes
+        shares = np.log(np.maximum(self._shares(result), 1e-300))
+        top = (result + shares).max(axis=-1, keepdims=True)
+        parts = np.exp(result + shares - top)
         total = parts.sum(axis=-1, keepdims=True)
         return np.where(known, (top + np.log(total))[..., 0], np.inf), parts / total
 

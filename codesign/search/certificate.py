@@ -40,11 +40,11 @@ class Wanted(NamedTuple):
 
     def told(self, log: float) -> float | None:
         """The quantity of a bound as it is told: a little less than was found, in few digits, so that it holds anew."""
-        found = self.value(log - MARGIN)
-        if found is None or not 0 < found < math.inf:
-            return found
+        result = self.value(log - MARGIN)
+        if result is None or not 0 < result < math.inf:
+            return result
         way = decimal.ROUND_FLOOR if self.sign > 0 else decimal.ROUND_CEILING
-        return float(decimal.Context(prec=DIGITS, rounding=way).create_decimal_from_float(found))
+        return float(decimal.Context(prec=DIGITS, rounding=way).create_decimal_from_float(result))
 
     @property
     def sense(self) -> str:
@@ -313,10 +313,10 @@ def certify_front(front: ProvenFront, *, convex: bool, closed: bool, reason: str
 def _plain(value: Any) -> Any:
     """Values that JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found: dict[str, Any] = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        result: dict[str, Any] = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         if isinstance(value, Shared):
-            return {name: part for name, part in found.items() if part is not None and part != {}}
-        return found
+            return {name: part for name, part in result.items() if part is not None and part != {}}
+        return result
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in cast(Mapping[str, Any], value).items()}
     return [_plain(part) for part in cast(Sequence[Any], value)] if isinstance(value, tuple | list) else value
@@ -371,8 +371,8 @@ def columns_of(rows: Sequence[Shared]) -> dict[str, np.ndarray]:
     flat: list[dict[str, Any]] = []
     for row in rows:
         parts: dict[str, Any] = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
-        found = {name: value for name, value in parts.items() if value is not None and not isinstance(value, dict)}
-        found |= {f"limit.{name}": share for name, share in row.used.items()}
-        flat.append(found | {f"var.{name}": value for name, value in row.design.items()})
+        result = {name: value for name, value in parts.items() if value is not None and not isinstance(value, dict)}
+        result |= {f"limit.{name}": share for name, share in row.used.items()}
+        flat.append(result | {f"var.{name}": value for name, value in row.design.items()})
     names = dict.fromkeys(name for one in flat for name in one)
     return {name: np.array([one.get(name, math.nan) for one in flat]) for name in names}

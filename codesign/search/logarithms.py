@@ -34,9 +34,9 @@ def refuse_without_logarithm(search: AbstractSearch, problem: Problem, seed: int
     values = space.values({name: u[:, i] for i, name in enumerate(space.names)})
     columns = [*plan.T, *(values[name] for name in space.names)]
     program = model_of(problem.scenario, space, tuple(space.plan)).asked(told)
-    found = at_points(program, jax.tree.leaves(problem.scenario), columns)
-    found = np.stack([np.broadcast_to(column, (POINTS,)) for column in found], axis=-1)
-    for (where, text), values in zip(asked, found.T, strict=True):
+    result = at_points(program, jax.tree.leaves(problem.scenario), columns)
+    result = np.stack([np.broadcast_to(column, (POINTS,)) for column in result], axis=-1)
+    for (where, text), values in zip(asked, result.T, strict=True):
         bad = values[~(values > 0)]
         if len(bad):
             raise ConfigError(

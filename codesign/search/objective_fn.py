@@ -56,8 +56,8 @@ class ObjectiveFunction:
 
     def rows(self, u: Float[Array, " variables"]) -> dict[str, Float[Array, ""]]:
         """Log of the goal ("goal"), and by constraint the log of its used share: at most 0 where it is kept."""
-        found = run_folded(self._program, [u[place] for place in range(len(self.names))])
-        return dict(zip(self._rows, found[:-1], strict=True))
+        result = run_folded(self._program, [u[index] for index in range(len(self.names))])
+        return dict(zip(self._rows, result[:-1], strict=True))
 
     @functools.cached_property
     def value_and_grad(self) -> Callable[[Any], tuple[Array, Array]]:
@@ -93,12 +93,12 @@ class ObjectiveFunction:
         for name in self.names:
             if name not in values:
                 raise ConfigError(f"{name!r} has no value: the variables are {', '.join(self.names)}")
-        found = self._problem.space.coordinates({name: asarray(values[name]) for name in self.names})
-        return jnp.stack([asarray(found[name]) for name in self.names])
+        result = self._problem.space.coordinates({name: asarray(values[name]) for name in self.names})
+        return jnp.stack([asarray(result[name]) for name in self.names])
 
     def values(self, u: Float[Array, " variables"]) -> dict[str, Array]:
         """Values by variable, each in its unit, of u."""
-        return self._problem.space.values({name: u[place] for place, name in enumerate(self.names)})
+        return self._problem.space.values({name: u[index] for index, name in enumerate(self.names)})
 
     def metrics(self, u: Float[Array, " variables"]) -> Metrics:
         """Every metric of the design, by the whole model."""
@@ -126,12 +126,12 @@ def objective_fn(study: Any, plan: Mapping[str, float] | None = None, *, penalty
             raise ConfigError(f"plan {name!r} is no plan field of the space{suggestion(name, space.plan)}")
     known = {name: float(getattr(scenario.plan, name)) for name in space.plan} | own
     rows = row_program(scenario, space, list(space.plan), rows_of(problem), GOAL)
-    found = ObjectiveFunction(problem, known, rows, penalty)
+    result = ObjectiveFunction(problem, known, rows, penalty)
     middle = asarray([0.5] * len(space.names))
-    if not found.broken <= 0:
-        broken = {name: float(by) for name, by in found.metrics(middle).violations.items() if not float(by) <= 0}
+    if not result.broken <= 0:
+        broken = {name: float(by) for name, by in result.metrics(middle).violations.items() if not float(by) <= 0}
         raise ConfigError(f"plan {_plan_text(known)} breaks {', '.join(broken)}")
-    return found
+    return result
 
 
 def _plan_text(plan: Mapping[str, float]) -> str:

@@ -66,8 +66,8 @@ def numbers_in(account: Account) -> dict[str, float]:
 def priced(scenario: Scenario) -> Account:
     """The account of one scenario, by NumPy."""
     base = base_of(scenario)
-    found = at_points(base.program, jax.tree.leaves(scenario))
-    numbers = [np.reshape(number, number.shape[1:]) for number in found]
+    result = at_points(base.program, jax.tree.leaves(scenario))
+    numbers = [np.reshape(number, number.shape[1:]) for number in result]
     return unflatten(base.structure, device_put(numbers))  # compiles nothing
 
 
@@ -114,8 +114,8 @@ def _priced(problem: Problem, points: dict[str, np.ndarray]) -> tuple[dict[str, 
         return told
 
     columns = [points[name] for name in (*fields, *model.variables)]
-    found = at_points(model.asked(told), jax.tree.leaves(problem.scenario), columns)
-    return unflatten(trees[0], found)
+    result = at_points(model.asked(told), jax.tree.leaves(problem.scenario), columns)
+    return unflatten(trees[0], result)
 
 
 def _ranked(frame: pd.DataFrame, *, maximise: bool) -> pd.DataFrame:

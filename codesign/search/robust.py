@@ -61,8 +61,8 @@ class RobustOracle(AbstractModelOracle):
         if scenario is not None:
             return self.inner.tangents(plan, u, sharpness, scenario)
         self.evaluated += len(plan)
-        found = [self.inner.tangents(plan, u, sharpness, scenario=case) for case in self.scenarios]
-        exact, affine = np.stack([f.exact for f in found]), np.stack([f.affine for f in found])  # cases first
+        result = [self.inner.tangents(plan, u, sharpness, scenario=case) for case in self.scenarios]
+        exact, affine = np.stack([f.exact for f in result]), np.stack([f.affine for f in result])  # cases first
         at = affine[..., 0] + np.einsum("cprv,pv->cpr", affine[..., 1:], u)
 
         value, slopes = self.blend.tangent(at[:, :, 0].T)
@@ -73,7 +73,7 @@ class RobustOracle(AbstractModelOracle):
         shares = np.exp(heat) / np.exp(heat).sum(axis=0)
         worst = np.einsum("cpr,cprv->prv", shares, affine)
         rows = np.concatenate([goal[:, None], worst[:, 1:]], axis=1)
-        return Tangents(self._over_cases(exact), rows, np.max([f.broken for f in found], axis=0))
+        return Tangents(self._over_cases(exact), rows, np.max([f.broken for f in result], axis=0))
 
     def values(
         self, plan: np.ndarray, u: np.ndarray, scenario: Scenario | None = None

@@ -87,10 +87,10 @@ def made_again(
     """
     if key in store:
         changed = other_numbers(store[key].known, known)
-        found = None if changed is None else with_numbers(store[key].made, changed)
-        if found is not None:
+        result = None if changed is None else with_numbers(store[key].made, changed)
+        if result is not None:
             store.move_to_end(key)
-            return found
+            return result
     store[key] = Made(holds, known, make())
     if len(store) > most:
         store.popitem(last=False)
@@ -111,8 +111,8 @@ def written_once(program: Program) -> Program:
 def likeness_of_equations(program: Program) -> Any:
     """`likeness` without the numbers that are known, looked at once for programs of the same equations."""
     shapes = tuple((slot, value.shape, value.dtype.str) for slot, value in program.known.items())
-    found = kept(_alike, (asked_of(program), shapes), lambda: (program, likeness(program, values=False)), MOST_KEPT)
-    return found[1]
+    result = kept(_alike, (asked_of(program), shapes), lambda: (program, likeness(program, values=False)), MOST_KEPT)
+    return result[1]
 
 
 def apart(program: Program, others: Collection[int]) -> tuple[frozenset[int], tuple[int, ...]]:

@@ -170,8 +170,8 @@ class Blocks:
         given = [self._given(place, plan, asked, ranges)[index] for place, index in inputs]
         whole = (*sizes[:apart], *together)
         answers: list[np.ndarray] = []
-        for found in run(*given):
-            spread = found.reshape(*found.shape[:-1], *(together if found.shape[-1] > 1 else [1] * len(together)))
+        for result in run(*given):
+            spread = result.reshape(*result.shape[:-1], *(together if result.shape[-1] > 1 else [1] * len(together)))
             answers.append(np.moveaxis(np.broadcast_to(spread, whole), apart, 0).reshape(len(plan), count))
         return answers
 

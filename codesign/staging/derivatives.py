@@ -43,13 +43,13 @@ class Slopes(AbstractDraft):
         for equation in equations:
             inputs = [other.get(slot, slot) for slot in equation.inputs]
             if has_kink(equation) and equation.outputs[0] in varied:
-                found = self.put(self._rule(equation, (), True).program, [*inputs, sharpness])
+                result = self.put(self._rule(equation, (), True).program, [*inputs, sharpness])
             elif inputs != list(equation.inputs):
-                found = [self.new(self.shapes[slot], self.kinds[slot]) for slot in equation.outputs]
-                self.equations.append(equation._replace(inputs=tuple(inputs), outputs=tuple(found)))
+                result = [self.new(self.shapes[slot], self.kinds[slot]) for slot in equation.outputs]
+                self.equations.append(equation._replace(inputs=tuple(inputs), outputs=tuple(result)))
             else:
                 continue
-            other |= dict(zip(equation.outputs, found, strict=True))
+            other |= dict(zip(equation.outputs, result, strict=True))
         return other
 
     def slopes(
@@ -82,8 +82,8 @@ class Slopes(AbstractDraft):
                 continue
             given: list[int] = [values.get(slot, slot) for slot in equation.inputs]
             along = [moved[equation.inputs[i]] for i in moving]
-            found = self.put(rule.program, [*given, *([] if sharpness is None or not soft else [sharpness]), *along])
-            parts = zip(equation.outputs, found, rule.moves, strict=True)
+            result = self.put(rule.program, [*given, *([] if sharpness is None or not soft else [sharpness]), *along])
+            parts = zip(equation.outputs, result, rule.moves, strict=True)
             moved |= {slot: slope for slot, slope, moves in parts if moves}
         return moved
 
@@ -120,8 +120,8 @@ def _derived(equation: Equation, shapes: Sequence[Any], moving: tuple[int, ...],
                 whole[place] = one
             return value(whole, sharp)
 
-        found, slopes = jvp(of_moving, tuple(given[i] for i in moving), tuple(along))
-        return [s if jnp.issubdtype(f.dtype, jnp.inexact) else zeros(()) for f, s in zip(found, slopes, strict=True)]
+        result, slopes = jvp(of_moving, tuple(given[i] for i in moving), tuple(along))
+        return [s if jnp.issubdtype(f.dtype, jnp.inexact) else zeros(()) for f, s in zip(result, slopes, strict=True)]
 
     number = jax.ShapeDtypeStruct((), asarray(1.0).dtype)
     program = flatten(make_jaxpr(told)(list(shapes), [number] if soft else [], [shapes[i] for i in moving]))

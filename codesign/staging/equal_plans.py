@@ -66,14 +66,14 @@ def distinct_plans(
 
 def _neighbours(plans: Mapping[str, np.ndarray]) -> Int[np.ndarray, " some"]:
     """Numbers of some plans: of each field, random ones with all that differ from them in this field alone."""
-    rng, found = np.random.default_rng(0), list[np.ndarray]()
+    rng, result = np.random.default_rng(0), list[np.ndarray]()
     codes = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in plans.values()]
     for field in range(len(codes)):
         key = np.zeros(len(codes[0]), dtype=np.int64)
         for code in (*codes[:field], *codes[field + 1 :]):
             key = key * (int(code.max()) + 1) + code
-        found.append(np.flatnonzero(np.isin(key, key[rng.integers(0, len(key), LOOKS)])))
-    return np.unique(np.concatenate(found))
+        result.append(np.flatnonzero(np.isin(key, key[rng.integers(0, len(key), LOOKS)])))
+    return np.unique(np.concatenate(result))
 
 
 def _compared(answers: Answers) -> list[Any]:
@@ -184,11 +184,11 @@ def _read_for(staged: Staged, plans: PlanTable, listed: Fields) -> dict[int, Boo
             continue
         mask = masks[0] if len(masks) == 1 else None
         chosen = _choice(equation, staged, plans, listed)
-        for place, slot in enumerate(equation.inputs):
-            if chosen is None or place == 0:
+        for index, slot in enumerate(equation.inputs):
+            if chosen is None or index == 0:
                 add(slot, mask)
             else:
-                here = (chosen == place - 1) if mask is None else (chosen == place - 1) & mask
+                here = (chosen == index - 1) if mask is None else (chosen == index - 1) & mask
                 if here.any():
                     add(slot, made.setdefault(here.tobytes(), here))
     return read

@@ -73,8 +73,8 @@ class EveryPlan:
         }
         with np.errstate(all="ignore"):
             for call, inputs, outputs, several, gone in self._steps:
-                found = call(*[slots[slot] for slot in inputs])
-                slots |= zip(outputs, found, strict=True) if several else ((outputs[0], found),)
+                result = call(*[slots[slot] for slot in inputs])
+                slots |= zip(outputs, result, strict=True) if several else ((outputs[0], result),)
                 for slot in gone:
                     del slots[slot]
         return [np.broadcast_to(slots[slot], (self.count,)) for slot in self._outputs]

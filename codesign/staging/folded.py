@@ -63,8 +63,8 @@ def _computed(program: Program) -> Program:
             late.append(equation)
             continue
         with np.errstate(all="ignore"):
-            found = run_rows(equation, [known[slot][None] for slot in equation.inputs])
-        known |= {slot: value[0] for slot, value in zip(equation.outputs, found, strict=True)}
+            result = run_rows(equation, [known[slot][None] for slot in equation.inputs])
+        known |= {slot: value[0] for slot, value in zip(equation.outputs, result, strict=True)}
     read = {*program.outputs, *(slot for equation in late for slot in equation.inputs)}
     return program._replace(equations=late, known={slot: value for slot, value in known.items() if slot in read})
 
@@ -92,6 +92,6 @@ def run_folded(program: Program, inputs: Sequence[Any]) -> list[Array]:
     for equation in program.equations:
         arguments = [slots[slot] for slot in equation.inputs]
         one = ORDERED.get(_name_of(equation) if kind == np.float32 else equation.name)
-        found = [one(*arguments)] if one else run_equation(equation, arguments, None)
-        slots |= {slot: as_given(value) for slot, value in zip(equation.outputs, found, strict=True)}
+        result = [one(*arguments)] if one else run_equation(equation, arguments, None)
+        slots |= {slot: as_given(value) for slot, value in zip(equation.outputs, result, strict=True)}
     return [slots[slot] for slot in program.outputs]

@@ -72,48 +72,48 @@ def _most(program: Program, sizes: Mapping[int, float]) -> dict[int, float]:
     most |= {slot: sizes.get(slot, math.inf) for slot in program.inputs}
     for equation in program.equations:
         given = [most[slot] for slot in equation.inputs]
-        found = math.inf
+        result = math.inf
         if equation.name in ("add", "sub"):
-            found = sum(given)
+            result = sum(given)
         elif equation.name == "mul":
-            found = math.inf if math.inf in given else math.prod(given)
+            result = math.inf if math.inf in given else math.prod(given)
         elif equation.name in ("max", "min", "neg", "abs"):
-            found = max(given)
+            result = max(given)
         elif equation.name == "select_n":
-            found = max(given[1:])
-        most |= dict.fromkeys(equation.outputs, found)
+            result = max(given[1:])
+        most |= dict.fromkeys(equation.outputs, result)
     return most
 
 
 def largest(value: np.ndarray) -> float:
     """Its largest number, in either direction; infinite where one is none."""
-    found = float(np.max(np.abs(value.astype(float)), initial=0.0))
-    return found if found < LARGEST else math.inf
+    result = float(np.max(np.abs(value.astype(float)), initial=0.0))
+    return result if result < LARGEST else math.inf
 
 
 def _alike(equation: Equation, inputs: Sequence[int], program: Program, most: Mapping[int, float]) -> int | None:
     """The argument that an equation passes on."""
-    found = None
+    result = None
     if equation.name in NEUTRAL and len(inputs) == 2:
         number, first = NEUTRAL[equation.name]
         if _always(program, inputs[1], lambda value: value == number):
-            found = inputs[0]
+            result = inputs[0]
         elif first and _always(program, inputs[0], lambda value: value == number):
-            found = inputs[1]
+            result = inputs[1]
         elif equation.name == "mul":
             zeros = [slot for slot in inputs if _always(program, slot, lambda value: value == 0.0)]
-            found = zeros[0] if zeros and all(most[slot] < LARGEST for slot in inputs) else None
+            result = zeros[0] if zeros and all(most[slot] < LARGEST for slot in inputs) else None
     elif equation.name in PASSED_ON:
-        found = inputs[0]
+        result = inputs[0]
     elif equation.name == "select_n":
         if len(set(inputs[1:])) == 1:
-            found = inputs[1]
+            result = inputs[1]
         elif len(inputs) == 3 and _always(program, inputs[0], lambda value: value == value.reshape(-1)[:1]):
-            found = inputs[1 + int(program.known[inputs[0]].reshape(-1)[0])]
+            result = inputs[1 + int(program.known[inputs[0]].reshape(-1)[0])]
     made = equation.outputs[0]
-    if found is None or (program.shapes[found], program.kinds[found]) != (program.shapes[made], program.kinds[made]):
+    if result is None or (program.shapes[result], program.kinds[result]) != (program.shapes[made], program.kinds[made]):
         return None
-    return found
+    return result
 
 
 def _always(program: Program, slot: int, holds: Callable[[np.ndarray], np.ndarray]) -> bool:

@@ -149,16 +149,16 @@ class _Lanes(AbstractDraft):
         shape = self.program.shapes[made]
         given = [np.broadcast_to(self.numbers(slot), shape) for slot in equation.inputs]
         params = equation.params | ({"sharding": None} if "sharding" in equation.params else {})
-        found = np.empty(shape, dtype=int)
+        result = np.empty(shape, dtype=int)
         for index in np.ndindex(*shape):
             read = tuple(int(numbers[index]) for numbers in given)
-            found[index] = self._one(equation._replace(params=params), read, self.program.kinds[made])
-        self.lanes[made] = found
+            result[index] = self._one(equation._replace(params=params), read, self.program.kinds[made])
+        self.lanes[made] = result
 
     def _moved(self, equation: Equation) -> None:
         given = [self.numbers(slot) for slot in equation.inputs]
-        found = doer(equation.primitive, equation.params, [np.dtype(int)] * len(given))(*given)
-        for slot, numbers in zip(equation.outputs, several(found), strict=True):
+        result = doer(equation.primitive, equation.params, [np.dtype(int)] * len(given))(*given)
+        for slot, numbers in zip(equation.outputs, several(result), strict=True):
             self.lanes[slot] = np.asarray(numbers)
 
     def _reduced(self, equation: Equation) -> None:
@@ -167,14 +167,14 @@ class _Lanes(AbstractDraft):
         rest = [axis for axis in range(numbers.ndim) if axis not in axes]
         shape = tuple(numbers.shape[axis] for axis in rest)
         columns = numbers.transpose((*rest, *axes)).reshape(*shape, -1)
-        primitive, found = PAIRS[equation.name], np.empty(shape, dtype=int)
+        primitive, result = PAIRS[equation.name], np.empty(shape, dtype=int)
         for index in np.ndindex(*shape):
             first, *others = columns[index].tolist()
             for other in others:
                 pair = equation._replace(name=primitive.name, primitive=primitive, params={})
                 first = self._one(pair, (first, other), self.program.kinds[made])
-            found[index] = first
-        self.lanes[made] = found
+            result[index] = first
+        self.lanes[made] = result
 
     def _one(self, equation: Equation, inputs: tuple[int, ...], kind: Any) -> int:
         made = self.new((), kind)

@@ -46,21 +46,21 @@ def made_once(
         key = key_of([*(dumps(part) for part in told()), *_depends_on()])
     except CannotBeKept:
         return make()
-    found: list[Made] = []
+    result: list[Made] = []
 
     def text() -> str:
-        found.append(make())
+        result.append(make())
         with contextlib.suppress(CannotBeKept):
-            return dumps(as_plain(found[-1]))
+            return dumps(as_plain(result[-1]))
         return ""
 
     def is_whole(text: str) -> bool:
         with contextlib.suppress(CannotBeKept):
-            found.append(from_plain(_tree(text)))
-        return bool(found)
+            result.append(from_plain(_tree(text)))
+        return bool(result)
 
     kept_text(kind, key, text, is_whole, most)
-    return found[-1]
+    return result[-1]
 
 
 def _tree(text: str) -> Any:

@@ -87,8 +87,8 @@ class Model(NamedTuple):
         """The leaves of `function`, as a program of the model's inputs."""
 
         def told(leaves: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-            found, reserves = unflatten(self.structure, leaves)
-            return jax.tree.leaves(function(Answers(found, dict(zip(self.variables, values, strict=True)), reserves)))
+            result, reserves = unflatten(self.structure, leaves)
+            return jax.tree.leaves(function(Answers(result, dict(zip(self.variables, values, strict=True)), reserves)))
 
         number = jax.ShapeDtypeStruct((), asarray(1.0).dtype)
         second = flatten(make_jaxpr(told)(list(self.avals), [number] * len(self.variables)))
@@ -132,8 +132,8 @@ def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
         shapes: list[Any] = []
 
         def told(leaves: list[Any]) -> list[Array]:
-            found = jax.tree.map(asarray, account(unflatten(structure, leaves)))
-            flat, tree = leaves_of(found)
+            result = jax.tree.map(asarray, account(unflatten(structure, leaves)))
+            flat, tree = leaves_of(result)
             shapes[:] = [tree, tuple(map(_shape, flat))]
             return flat
 

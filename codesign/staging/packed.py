@@ -88,18 +88,18 @@ class LookUp:
         """Outputs of a program at these points, so many at a time that a cache holds what waits."""
         count = len(codes)
         parts = [slice(first, min(first + PART, count)) for first in range(0, count, PART)]
-        found = [packs(p.stop - p.start, functools.partial(self._write, codes[p], others[p].T)) for p in parts]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        result = [packs(p.stop - p.start, functools.partial(self._write, codes[p], others[p].T)) for p in parts]
+        return result[0] if len(result) == 1 else np.concatenate(result)
 
     def _write(self, codes: np.ndarray, others: np.ndarray, buffers: Sequence[np.ndarray]) -> None:
         for (buffer, row), column in zip(self._others, others, strict=True):
             buffers[buffer][row] = column
         row = (codes.astype(float) @ self._steps).astype(np.intp).T  # whole numbers far below 2^53
-        for number, (buffer, place, matrix, varies) in enumerate(self._parts):
+        for number, (buffer, index, matrix, varies) in enumerate(self._parts):
             target = buffers[buffer]
             if not varies:
-                target[place] = matrix
-            elif isinstance(place, slice) and matrix.dtype == target.dtype:
-                matrix.take(row[number], 1, target[place], "clip")
+                target[index] = matrix
+            elif isinstance(index, slice) and matrix.dtype == target.dtype:
+                matrix.take(row[number], 1, target[index], "clip")
             else:
-                target[place] = matrix.take(row[number], 1)
+                target[index] = matrix.take(row[number], 1)

@@ -69,7 +69,7 @@ def packing_of(program: Program) -> Packing:
     written, parts = by_lanes(program, dict.fromkeys(program.inputs, math.inf), MOST)
     numbers = _Numbers(written)
     steps, rows = list(_in_batches(numbers.steps)), _Rows(numbers.kinds)
-    last = {slot: place for place, batch in enumerate(steps) for step in batch for slot in step.inputs}
+    last = {slot: index for index, batch in enumerate(steps) for step in batch for slot in step.inputs}
     asked = [int(numbers.of[slot]) for slot in written.outputs]
     last |= dict.fromkeys(asked, len(steps))
     constants = [
@@ -81,10 +81,10 @@ def packing_of(program: Program) -> Packing:
         rows.take(buffer, own)
     wanted = [(rows.buffer[int(own[0])], rows.at[int(own[0])], len(own)) for own in given]
     batches: list[PackedBatch] = []
-    for place, batch in enumerate(steps):
+    for index, batch in enumerate(steps):
         batches.append(rows.placed(batch))
         done = {slot for step in batch for slot in (*step.inputs, *step.outputs)}
-        rows.give_back([slot for slot in done if last.get(slot, place) <= place])
+        rows.give_back([slot for slot in done if last.get(slot, index) <= index])
     outputs = [(rows.buffer[slot], rows.at[slot]) for slot in asked]
     return Packing(tuple(rows.kinds), rows.sizes, constants, wanted, batches, outputs)
 
@@ -124,8 +124,8 @@ class _Numbers:
         if equation.name in PASSED_ON:
             self.of[equation.outputs[0]] = given[0]
         elif equation.name in MOVED:
-            found = doer(equation.primitive, equation.params, [np.dtype(int)] * len(given))(*given)
-            self.of |= dict(zip(equation.outputs, map(np.asarray, several(found)), strict=True))
+            result = doer(equation.primitive, equation.params, [np.dtype(int)] * len(given))(*given)
+            self.of |= dict(zip(equation.outputs, map(np.asarray, several(result)), strict=True))
         else:
             inputs = tuple(int(number) for numbers in given for number in numbers.ravel())
             outputs = tuple(number for slot in equation.outputs for number in self._new(slot))
@@ -202,7 +202,7 @@ class _Rows:
                 break
         busy += [False] * (first + len(slots) - len(busy))
         busy[first : first + len(slots)] = [True] * len(slots)
-        self.at |= {slot: first + place for place, slot in enumerate(slots)}
+        self.at |= {slot: first + index for index, slot in enumerate(slots)}
         return first
 
     def give_back(self, slots: Sequence[int]) -> None:

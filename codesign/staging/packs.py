@@ -33,7 +33,7 @@ class Packs:
             (buffer, slice(first, first + len(values)), values[:, None]) for buffer, first, values in packing.constants
         ]
         space: dict[str, Any] = {}
-        lines = [line for place, batch in enumerate(packing.batches) for line in _lines(place, batch, packing, space)]
+        lines = [line for index, batch in enumerate(packing.batches) for line in _lines(index, batch, packing, space)]
         self._outputs: list[tuple[int, list[int], list[int]]] = []
         for number in range(len(packing.kinds)):
             columns = [column for column, (buffer, _) in enumerate(packing.outputs) if buffer == number]
@@ -52,10 +52,10 @@ class Packs:
         write(buffers)
         with np.errstate(all="ignore"):
             self._run(*buffers)
-        found = np.empty((count, self._width))
+        result = np.empty((count, self._width))
         for buffer, columns, rows in self._outputs:
-            found[:, columns] = buffers[buffer].take(rows, 0).T
-        return found
+            result[:, columns] = buffers[buffer].take(rows, 0).T
+        return result
 
 
 def _lines(place: int, batch: PackedBatch, packing: Packing, space: dict[str, Any]) -> list[str]:
@@ -82,8 +82,8 @@ def _whole(place: int, batch: PackedBatch, packing: Packing, space: dict[str, An
         read.append(f"{shown}.reshape({(*shape, -1)})")
     primitive = batch.does.primitive
     space[f"f{place}"] = behind(primitive, batch.does.params, batch.kinds, 1)
-    found = f"f{place}({', '.join(read)})"
-    lines = [f"r = {found if primitive.multiple_results else f'[{found}]'}"]
+    result = f"f{place}({', '.join(read)})"
+    lines = [f"r = {result if primitive.multiple_results else f'[{result}]'}"]
     space["join"] = np.concatenate
     for write in batch.writes:
         kind = f"k{write[0]}"

@@ -57,10 +57,10 @@ class PlanKinds:
         self._program, self._sizes, self._tall = program, sizes, tall
         first = np.arange(0, plans, tall)
         alike = np.full((len(program.inputs), len(first)), UNKNOWN, dtype=np.int8)
-        for place in range(len(alike) if plans * levels >= WORTH else 0):
-            codes = known(place)
+        for index in range(len(alike) if plans * levels >= WORTH else 0):
+            codes = known(index)
             least, most = np.minimum.reduceat(codes, first), np.maximum.reduceat(codes, first)
-            alike[place] = np.where(least == most, least, UNKNOWN)
+            alike[index] = np.where(least == most, least, UNKNOWN)
         self._known, of_run = np.unique(alike, axis=1, return_inverse=True)
         runs = np.bincount(of_run, minlength=self._known.shape[1])
         order = np.argsort(-runs, kind="stable")[:MOST]
@@ -83,5 +83,5 @@ class PlanKinds:
         short = without_identities(whole._replace(known={**whole.known, **truths}, inputs=left), self._sizes)
         short = short._replace(equations=in_turn(short))
         read = {*short.outputs, *(slot for equation in short.equations for slot in equation.inputs)}
-        places = tuple(place for place, slot in enumerate(whole.inputs) if slot in read and slot in left)
+        places = tuple(index for index, slot in enumerate(whole.inputs) if slot in read and slot in left)
         return PlanKind(short._replace(inputs=tuple(whole.inputs[place] for place in places)), places)

@@ -82,6 +82,6 @@ class PlanTables:
         """Add the tables that follow from numbers that are asked."""
         for equation in self._tabled:
             if equation.outputs[0] in self._late:
-                found = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
-                assert found is not None
-                tables |= dict(zip(equation.outputs, found, strict=True))
+                result = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
+                assert result is not None
+                tables |= dict(zip(equation.outputs, result, strict=True))

@@ -183,10 +183,10 @@ def _named(name: str, module: str, avals: tuple[tuple[tuple[int, ...], str, bool
         raise CannotBeKept(f"{module} is not of this package")
     import_module(module)
     arguments = [jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind), weak_type=weak) for shape, kind, weak in avals]
-    (found,) = flatten(make_jaxpr(NAMED[name])(*arguments)).equations
-    if found.name != name:
+    (result,) = flatten(make_jaxpr(NAMED[name])(*arguments)).equations
+    if result.name != name:
         raise CannotBeKept(f"{name} is another operation")
-    return found
+    return result
 
 
 def _setting(value: Any) -> Any:
@@ -230,5 +230,5 @@ def _value(plain: Any) -> Any:
 def _primitives() -> dict[str, Any]:
     """Every primitive of JAX by its name."""
     places: Sequence[Any] = (jax.extend.core.primitives, lax)
-    found = [getattr(place, name) for place in places for name in dir(place) if name.endswith("_p")]
-    return {primitive.name: primitive for primitive in found}
+    result = [getattr(place, name) for place in places for name in dir(place) if name.endswith("_p")]
+    return {primitive.name: primitive for primitive in result}

@@ -48,8 +48,8 @@ class RowProgram(NamedTuple):
 
     def exact(self, scenario: Scenario, plan: Array, u: Array) -> tuple[Float[Array, " rows"], Array]:
         """Rows of the hard model, and the largest violation."""
-        found = _run(self.program, self._inputs(scenario, plan, u), None, self.varied)
-        return jnp.stack(found[:-1]), found[-1]
+        result = _run(self.program, self._inputs(scenario, plan, u), None, self.varied)
+        return jnp.stack(result[:-1]), result[-1]
 
     def below(self, scenario: Scenario, plan: Array, u: Array, sharpness: Array) -> Float[Array, " rows"]:
         """Rows of the reading below, of which tangents are taken."""
@@ -87,12 +87,12 @@ def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], r
 
     def priced(answers: Answers) -> list[Array]:
         metrics = answers.metrics
-        found = rows(metrics, answers.values) | reserve_rows(answers.reserves)
-        names[:] = [goal, *sorted(set(found) - {goal})]
+        result = rows(metrics, answers.values) | reserve_rows(answers.reserves)
+        names[:] = [goal, *sorted(set(result) - {goal})]
         broken = asarray(0.0)
         for violation in metrics.violations.values():
             broken = jnp.maximum(broken, violation)
-        return [*(asarray(found[name]) for name in names), broken]
+        return [*(asarray(result[name]) for name in names), broken]
 
     def placed(u: list[Any]) -> list[Array]:
         values = space.values(dict(zip(space.names, u, strict=True)))
@@ -117,8 +117,8 @@ def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozen
     slots |= dict(zip(program.inputs, inputs, strict=True))
     for equation in program.equations:
         given = [slots[slot] for slot in equation.inputs]
-        found = run_equation(equation, given, sharpness if equation.outputs[0] in varied else None)
-        slots |= dict(zip(equation.outputs, found, strict=True))
+        result = run_equation(equation, given, sharpness if equation.outputs[0] in varied else None)
+        slots |= dict(zip(equation.outputs, result, strict=True))
     return [slots[slot] for slot in program.outputs]
 
 
@@ -137,8 +137,8 @@ def run_equation(equation: Equation, given: Sequence[Any], sharpness: Any) -> li
 
 
 def _bind_primitive(primitive: Any, params: dict[str, Any], given: Sequence[Any]) -> list[Any]:
-    found = primitive.bind(*given, **primitive.get_bind_params(params))
-    return list(found) if primitive.multiple_results else [found]
+    result = primitive.bind(*given, **primitive.get_bind_params(params))
+    return list(result) if primitive.multiple_results else [result]
 
 
 def _mean_of(jaxpr: Any, given: Sequence[Array], sharpness: Array) -> list[Array]:
@@ -147,14 +147,14 @@ def _mean_of(jaxpr: Any, given: Sequence[Array], sharpness: Array) -> list[Array
     for equation in jaxpr.eqns:
         values, name = [slots[variable] for variable in equation.invars], equation.primitive.name
         if name in DERIVED:
-            found = _mean_of(equation.params[DERIVED[name]].jaxpr, values, sharpness)
+            result = _mean_of(equation.params[DERIVED[name]].jaxpr, values, sharpness)
         elif name == "max":
-            found = [_mean_of_two(values[0], values[1], sharpness)]
+            result = [_mean_of_two(values[0], values[1], sharpness)]
         elif name == "reduce_max":
-            found = [_mean_along(values[0], sharpness, tuple(int(axis) for axis in equation.params["axes"]))]
+            result = [_mean_along(values[0], sharpness, tuple(int(axis) for axis in equation.params["axes"]))]
         else:
-            found = _bind_primitive(equation.primitive, equation.params, values)
-        slots |= dict(zip(equation.outvars, found, strict=True))
+            result = _bind_primitive(equation.primitive, equation.params, values)
+        slots |= dict(zip(equation.outvars, result, strict=True))
     return [slots[variable] for variable in jaxpr.outvars]
 
 

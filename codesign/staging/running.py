@@ -74,19 +74,19 @@ def _again(
     equations: Sequence[Equation], outputs: Sequence[int], kinds: Sequence[Any], alike: Mapping[int, Any]
 ) -> dict[int, int]:
     """Place of an equation -> an argument of its shape that nobody reads later, and that shares memory with nothing."""
-    last = {slot: place for place, equation in enumerate(equations) for slot in equation.inputs}
+    last = {slot: index for index, equation in enumerate(equations) for slot in equation.inputs}
     makes_new = [_is_ufunc(equation) or equation.name == "select_n" for equation in equations]
     shared = {slot for equation, new in zip(equations, makes_new, strict=True) if not new for slot in equation.inputs}
     own = {slot for equation, new in zip(equations, makes_new, strict=True) if new for slot in equation.outputs}
-    free, found = own - shared - set(outputs), dict[int, int]()
-    for place, equation in enumerate(equations):
+    free, result = own - shared - set(outputs), dict[int, int]()
+    for index, equation in enumerate(equations):
         chooses = equation.name == "select_n" and np.issubdtype(kinds[equation.inputs[0]], np.bool_)
         if _is_ufunc(equation) or chooses:
             like = (alike[equation.outputs[0]], kinds[equation.outputs[0]])
-            done = [slot for slot in equation.inputs if slot in free and last[slot] == place]
+            done = [slot for slot in equation.inputs if slot in free and last[slot] == index]
             fitting = [slot for slot in done if (alike[slot], kinds[slot]) == like]
-            found |= {place: fitting[0]} if fitting else {}
-    return found
+            result |= {index: fitting[0]} if fitting else {}
+    return result
 
 
 def _is_ufunc(equation: Equation) -> bool:
@@ -103,8 +103,8 @@ def running(program: Program) -> Running:
     def made() -> tuple[Program, Running]:
         return whole, Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.kinds, lead=1)
 
-    before, found = kept(_running, asked_of(whole), made, MOST_KEPT)
-    return found if before.known is whole.known else found.knowing(whole.known)
+    before, result = kept(_running, asked_of(whole), made, MOST_KEPT)
+    return result if before.known is whole.known else result.knowing(whole.known)
 
 
 def at_points(
@@ -123,5 +123,5 @@ def at_points(
     """
     kinds = [program.kinds[slot] for slot in program.inputs]
     given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=False)]
-    found = (made or running(program))(*given, *(np.asarray(column, dtype=float) for column in columns))
-    return [np.moveaxis(each, -1, 0) for each in found]
+    result = (made or running(program))(*given, *(np.asarray(column, dtype=float) for column in columns))
+    return [np.moveaxis(each, -1, 0) for each in result]

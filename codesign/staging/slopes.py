@@ -44,9 +44,9 @@ def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], pa
     made = kept(_made, key, lambda: (asked, running(_kept_along(asked, real))), MOST_MADE)
     kinds = [asked.kinds[slot] for slot in asked.inputs]
     given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
-    found: list[np.ndarray] = made[1](*given, *np.eye(len(real)))
+    result: list[np.ndarray] = made[1](*given, *np.eye(len(real)))
     whole, zeros, trees = structure(scenario), [np.zeros(np.shape(leaf)) for leaf in leaves], list[Scenario]()
-    for slopes in found:
+    for slopes in result:
         of_each = dict(zip(real, np.broadcast_to(slopes, (len(real),)), strict=True))
         trees.append(unflatten(whole, [of_each.get(i, zero) for i, zero in enumerate(zeros)]))
     return trees
@@ -77,10 +77,10 @@ def slopes_along(
     made = kept(_made, key, lambda: (asked, running(written_out(_along(asked, list(moved), values=True)))), MOST_MADE)
     kinds = [asked.kinds[slot] for slot in asked.inputs]
     fixed = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
-    given = [placed.get(place, leaf) for place, leaf in enumerate(fixed)]
+    given = [placed.get(index, leaf) for index, leaf in enumerate(fixed)]
     points = max((len(column) for column in placed.values()), default=1)
-    found = [np.broadcast_to(each, (points,)) for each in made[1](*given, *moved.values())]
-    return found[: len(asked.outputs)], found[len(asked.outputs) :]
+    result = [np.broadcast_to(each, (points,)) for each in made[1](*given, *moved.values())]
+    return result[: len(asked.outputs)], result[len(asked.outputs) :]
 
 
 def _is_real(kind: Any) -> bool:

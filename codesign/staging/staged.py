@@ -83,12 +83,12 @@ def _tabulated(
     read, rest = set(wanted), dict[int, Equation]()
     for place, equation in equations:
         inputs = [tables[slot] for slot in equation.inputs if slot in tables]
-        found = tabulate(equation, inputs, plans, most) if len(inputs) == len(equation.inputs) else None
-        if found is None:
+        result = tabulate(equation, inputs, plans, most) if len(inputs) == len(equation.inputs) else None
+        if result is None:
             rest[place] = equation
             read.update(equation.inputs)
         else:
-            tables |= dict(zip(equation.outputs, found, strict=True))
+            tables |= dict(zip(equation.outputs, result, strict=True))
         for slot in equation.inputs:
             if last[slot] == place and slot not in read:
                 tables.pop(slot, None)

@@ -46,9 +46,9 @@ def tabulate(equation: Equation, inputs: Sequence[Table], plans: PlanTable, most
         return None
     rows = [table.values if table.fields == fields else _spread(table, fields, plans) for table in inputs]
     with np.errstate(all="ignore"):
-        found = run_rows(equation, rows)
+        result = run_rows(equation, rows)
     count = len(plans.distinct(fields)) if fields else 1
-    return [Table(fields, np.broadcast_to(each, (count, *each.shape[1:]))) for each in found]
+    return [Table(fields, np.broadcast_to(each, (count, *each.shape[1:]))) for each in result]
 
 
 def tabulate_all(
@@ -97,7 +97,7 @@ def _together(
     made = {slot for equation in group for slot in equation.outputs}
     asked = sorted(made & wanted)
     read = sorted({slot for equation in group for slot in equation.inputs} - made)
-    last = {slot: place for place, equation in enumerate(group) for slot in equation.inputs} | dict.fromkeys(asked, -1)
+    last = {slot: index for index, equation in enumerate(group) for slot in equation.inputs} | dict.fromkeys(asked, -1)
     count = plans.count(fields) if fields else 1
     widest = max((math.prod(program.shapes[slot]) for slot in made), default=1)
     rows = {slot: plans.project(fields, tables[slot].fields) for slot in read if tables[slot].fields}
@@ -105,12 +105,12 @@ def _together(
     def block(part: slice) -> list[np.ndarray]:
         slots = {slot: tables[slot].values[rows[slot][part]] if slot in rows else tables[slot].values for slot in read}
         with np.errstate(all="ignore"):
-            for place, equation in enumerate(group):
+            for index, equation in enumerate(group):
                 slots |= zip(
                     equation.outputs, run_rows(equation, [slots[slot] for slot in equation.inputs]), strict=True
                 )
                 for slot in {*equation.inputs, *equation.outputs}:
-                    if last.get(slot, place) == place:
+                    if last.get(slot, index) == index:
                         slots.pop(slot, None)
         length = part.stop - part.start
         return [np.broadcast_to(slots[slot], (length, *slots[slot].shape[1:])) for slot in asked]
@@ -153,6 +153,6 @@ def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     slots: dict[int, np.ndarray] = {slot: value[None] for slot, value in program.known.items()}
     slots |= dict(zip(program.inputs, inputs, strict=True))
     for equation in program.equations:
-        found = run_rows(equation, [slots[i] for i in equation.inputs])
-        slots |= dict(zip(equation.outputs, found, strict=True))
+        result = run_rows(equation, [slots[i] for i in equation.inputs])
+        slots |= dict(zip(equation.outputs, result, strict=True))
     return [slots[i] for i in program.outputs]

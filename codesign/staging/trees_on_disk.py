@@ -29,7 +29,7 @@ def structure_as_plain(structure: Any) -> Any:
         CannotBeKept: where something in it is not of this package and no plain Python.
     """
     leaves = [_Leaf() for _ in range(structure.num_leaves)]
-    places = {id(leaf): place for place, leaf in enumerate(leaves)}
+    places = {id(leaf): index for index, leaf in enumerate(leaves)}
     return _plain(unflatten(structure, leaves), places)
 
 
@@ -41,10 +41,10 @@ def structure_from_plain(plain: Any) -> Any:
     """
     leaves: dict[int, _Leaf] = {}
     try:
-        found, structure = flatten(_read(plain, leaves))
+        result, structure = flatten(_read(plain, leaves))
     except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
         raise CannotBeKept("no structure") from error
-    if [id(leaf) for leaf in found] != [id(leaves.get(place)) for place in range(len(found))]:
+    if [id(leaf) for leaf in result] != [id(leaves.get(index)) for index in range(len(result))]:
         raise CannotBeKept("leaves in another order")
     return structure
 
@@ -101,18 +101,18 @@ def _read(plain: Any, leaves: dict[int, _Leaf]) -> Any:
 
 def _object(kind: type, fields: Sequence[Any], leaves: dict[int, _Leaf]) -> Any:
     """An object as JAX puts one together: field by field, without its constructor."""
-    found = cast(Any, object).__new__(kind)
+    result = cast(Any, object).__new__(kind)
     for name, value in fields:
-        object.__setattr__(found, name, _read(value, leaves))
-    return found
+        object.__setattr__(result, name, _read(value, leaves))
+    return result
 
 
 def _class(module: str, name: str) -> type:
     if module.partition(".")[0] != PACKAGE:
         raise CannotBeKept(f"{module} is not of this package")
-    found: Any = import_module(module)
+    result: Any = import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    if not isinstance(found, type):
+        result = getattr(result, part)
+    if not isinstance(result, type):
         raise CannotBeKept(f"{name} is no class")
-    return found
+    return result

@@ -294,11 +294,11 @@ class DesignSpace:
             table = np.stack(list(self.plans(scenario).values()), axis=-1)
             return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
         is_legal, count = self._told_apart(scenario), 0
-        found: list[np.ndarray] = []
+        result: list[np.ndarray] = []
         for _ in range(MOST_LOOKS):
             numbers = rng.integers(0, self.combinations, LOOKED_AT)
-            found.append(np.stack(list(self.decoded(numbers[is_legal(numbers)]).values()), axis=-1))
-            count += len(found[-1])
+            result.append(np.stack(list(self.decoded(numbers[is_legal(numbers)]).values()), axis=-1))
+            count += len(result[-1])
             if count >= most:
                 break
         if count == 0:
@@ -306,7 +306,7 @@ class DesignSpace:
                 f"space is empty: none of {MOST_LOOKS * LOOKED_AT:,} random plans of {self.combinations:,} is legal;"
                 " shorten the lists of space.plan to values that fit"
             )
-        return np.concatenate(found)[:most]
+        return np.concatenate(result)[:most]
 
     def _told_apart(self, scenario: Scenario) -> Callable[[np.ndarray], np.ndarray]:
         """Numbers of combinations -> whether each is legal: by a list of all where there is one, else by the rules."""

@@ -153,9 +153,9 @@ def _number(node: ast.expr) -> float | None:
     if any(True for _ in _names(node)):
         return None
     try:
-        found = float(_value(node, _nothing))
-        if math.isfinite(found):
-            return found
+        result = float(_value(node, _nothing))
+        if math.isfinite(result):
+            return result
         raise OverflowError("it has no end")
     except (OverflowError, ZeroDivisionError, TypeError) as error:
         raise ValueError(str(error)) from error

@@ -54,8 +54,8 @@ class Rules:
         """(legal, plan by plan; rule -> plans that break it)."""
         count = len(next(iter(columns.values()))) if columns else 1
         columns = columns or as_it_stands(self.scenario)
-        found = _of_plans(self.scenario, {name: np.asarray(column, dtype=float) for name, column in columns.items()})
-        return _legal(found, (count,))
+        result = _of_plans(self.scenario, {name: np.asarray(column, dtype=float) for name, column in columns.items()})
+        return _legal(result, (count,))
 
     def of_all(self, most: int) -> tuple[np.ndarray, dict[str, int]]:
         """(numbers of the legal combinations of the listed values, rule -> combinations that break it).
@@ -70,9 +70,9 @@ class Rules:
         sizes = [len(values) for values in self.listed.values()]
         kept, refused, total = list[tuple[Fields, np.ndarray]](), dict[str, int](), math.prod(sizes)
         for fields, rules in self._by_fields().items():
-            found = self._of_fields(fields, rules)
+            result = self._of_fields(fields, rules)
             shape = tuple(sizes[field] for field in fields)
-            legal, broken = _legal(found, shape)
+            legal, broken = _legal(result, shape)
             share = total // math.prod(shape)
             refused |= {rule: count * share for rule, count in broken.items()}
             kept.append((fields, legal))
@@ -83,32 +83,32 @@ class Rules:
         """Places of the fields that rules depend on -> these rules: shapes of what two values of each give show it."""
         few = {name: np.resize(values, 2) for name, values in self.listed.items()}
         groups: dict[Fields, list[str]] = {}
-        for rule, found in _of_values(self.scenario, few).items():
-            lengths = np.shape(found) or (1,) * len(few)
-            groups.setdefault(tuple(place for place, length in enumerate(lengths) if length > 1), []).append(rule)
+        for rule, result in _of_values(self.scenario, few).items():
+            lengths = np.shape(result) or (1,) * len(few)
+            groups.setdefault(tuple(index for index, length in enumerate(lengths) if length > 1), []).append(rule)
         return groups
 
     def _of_fields(self, fields: Fields, rules: Sequence[str]) -> dict[str, np.ndarray]:
         """By how much these rules are broken, with an axis for each of these fields; other fields have any value."""
         names = list(self.listed)
-        values = {name: np.asarray(each[: None if place in fields else 1], dtype=float)
-                  for place, (name, each) in enumerate(self.listed.items())}  # fmt: skip
+        values = {name: np.asarray(each[: None if index in fields else 1], dtype=float)
+                  for index, (name, each) in enumerate(self.listed.items())}  # fmt: skip
         shape, parts = tuple(len(values[names[field]]) for field in fields), list[dict[str, np.ndarray]]()
         first = names[fields[0]] if fields else ""
         step = max(PART * shape[0] // math.prod(shape), 1) if fields else 1
         for start in range(0, shape[0] if fields else 1, step):
             some = values | ({first: values[first][start : start + step]} if fields else {})
-            found = _of_values(self.scenario, some)
+            result = _of_values(self.scenario, some)
             size = tuple(len(some[names[field]]) for field in fields)
             whole = _spread(size, fields, len(names))
-            parts.append({rule: np.broadcast_to(np.asarray(found[rule]), whole).reshape(size) for rule in rules})
+            parts.append({rule: np.broadcast_to(np.asarray(result[rule]), whole).reshape(size) for rule in rules})
         return {rule: np.concatenate([part[rule] for part in parts]) if fields else parts[0][rule] for rule in rules}
 
 
 def _spread(size: tuple[int, ...], fields: Fields, count: int) -> tuple[int, ...]:
     """Lengths of all axes: those of these fields, 1 of the others."""
     lengths = dict(zip(fields, size, strict=True))
-    return tuple(lengths.get(place, 1) for place in range(count))
+    return tuple(lengths.get(index, 1) for index in range(count))
 
 
 def _joined(kept: Sequence[tuple[Fields, np.ndarray]], sizes: Sequence[int], most: int) -> np.ndarray:

@@ -190,7 +190,7 @@ def own_quantity(name: str, function: Callable[[Metrics], Any], metrics: Metrics
     """
     where = f"objective.custom.{name}"
     try:
-        found: Any = function(metrics)
+        result: Any = function(metrics)
     except ConfigError:
         raise
     except jax.errors.JAXTypeError as why:
@@ -201,16 +201,16 @@ def own_quantity(name: str, function: Callable[[Metrics], Any], metrics: Metrics
     except Exception as why:
         said = str(why).strip().partition("\n")[0]
         raise ConfigError(f"{where} fails: {type(why).__name__}: {said}") from why
-    kind: Any = getattr(found, "dtype", type(cast(object, found)))
-    if not isinstance(found, int | float) and not hasattr(found, "dtype"):
-        said = repr(found)[:40] if found is None or isinstance(found, str) else f"a {type(found).__name__}"
+    kind: Any = getattr(result, "dtype", type(cast(object, result)))
+    if not isinstance(result, int | float) and not hasattr(result, "dtype"):
+        said = repr(result)[:40] if result is None or isinstance(result, str) else f"a {type(result).__name__}"
         raise ConfigError(f"{where} gives {said}, which is no number")
-    if np.iscomplexobj(found) or not (np.issubdtype(kind, np.number) or np.issubdtype(kind, np.bool_)):
+    if np.iscomplexobj(result) or not (np.issubdtype(kind, np.number) or np.issubdtype(kind, np.bool_)):
         raise ConfigError(f"{where} gives {kind} where a real number is needed")
-    shape, one = jnp.shape(found), jnp.shape(metrics.time_s)
+    shape, one = jnp.shape(result), jnp.shape(metrics.time_s)
     if shape not in ((), one):
         raise ConfigError(f"{where} gives an array of shape {shape} where one number is needed")
-    return found if isinstance(found, Array) else asarray(found)
+    return result if isinstance(result, Array) else asarray(result)
 
 
 def signed_log(value: Array) -> Array:

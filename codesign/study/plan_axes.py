@@ -188,12 +188,12 @@ def _in_legal_plans(lists: Mapping[str, Any], named: Mapping[str, str], scenario
             f"space.plan.{field} = {word}: no value is possible: none of {total:,} plans is legal; the rule {worst!r}"
             f" alone refuses {refused[worst] / total:.0%}"
         )
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     for name, values in reversed(joined.items()):
         numbers, place = np.divmod(numbers, len(values))
         if name in named:
-            found[name] = [lists[name][each] for each in np.unique(place).tolist()]
-    return found
+            result[name] = [lists[name][each] for each in np.unique(place).tolist()]
+    return result
 
 
 def _inputs(plan: Mapping[str, Any], scenario: Scenario) -> AxisInputs:
@@ -214,8 +214,8 @@ def _inputs(plan: Mapping[str, Any], scenario: Scenario) -> AxisInputs:
 
 
 def _counts(values: Sequence[Any], otherwise: Sequence[int]) -> tuple[int, ...]:
-    found = sorted({int(float(value)) for value in values if float(value) >= 1})
-    return tuple(found) or tuple(otherwise) or (1,)
+    result = sorted({int(float(value)) for value in values if float(value) >= 1})
+    return tuple(result) or tuple(otherwise) or (1,)
 
 
 def axes_text(plan: Mapping[str, Sequence[Any]], words: Mapping[str, str], scenario: Scenario) -> str:

@@ -79,15 +79,15 @@ def ordered(hardware: Mapping[str, Mover]) -> tuple[str, ...]:
     movers = {path: name for name, variable in hardware.items() for path in moved_by(variable)}
     needs = {name: movers.get(getattr(variable, "denominator", "")) for name, variable in hardware.items()}
     left = sorted(hardware)
-    found: list[str] = []
+    result: list[str] = []
     while left:
         ready = [name for name in left if needs[name] not in left]
         if not ready:
             circle = " and ".join(f"space.hardware.{name}" for name in left)
             raise ConfigError(f"{circle}: a ratio would move its own denominator; leave one of the variables out")
-        found += ready
+        result += ready
         left = [name for name in left if name not in ready]
-    return tuple(found)
+    return tuple(result)
 
 
 def check_bounds(hardware: Mapping[str, Mover], scenario: Scenario) -> None:

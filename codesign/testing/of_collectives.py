@@ -110,8 +110,8 @@ def finite_slopes_in_everything(algorithm: AbstractCollective, operation: str, s
     for alpha, setup in ((1e-6, 5e-6), (0.0, 0.0)):
         link = wired(alpha, 1e-9, setup)
         for size, nbytes in ((1.0, 0.0), (1.0, 1e6), (2.0, 0.0), (2.0, 1.0), (48.0, 1e9)):
-            found = slopes(algorithm, asarray(nbytes), asarray(size), link)
-            must(all_finite(found), f"slopes of {nbytes:g} bytes among {size:g} are not finite")
+            result = slopes(algorithm, asarray(nbytes), asarray(size), link)
+            must(all_finite(result), f"slopes of {nbytes:g} bytes among {size:g} are not finite")
 
 
 def one_at_a_time_is_the_same(algorithm: AbstractCollective, operation: str, seed: int) -> None:

@@ -75,8 +75,8 @@ def finite_slopes_in_the_hardware(workload: AbstractWorkload) -> None:
     def seconds(values: list[Array]) -> Array:
         return evaluate(replace(scenario, dict(zip(RATES, values, strict=True)))).time_s
 
-    found = interpreted(grad(seconds), always=True)([get_path(scenario, path) for path in RATES])
-    must(all_finite(found), "slopes of the time in bandwidths and latency are not finite")
+    result = interpreted(grad(seconds), always=True)([get_path(scenario, path) for path in RATES])
+    must(all_finite(result), "slopes of the time in bandwidths and latency are not finite")
 
 
 PROMISES = (

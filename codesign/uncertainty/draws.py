@@ -67,8 +67,8 @@ def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     chip = getattr(own.kernel(kind, number_format), "chip", None)
     label = FittedOn.of(chip.label) if chip is not None else None
     names = ((label.kind if label is not None else kind), ANY)
-    found = among(own, find("kernel", names, PHYSICS, MEASURED))
-    if found == NEW:
+    result = among(own, find("kernel", names, PHYSICS, MEASURED))
+    if result == NEW:
         return NEW
     if chip is None or label is None or own.arithmetic(number_format) not in own.peak_flops_per_s:
         return RELATIVE
@@ -79,7 +79,7 @@ def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     moved = max(abs(float(np.log(float(live) / float(then)))) for live, then in rates)
     if moved > np.log(FAR):
         return NEW
-    here = found == MEASURED and own.name == label.accelerator and moved <= np.log(MOVED)
+    here = result == MEASURED and own.name == label.accelerator and moved <= np.log(MOVED)
     return MEASURED if here else RELATIVE
 
 
@@ -137,21 +137,21 @@ def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> Doubts
     for kind in KERNELS:
         number_format = format_of(job, kind)
         where = regime(cluster, kind, number_format)
-        found = find("kernel", named_so(cluster, kind, number_format, where), model, where)
-        kernels[kind] = factors(found, f"{own.name} {kind}", count, seed=seed)
+        result = find("kernel", named_so(cluster, kind, number_format, where), model, where)
+        kernels[kind] = factors(result, f"{own.name} {kind}", count, seed=seed)
     wires: dict[str, Any] = {}
     wired, links = among(own, find("collective", (ANY,), PHYSICS, MEASURED)), wires_of(cluster)
     for operation in COLLECTIVES:
-        found = find("collective", (operation, links, ANY), PHYSICS, wired)
-        wires[operation] = factors(found, f"{own.name} {operation}", count, seed=seed)
+        result = find("collective", (operation, links, ANY), PHYSICS, wired)
+        wires[operation] = factors(result, f"{own.name} {operation}", count, seed=seed)
     serving = isinstance(job, AbstractServing)
 
     first_token, step = source_names(scenario)
 
     def whole(name: str, inside: Spread | None) -> Any:
         """Factors for errors of whole jobs beyond those they include."""
-        found = find("source", (name,), PHYSICS, NEW)
-        return factors(found, f"source {name}", count, beyond(found, inside), seed)
+        result = find("source", (name,), PHYSICS, NEW)
+        return factors(result, f"source {name}", count, beyond(result, inside), seed)
 
     known = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
     first = whole(first_token, find("source", (step,), PHYSICS, NEW)) if serving else as_leaf(np.ones(count))
@@ -182,7 +182,7 @@ def one_by_one(drawn: Doubts, count: int) -> list[Doubts]:
 
         return jax.tree.map(own, drawn)
 
-    return [one(place) for place in range(count)]
+    return [one(index) for index in range(count)]
 
 
 def under(scenario: Scenario, doubts: Doubts) -> Scenario:

@@ -33,8 +33,8 @@ class Missed(NamedTuple):
 def covered(parts: Sequence[np.ndarray], inflations: np.ndarray) -> np.ndarray:
     """Share of the rows of a group inside the interval of the other groups, mean over groups, for each inflation."""
     shares: list[np.ndarray] = []
-    for place, mine in enumerate(parts):
-        others = [errors for other, errors in enumerate(parts) if other != place]
+    for index, mine in enumerate(parts):
+        others = [errors for other, errors in enumerate(parts) if other != index]
         ends = quantiles(others, (TAIL, 0.5, 1 - TAIL))
         low, _, high = widened(ends[:, None], 1, inflations)
         ordered = np.sort(mine)
@@ -60,8 +60,8 @@ def quantiles(parts: Sequence[np.ndarray], levels: Sequence[float]) -> np.ndarra
 
 def parts_of(missed: Missed) -> list[np.ndarray]:
     """Errors by group; of one group alone, its halves by turns."""
-    found = [missed.errors[missed.groups == name] for name in sorted(set(missed.groups))]
-    return found if len(found) > 1 else [missed.errors[::2], missed.errors[1::2]]
+    result = [missed.errors[missed.groups == name] for name in sorted(set(missed.groups))]
+    return result if len(result) > 1 else [missed.errors[::2], missed.errors[1::2]]
 
 
 def fitted(missed: Missed) -> dict[str, Any]:

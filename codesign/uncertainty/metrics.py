@@ -47,7 +47,7 @@ def trace_with_draws(scenario: Scenario) -> None:
         return
     room = with_room(scenario)
     paths, _ = flatten_with_path(room)
-    ones = [place for place, (path, _) in enumerate(paths) if path[:2] == DOUBTS]
+    ones = [index for index, (path, _) in enumerate(paths) if path[:2] == DOUBTS]
     with contextlib.suppress(ValueError):  # a component that does more with them is traced apart
         keep_base_without(with_numpy(scenario), base_of(room), ones)
 
@@ -103,8 +103,8 @@ def _drawn(scenario: Scenario, count: int) -> tuple[dict[str, np.ndarray], np.nd
     """(metrics, whether the load is sustained) in each draw."""
     if not spreads():
         return {}, None
-    found = under_draws([scenario], lambda account: numbers_in_draws(account.metrics), count)
-    return without_ends({name: values[0] for name, values in found.items()})
+    result = under_draws([scenario], lambda account: numbers_in_draws(account.metrics), count)
+    return without_ends({name: values[0] for name, values in result.items()})
 
 
 class Drawn(NamedTuple):
@@ -151,11 +151,11 @@ def wins(first: Scenario, second: Scenario, metric: str = "usd_per_million_token
     Raises:
         ConfigError: a metric without intervals.
     """
-    found = [metrics_under_draws(scenario, count) for scenario in (first, second)]
-    for values in found:
+    result = [metrics_under_draws(scenario, count) for scenario in (first, second)]
+    for values in result:
         if metric not in values:
             raise ConfigError(f"metric {metric!r} has no interval{suggestion(metric, values)}")
-    one, other = (values[metric] for values in found)
+    one, other = (values[metric] for values in result)
     neither = np.isinf(one) & np.isinf(other)
     ratio = np.where(neither, 1.0, np.where(neither, 1.0, one) / np.where(neither, 1.0, other))
     return Wins(float(np.mean(ratio < 1)), ends(ratio))
@@ -213,12 +213,12 @@ def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int =
         goal, excess = objective.value(metrics, objective.goal), objective.excess(metrics)
         return numbers_in_draws(metrics) | {"": goal, " ": excess}
 
-    found = under_draws(scenarios, told, count)
-    goals, excess = found.pop(""), found.pop(" ")
-    drawn, kept = without_ends(found)
+    result = under_draws(scenarios, told, count)
+    goals, excess = result.pop(""), result.pop(" ")
+    drawn, kept = without_ends(result)
     each = [
-        told_of({name: values[place] for name, values in drawn.items()}, None if kept is None else kept[place])
-        for place in range(len(scenarios))
+        told_of({name: values[index] for name, values in drawn.items()}, None if kept is None else kept[index])
+        for index in range(len(scenarios))
     ]
     maximised = bool(objective.maximise)
     goals = without_goals(goals, kept, maximised=maximised)

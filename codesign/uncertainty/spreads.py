@@ -95,5 +95,5 @@ def find(kind: str, names: tuple[str, ...], model: str, regime: str, least: floa
         for name in names
         for made in (model, LEARNED, PHYSICS)
     ]
-    found = [table[key] for key in keys if key in table]
-    return next((one for one in found if one.coverage >= least), found[0] if found else None)
+    result = [table[key] for key in keys if key in table]
+    return next((one for one in result if one.coverage >= least), result[0] if result else None)

@@ -101,13 +101,13 @@ class Cases:
 
     def leaves(self, scenario: Scenario, seed: int) -> list[dict[str, Any]]:
         """Dotted path -> value, in each case."""
-        found: list[dict[str, Any]] = []
+        result: list[dict[str, Any]] = []
         for row in self.factors(seed):
             leaves: dict[str, Any] = {}
             for entry, factor in zip(self.uncertain.values(), row, strict=True):
                 leaves |= entry.leaves(scenario, float(factor))
-            found += [leaves] * max(self.draws, 1)
-        return found
+            result += [leaves] * max(self.draws, 1)
+        return result
 
     def named(self, seed: int) -> list[dict[str, float]]:
         """Entry -> factor, and the number of the draw, in each case."""
@@ -122,7 +122,7 @@ class Cases:
         if not self.draws:
             return moved
         drawn = one_by_one(draw_doubts(scenario, self.draws), self.draws)
-        return [under(one, drawn[place % self.draws]) for place, one in enumerate(moved)]
+        return [under(one, drawn[index % self.draws]) for index, one in enumerate(moved)]
 
     def with_room(self, scenario: Scenario) -> Scenario:
         """The scenario with the structure that its cases have."""

@@ -42,12 +42,12 @@ def _checked(stated: Mapping[str, Any]) -> list[str]:
     x = [*_whole(stated["replicas"]), *_whole(stated["bought"]), *_whole(stated["owned"])]
     if len(x) != len(cost):
         raise Refuted(f"the solution has {len(x)} numbers, the programme {len(cost)} variables")
-    for place, (each, most) in enumerate(zip(x, high, strict=True)):
+    for index, (each, most) in enumerate(zip(x, high, strict=True)):
         if not 0 <= each <= most:
-            raise Refuted(f"variable {place} is {each}, outside [0, {most}]")
-    for place, (row, side) in enumerate(zip(rows, sides, strict=True)):
+            raise Refuted(f"variable {index} is {each}, outside [0, {most}]")
+    for index, (row, side) in enumerate(zip(rows, sides, strict=True)):
         if _product(row, x) < side - ROUNDING * max(abs(side), 1):
-            raise Refuted(f"row {place} of the programme is not kept: a class, a box or a limit is exceeded")
+            raise Refuted(f"row {index} of the programme is not kept: a class, a box or a limit is exceeded")
     value, told = _product(cost, x), Fraction(float(stated["usd_per_s"]))
     if abs(value - told) > ROUNDING * abs(value):
         raise Refuted(f"the fleet costs {float(value):.9g} dollars a second, {float(told):.9g} are stated")
@@ -97,9 +97,9 @@ def _program(stated: Mapping[str, Any]) -> Program:
         sides.append(value)
     limits = stated["limits"]
     box = [Fraction(int(kind["box"])) for kind in kinds]
-    for place, kind in enumerate(kinds):
+    for index, kind in enumerate(kinds):
         _check_sizes(kind, [int(one["devices"]) for one in options if one["kind"] == kind["name"]])
-        boxes = [each if at == place else zero for at, each in enumerate(box)]
+        boxes = [each if at == index else zero for at, each in enumerate(box)]
         rows.append(
             [Fraction(-int(one["devices"])) if one["kind"] == kind["name"] else zero for one in options] + 2 * boxes
         )
@@ -135,7 +135,7 @@ def _check_sizes(kind: Mapping[str, Any], sizes: Sequence[int]) -> None:
 
 def _boxes(options: Sequence[Mapping[str, Any]], kinds: Sequence[Mapping[str, Any]], fewest: list[int]) -> list[int]:
     """Boxes of each kind at most: those of all options at their fewest, or as many as are for sale."""
-    found: list[int] = []
+    result: list[int] = []
     for kind in kinds:
         devices = sum(
             count * int(one["devices"])
@@ -143,8 +143,8 @@ def _boxes(options: Sequence[Mapping[str, Any]], kinds: Sequence[Mapping[str, An
             if one["kind"] == kind["name"]
         )
         needed = math.ceil(Fraction(devices, int(kind["box"])))
-        found.append(needed if kind["most_boxes"] is None else min(needed, int(kind["most_boxes"])))
-    return found
+        result.append(needed if kind["most_boxes"] is None else min(needed, int(kind["most_boxes"])))
+    return result
 
 
 def _product(row: Sequence[Fraction], x: Sequence[int]) -> Fraction:
@@ -189,7 +189,7 @@ def _of_leaf(
 ) -> Fraction:  # fmt: skip
     total = sum((each * side for each, side in zip(y, sides, strict=True)), Fraction(0))
     used = [(each, row) for each, row in zip(y, rows, strict=True) if each]
-    for place, own in enumerate(cost):
-        reduced = own - sum((each * row[place] for each, row in used if row[place]), Fraction(0))
-        total += reduced * (low[place] if reduced > 0 else high[place])
+    for index, own in enumerate(cost):
+        reduced = own - sum((each * row[index] for each, row in used if row[index]), Fraction(0))
+        total += reduced * (low[index] if reduced > 0 else high[index])
     return total

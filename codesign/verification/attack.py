@@ -47,8 +47,8 @@ class Aim:
     def rank(self, rows: Float[np.ndarray, "designs rows"]) -> Float[np.ndarray, " designs"]:
         """The row, and what is broken at a price; inf where it is no number."""
         broken = np.maximum(rows[:, 1 : 1 + len(self.upper)] - self.upper, 0.0).sum(axis=1)
-        found = rows[:, self.row] + PENALTY * broken
-        return np.where(np.isfinite(found), found, np.inf)
+        result = rows[:, self.row] + PENALTY * broken
+        return np.where(np.isfinite(result), result, np.inf)
 
 
 def aims_of(model: CheckedModel) -> list[Aim]:
@@ -192,12 +192,12 @@ class Attack:
         if sharing and self.model.cases is not None:
             some = self._worth(place, u)
             place, u, node = place[some], u[some], None if node is None else node[some]
-        found = self.model.exact(self._values(place), u, sharing=sharing and len(place) >= SHARING)
+        result = self.model.exact(self._values(place), u, sharing=sharing and len(place) >= SHARING)
         if node is None and self.certificate is not None and self.covered is not None:
             node = self.covered.nodes(self.certificate, place)
-        goal = np.where(found.feasible, found.rows[:, 0], np.inf)
+        goal = np.where(result.feasible, result.rows[:, 0], np.inf)
         excess = np.full(len(place), -np.inf)
-        excess[found.feasible] = self.below(found.rows[found.feasible])
+        excess[result.feasible] = self.below(result.rows[result.feasible])
         self.feasible += int(np.isfinite(goal).sum())
         least = int(np.argmin(goal))
         if goal[least] < self.best:
@@ -206,8 +206,8 @@ class Attack:
         if excess[most] > self.beaten[0]:
             self.beaten = float(excess[most]), place[most].copy(), u[most].copy()
         if node is not None:
-            self._compare(node, place, u, found)
-        self._pool(place, u, found)
+            self._compare(node, place, u, result)
+        self._pool(place, u, result)
 
     def _worth(self, place: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Numbers of the designs that are priced in all cases: those that hold in the hardest, and one in a few."""

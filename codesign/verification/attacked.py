@@ -63,8 +63,8 @@ def answered(check: Callable[[Answer], None]) -> Answer:
     try:
         check(answer)
         answer.verified = True
-    except Refuted as found:
-        answer.line = f"not verified: {found}"
+    except Refuted as result:
+        answer.line = f"not verified: {result}"
     return answer
 
 

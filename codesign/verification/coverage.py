@@ -258,10 +258,10 @@ def _value_by_value(certificate: Derivation, asked: Asked, model: CheckedModel) 
             best=certificate.best[:, mine, :first],
         )  # fmt: skip
         try:
-            found = cover(part, alone, model)
+            result = cover(part, alone, model)
         except Refuted as why:
             raise Refuted(f"{_shown_values(certificate, place)}: {why}") from why
-        plans, exact = plans + found.plans, exact and found.exact
+        plans, exact = plans + result.plans, exact and result.exact
     return Cover(plans, None, exact)
 
 

@@ -119,12 +119,12 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
     for name in ("nodes", "points", "cuts"):
         lengths = {len(column) for column in tables.get(name, {}).values()}
         if lengths != {counts.get(name)}:
-            found = " and ".join(map(str, sorted(lengths))) or "no"
-            raise Refuted(f"{name}.parquet has {found} rows, certificate.json says {counts.get(name)}")
+            result = " and ".join(map(str, sorted(lengths))) or "no"
+            raise Refuted(f"{name}.parquet has {result} rows, certificate.json says {counts.get(name)}")
     nodes, points, cuts = (tables[name] for name in ("nodes", "points", "cuts"))
     _refuse_others(nodes, points, cuts, plan, views, variables)
     low, high = (column_table(nodes, [f"{end}.{name}" for name in plan], "nodes", int) for end in ("low", "high"))
-    found = Derivation(
+    result = Derivation(
         claim, rows, variables, plan, tuple(map(str, held)),
         _views(rows, views), low, high, _best(nodes, plan, low, views),
         column_table(points, [f"u.{name}" for name in variables], "points", float),
@@ -134,8 +134,8 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
         column_table(cuts, ["row"], "cuts", int)[:, 0],
         column_table(cuts, ["weight"], "cuts", float)[:, 0],
     )  # fmt: skip
-    _check(found)
-    return found
+    _check(result)
+    return result
 
 
 def _refuse_others(
@@ -215,28 +215,28 @@ def column_table(columns: Mapping[str, np.ndarray], names: list[str], file: str,
 
 def _views(rows: tuple[str, ...], views: Mapping[str, Any]) -> np.ndarray:
     """View of each row."""
-    found = np.zeros(len(rows), dtype=np.int64)
+    result = np.zeros(len(rows), dtype=np.int64)
     for number, names in views.items():
         for name in names:
             if name in rows:
-                found[rows.index(name)] = int(number)
+                result[rows.index(name)] = int(number)
     named = {name for names in views.values() for name in names}
     absent = [name for name in rows if views and name not in named]
     if absent:
         raise Refuted(f"certificate.json: row {absent[0]!r} belongs to no view")
-    return found
+    return result
 
 
 def _best(
     nodes: Mapping[str, np.ndarray], plan: Mapping[str, np.ndarray], low: np.ndarray, views: Mapping[str, Any]
 ) -> np.ndarray:
     """Places that each view takes nodes at; those of fields that are never open are their only ones."""
-    found = np.tile(low, (max(len(views), 1), 1, 1))
+    result = np.tile(low, (max(len(views), 1), 1, 1))
     for k in range(len(views)):
         for j, name in enumerate(plan):
             if f"best.{k}.{name}" in nodes:
-                found[k, :, j] = column_table(nodes, [f"best.{k}.{name}"], "nodes", int)[:, 0]
-    return found
+                result[k, :, j] = column_table(nodes, [f"best.{k}.{name}"], "nodes", int)[:, 0]
+    return result
 
 
 def _check(found: Derivation) -> None:

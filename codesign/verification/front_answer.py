@@ -147,9 +147,9 @@ def _check_designs(
     legal = np.broadcast_to(asked.legal.keeps({name: designs[name] for name in space.plan}), len(values))
     if not np.all(legal):
         raise Refuted(f"design {int(np.argmin(legal))}: its plan is not legal")
-    found = space.coordinates({name: asarray(designs[name]) for name in asked.variables})
+    result = space.coordinates({name: asarray(designs[name]) for name in asked.variables})
     count = len(values)
-    u = np.stack([np.zeros(count), *(np.clip(np.asarray(found[name]), 0.0, 1.0) for name in asked.variables)], -1)[
+    u = np.stack([np.zeros(count), *(np.clip(np.asarray(result[name]), 0.0, 1.0) for name in asked.variables)], -1)[
         :, 1:
     ]
     plan = np.stack([np.zeros(count), *(designs[name] for name in space.plan)], axis=-1)[:, 1:]
@@ -174,10 +174,10 @@ def _attacker(front: Front, asked: Asked, model: CheckedModel, certificate: Deri
     left = envelope(strongest, np.zeros((0, len(columns))))
 
     def below(rows: np.ndarray) -> np.ndarray:
-        values, found = rows[:, columns], np.full(len(rows), -np.inf)
+        values, result = rows[:, columns], np.full(len(rows), -np.inf)
         some = left.impossible(values)  # few or none: the others need not be compared with every statement
-        found[some] = strongest.broken(values[some])
-        return found
+        result[some] = strongest.broken(values[some])
+        return result
 
     about = strongest.some(np.flatnonzero((strongest.metric == 0) & np.isfinite(strongest.level).any(axis=1)))
     order = np.argsort(about.level[:, 1], kind="stable")

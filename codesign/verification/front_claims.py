@@ -113,8 +113,8 @@ class Front:
 
     def logs_of(self, values: Sequence[Mapping[str, float]] | Sequence[Sequence[float]]) -> np.ndarray:
         """Logs of values given one point after the other."""
-        found = np.array(list(values), dtype=float).reshape(-1, len(self.metrics))
-        return np.log(found) * np.array(self.signs)
+        result = np.array(list(values), dtype=float).reshape(-1, len(self.metrics))
+        return np.log(result) * np.array(self.signs)
 
 
 def front_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.ndarray]]) -> Front:
@@ -137,9 +137,9 @@ def front_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.nda
         statements = Statements(metric, level, np.asarray(kept["bound"], dtype=float))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Refuted(f"the front cannot be read: {type(error).__name__} {error}") from error
-    found = Front(metrics, signs, values.reshape(-1, len(metrics)), designs, of, statements, told)
-    _check(found)
-    return found
+    result = Front(metrics, signs, values.reshape(-1, len(metrics)), designs, of, statements, told)
+    _check(result)
+    return result
 
 
 def _check(front: Front) -> None:

@@ -40,9 +40,9 @@ class CheckedBlend:
         order = np.argsort(-(logs - self.offset), axis=-1, kind="stable")
         admitted = most[order]
         left = 1.0 - (np.cumsum(admitted, axis=-1) - admitted)
-        found = np.empty(logs.shape)
-        np.put_along_axis(found, order, np.clip(left, 0.0, admitted), axis=-1)
-        return found
+        result = np.empty(logs.shape)
+        np.put_along_axis(result, order, np.clip(left, 0.0, admitted), axis=-1)
+        return result
 
     def tangent(
         self, logs: Float[np.ndarray, "*points goals"]

@@ -42,20 +42,20 @@ class LegalPlans:
     def __init__(self, lists: Mapping[str, np.ndarray], scenario: Scenario):
         self.lists = {name: np.asarray(values, dtype=float) for name, values in lists.items()}
         self.scenario, self.sizes = scenario, tuple(len(values) for values in self.lists.values())
-        names, found = tuple(self.lists), list[str]()
+        names, result = tuple(self.lists), list[str]()
 
         def traced(scenario: Scenario, values: Sequence[jax.Array]) -> list[jax.Array]:
             rules = violations(scenario, dict(zip(names, values, strict=True)))
-            found[:] = rules
+            result[:] = rules
             return list(rules.values())
 
         number = jax.ShapeDtypeStruct((), float)
         self._program = flatten(make_jaxpr(traced)(scenario, [number] * len(names)))
         self._leaves = jax.tree.leaves(scenario)
-        self._reach = dict(zip(found, _reaching(self._program, len(self._leaves)), strict=True))
+        self._reach = dict(zip(result, _reaching(self._program, len(self._leaves)), strict=True))
         self._rules = dict[str, np.ndarray]()
-        for place, (rule, fields) in enumerate(self._reach.items()):
-            self._reach[rule], self._rules[rule] = _told_apart(fields, self._evaluated(place, fields))
+        for index, (rule, fields) in enumerate(self._reach.items()):
+            self._reach[rule], self._rules[rule] = _told_apart(fields, self._evaluated(index, fields))
 
     @property
     def combinations(self) -> int:
@@ -111,8 +111,8 @@ class LegalPlans:
             return 0
         place = self._stratified(rng, TESTED)
         table = self._table(place)
-        found: dict[str, jax.Array] = _plainly(self.scenario, dict(zip(self.lists, table.T, strict=True)))
-        plain = np.all([np.broadcast_to(np.asarray(value) <= 0, len(place)) for value in found.values()], axis=0)
+        result: dict[str, jax.Array] = _plainly(self.scenario, dict(zip(self.lists, table.T, strict=True)))
+        plain = np.all([np.broadcast_to(np.asarray(value) <= 0, len(place)) for value in result.values()], axis=0)
         wrong = np.flatnonzero(plain != self._kept(place))
         if len(wrong):
             words = ", ".join(f"{name} {value:g}" for name, value in zip(self.lists, table[wrong[0]], strict=True))
@@ -169,8 +169,8 @@ def _reaching(program: Program, leaves: int) -> list[tuple[int, ...]]:
     """Numbers of the inputs behind the scenario's leaves that reach each output."""
     reach = {slot: frozenset([i]) for i, slot in enumerate(program.inputs[leaves:])}
     for equation in program.equations:
-        found = frozenset[int]().union(*(reach.get(slot, frozenset()) for slot in equation.inputs))
-        reach |= dict.fromkeys(equation.outputs, found)
+        result = frozenset[int]().union(*(reach.get(slot, frozenset()) for slot in equation.inputs))
+        reach |= dict.fromkeys(equation.outputs, result)
     return [tuple(sorted(reach.get(slot, frozenset()))) for slot in program.outputs]
 
 

@@ -126,11 +126,11 @@ class MixAttack:
         best, soft, goals, ranks = (list[np.ndarray]() for _ in range(4))
         for model, table, mine in zip(self.models, self.tables, plans, strict=True):
             where, at = np.tile(mine, len(u)), np.repeat(u, len(mine), axis=0)
-            found = model.exact(table[where], at, sharing=len(where) >= SHARING)
+            result = model.exact(table[where], at, sharing=len(where) >= SHARING)
             self.tried += len(where)
-            goal = np.where(found.feasible, found.rows[:, 0], np.inf).reshape(len(u), -1)
-            broken = np.maximum(found.rows[:, 1 : 1 + len(model.constraints)], 0.0).sum(axis=1)
-            rank = (found.rows[:, 0] + PENALTY * broken).reshape(len(u), -1)
+            goal = np.where(result.feasible, result.rows[:, 0], np.inf).reshape(len(u), -1)
+            broken = np.maximum(result.rows[:, 1 : 1 + len(model.constraints)], 0.0).sum(axis=1)
+            rank = (result.rows[:, 0] + PENALTY * broken).reshape(len(u), -1)
             rank = np.where(np.isfinite(rank), rank, np.inf)
             self.feasible += int(np.isfinite(goal).sum())
             for values, numbers, least in ((goal, best, goals), (rank, soft, ranks)):
@@ -171,9 +171,9 @@ class MixAttack:
         lane, u = polish(joint, table, starts, target, np.zeros((len(chosen), len(joint.constraints))))
         goals: list[np.ndarray] = []
         for k, (model, own) in enumerate(zip(self.models, self.tables, strict=True)):
-            found = model.exact(own[plans[lane, k]], u)
+            result = model.exact(own[plans[lane, k]], u)
             self.tried += len(u)
-            goals.append(np.where(found.feasible, found.rows[:, 0], np.inf))
+            goals.append(np.where(result.feasible, result.rows[:, 0], np.inf))
         held = self.blend.value(np.stack(goals, axis=-1))
         self.feasible += int(np.isfinite(held).sum())
         self._better(plans[lane], u, held)

@@ -82,9 +82,9 @@ def _verify(
     lanes = attacked(tried, attack, rng, told)
     _refuse(asked, claim, tried)
     best = None if tried.best is None else math.exp(tried.best.rank)
-    found = "none feasible" if best is None else f"best {best:.9g}"
+    result = "none feasible" if best is None else f"best {best:.9g}"
     answer.checks.append(
-        f"attack: {tried.tried:,} designs, each place's best plans together, {lanes} tuples polished, {found}"
+        f"attack: {tried.tried:,} designs, each place's best plans together, {lanes} tuples polished, {result}"
     )
     answer.numbers |= {"tried": tried.tried, "feasible": tried.feasible, "polished": lanes, "best_of_attack": best}
     answer.line = _line(asked, claim, certificate, best)
@@ -115,9 +115,9 @@ def _check_bound(
     for k, (part, model) in enumerate(zip(certificate.parts, models, strict=True)):
         told("covering the spaces", k, len(models))
         with _of(part.name):
-            found = cover(part.plans, model.asked, model)
+            result = cover(part.plans, model.asked, model)
             model.asked.legal.check(np.random.default_rng(0))
-            plans, distinct, exact = plans + found.plans, distinct + found.distinct, exact and found.exact
+            plans, distinct, exact = plans + result.plans, distinct + result.distinct, exact and result.exact
     answer.checks.append(
         f"{sum(len(part.plans.low) for part in certificate.parts):,} nodes stand for all {plans:,} plans"
     )
@@ -153,14 +153,14 @@ def _check_bound(
             f" workloads {', '.join(map(str, left))} plans are left"
         )
     cuts = [_cuts(*each) for each in zip(certificate.parts, models, floors.left, strict=True)]
-    found = bounded(cuts, blend, certificate.points, target, lambda done, total: told("tuples", done, total))
-    if not found.bound >= target:
-        raise Refuted(f"the tuples that are left reach {math.exp(found.bound):.9g}, claimed is {claim.bound:.9g}")
-    how = "rests on a mixed-integer solver's bound" if found.trusted else f"{found.parts:,} parts, each checked here"
+    result = bounded(cuts, blend, certificate.points, target, lambda done, total: told("tuples", done, total))
+    if not result.bound >= target:
+        raise Refuted(f"the tuples that are left reach {math.exp(result.bound):.9g}, claimed is {claim.bound:.9g}")
+    how = "rests on a mixed-integer solver's bound" if result.trusted else f"{result.parts:,} parts, each checked here"
     answer.checks.append(
         f"{said}; tuples of the {' x '.join(map(str, left))} plans left reach {claim.bound:.9g} ({how})"
     )
-    answer.numbers |= {"bound": claim.bound, "parts": found.parts, "trusted": found.trusted}
+    answer.numbers |= {"bound": claim.bound, "parts": result.parts, "trusted": result.trusted}
 
 
 def _cuts(part: Part, model: CheckedModel, left: np.ndarray) -> Cuts:
@@ -213,8 +213,8 @@ def _start(asked: AskedMix, said: Sequence[Said], tables: list[np.ndarray]) -> T
             tables[k] = np.concatenate([tables[k], values[None]])
         plans.append(int(at[0]) if len(at) else len(tables[k]) - 1)
     first, design = next(iter(asked.workloads.values())), said[0].design
-    found = first.space.coordinates({name: asarray(design[name]) for name in first.variables})
-    u = np.clip(np.array([float(found[name]) for name in first.variables]), 0.0, 1.0)
+    result = first.space.coordinates({name: asarray(design[name]) for name in first.variables})
+    u = np.clip(np.array([float(result[name]) for name in first.variables]), 0.0, 1.0)
     return Tuple(np.array(plans), u, np.inf)
 
 
@@ -224,17 +224,17 @@ def _refuse(asked: AskedMix, claim: StatedClaim, tried: MixAttack) -> None:
     Raises:
         Refuted: naming its designs.
     """
-    found = tried.below(claim.log_bound)
-    if found is None:
+    result = tried.below(claim.log_bound)
+    if result is None:
         return
     words: list[str] = []
     for k, (name, one) in enumerate(asked.workloads.items()):
         lists = list(one.lists.values())
-        place = sample(tried.tables[k][found.plans[k]][None], lists)[0]
-        words.append(f"{name}: {described(one, lists, place, found.u)}")
+        place = sample(tried.tables[k][result.plans[k]][None], lists)[0]
+        words.append(f"{name}: {described(one, lists, place, result.u)}")
     raise Refuted(
         f"claimed is that no {asked.goal} is below {claim.bound:.9g}, but feasible designs have"
-        f" {math.exp(found.rank):.9g}: {'; '.join(words)}"
+        f" {math.exp(result.rank):.9g}: {'; '.join(words)}"
     )
 
 

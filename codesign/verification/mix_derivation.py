@@ -78,8 +78,8 @@ def mix_derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[st
     for name in ("nodes", "points", "cuts", "tangents"):
         lengths = {len(column) for column in tables.get(name, {}).values()}
         if lengths != {counts.get(name)}:
-            found = " and ".join(map(str, sorted(lengths))) or "no"
-            raise Refuted(f"{name}.parquet has {found} rows, certificate.json says {counts.get(name)}")
+            result = " and ".join(map(str, sorted(lengths))) or "no"
+            raise Refuted(f"{name}.parquet has {result} rows, certificate.json says {counts.get(name)}")
     parts = _parts(workloads, variables, tables, len(rounds))
     return MixDerivation(claim, parts, offset, rounds, points)
 

@@ -173,18 +173,18 @@ class TupleProgramme:
         owner, total, n, count = made.owner, len(made.owner), len(region.low), len(self.cuts)
         low, high, cost = self._edges(total, n, np.inf)
         edges = np.stack([low, high], axis=-1)
-        found = scipy.optimize.linprog(cost, made.upper, made.right, made.equal, made.sides, edges, method="highs")
-        if found.x is None or found.status != 0:
+        result = scipy.optimize.linprog(cost, made.upper, made.right, made.equal, made.sides, edges, method="highs")
+        if result.x is None or result.status != 0:
             return None
-        multipliers = np.maximum(-found.ineqlin.marginals, 0.0)
+        multipliers = np.maximum(-result.ineqlin.marginals, 0.0)
         own, binding, _ = self.rows(region)
         goals, limits = sum(map(len, own)), sum(len(cut) for cut, _ in binding)
-        other = -found.eqlin.marginals[count:].reshape(count - 1, n)
+        other = -result.eqlin.marginals[count:].reshape(count - 1, n)
         return SolvedTuples(
             multipliers[:goals], multipliers[goals : goals + limits], multipliers[-len(self.weights) :],
             np.concatenate([-other.sum(axis=0)[None], other]),
-            found.x[:total], found.x[total : total * (n + 1)].reshape(total, n), owner,
-            np.bincount(owner, found.x[total * (n + 1) : total * (n + 2)], minlength=count), float(found.x[-1]),
+            result.x[:total], result.x[total : total * (n + 1)].reshape(total, n), owner,
+            np.bincount(owner, result.x[total * (n + 1) : total * (n + 2)], minlength=count), float(result.x[-1]),
         )  # fmt: skip
 
     def whole(self, region: Region) -> float:
@@ -192,7 +192,7 @@ class TupleProgramme:
         made = self._build(region)
         low, high, cost = self._edges(len(made.owner), len(region.low), 0.0)
         whole = (np.arange(len(cost)) < len(made.owner)).astype(int)
-        found = scipy.optimize.milp(
+        result = scipy.optimize.milp(
             cost, integrality=whole, bounds=scipy.optimize.Bounds(low, high),
             constraints=[
                 scipy.optimize.LinearConstraint(made.upper, -np.inf, made.right),
@@ -200,9 +200,9 @@ class TupleProgramme:
             ],
             options={"time_limit": SECONDS},
         )  # fmt: skip
-        if found.status == 2:
+        if result.status == 2:
             return np.inf
-        return -np.inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
+        return -np.inf if result.mip_dual_bound is None else float(result.mip_dual_bound)
 
 
 def _matrix(data: np.ndarray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> scipy.sparse.csr_array:

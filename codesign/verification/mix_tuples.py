@@ -99,8 +99,8 @@ def _checked(programme: TupleProgramme, solved: SolvedTuples, region: Region, ta
         goal = _scaled(goal, of_goal, count, weights[k])
         node, weight = np.concatenate([of_goal, of_limit]), np.concatenate([goal, limit])
         at, rows = np.concatenate([kept, cut]), np.concatenate([np.zeros(len(kept), dtype=int), row])
-        found = summed(node, weight, cuts[k].value[at, rows], cuts[k].slope[at, rows], cuts[k].u[at], count, TOLERATED)
-        lower.append(_least(*found, solved.slopes[k], region))
+        result = summed(node, weight, cuts[k].value[at, rows], cuts[k].slope[at, rows], cuts[k].u[at], count, TOLERATED)
+        lower.append(_least(*result, solved.slopes[k], region))
     least = [float(values.min(initial=np.inf)) for values in lower]
     floors = [
         sum_below([constant, *(least[j] for j in range(len(cuts)) if j != k)], lower[k]) for k in range(len(cuts))

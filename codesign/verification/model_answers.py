@@ -170,16 +170,16 @@ class CheckedModel:
     def _rows(self, metrics: Metrics, hardware: dict[str, Array]) -> dict[str, Array]:
         """Every row by its key, but for those that come with a program."""
         shares, asked = self.asked.objective.usages(metrics), self.asked
-        found = {self.keys[0]: asked.sign * jnp.log(asked.value(metrics, hardware))}
+        result = {self.keys[0]: asked.sign * jnp.log(asked.value(metrics, hardware))}
         for key, name in zip(self.keys[1:], self.names[1:], strict=True):
             if name in self.constraints and key.isdigit() and int(key) <= len(self.constraints):
-                found[key] = jnp.log(at_least(shares[name], LEAST_SHARE))
+                result[key] = jnp.log(at_least(shares[name], LEAST_SHARE))
             elif name in self.levelled:
                 metric = name.removeprefix(LEVELLED)
-                found[key] = asked.levelled[metric] * jnp.log(metrics.get(metric))
+                result[key] = asked.levelled[metric] * jnp.log(metrics.get(metric))
             elif key.isdigit():
-                found[key] = jnp.log(metrics.get(name))
-        return found
+                result[key] = jnp.log(metrics.get(name))
+        return result
 
     def judged(
         self, listed: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray]
@@ -194,12 +194,12 @@ class CheckedModel:
         unproven: dict[str, str] = {}
         said: list[dict[tuple[str, str], int | None]] = []
         judgements = self._judgements(listed, free)
-        errors = [[found.errors[at] for at in rows] for found in judgements]
+        errors = [[result.errors[at] for at in rows] for result in judgements]
         self.off = np.max([[error.absolute for error in each] for each in errors], axis=0)
         self.steep = np.any([[error.steep for error in each] for each in errors], axis=0)
-        for found in judgements:
-            unproven |= {rows.get(at, at): why for at, why in found.unproven.items() if at in rows or not at.isdigit()}
-            said.append({(name, field): found.direction(at, field) for at, name in rows.items() for field in free})
+        for result in judgements:
+            unproven |= {rows.get(at, at): why for at, why in result.unproven.items() if at in rows or not at.isdigit()}
+            said.append({(name, field): result.direction(at, field) for at, name in rows.items() for field in free})
         agreed = {pair: way for pair, way in said[0].items() if all(other[pair] == way for other in said)}
         return unproven, {pair: way for pair, way in agreed.items() if way is not None}
 
@@ -243,11 +243,11 @@ class CheckedModel:
         shared = self._in_cases(plan, u, sharing=True)[0][:, :count]
         plan, u = plan[:count], u[:count]
         fields, values = self._columns(plan, u)
-        found = [
+        result = [
             [np.broadcast_to(row, (len(plan),)) for row in self._plain(*leaves, *fields, *values)[:-1]]
             for leaves in self._leaves
         ]
-        plain = np.tile(np.moveaxis(np.array(found), 1, -1)[..., self._order], (1, 2, 1))
+        plain = np.tile(np.moveaxis(np.array(result), 1, -1)[..., self._order], (1, 2, 1))
         tabled = np.concatenate([self._in_cases(plan, u, sharing=False)[0], shared], axis=1)
         with np.errstate(invalid="ignore"):
             apart = np.abs(plain - tabled) / (1 + np.abs(plain))
@@ -273,8 +273,8 @@ class CheckedModel:
         for side in (plans, others):
             own = [side[name][pair] for name in self.fields if name in side]
             fields, values = self._columns(np.stack([*own, *held], axis=-1), u)
-            found = [self._plain(*leaves, *fields, *values)[:-1] for leaves in self._leaves]
-            rows.append(np.array([[np.broadcast_to(row, (COMPARED,)) for row in one] for one in found]))
+            result = [self._plain(*leaves, *fields, *values)[:-1] for leaves in self._leaves]
+            rows.append(np.array([[np.broadcast_to(row, (COMPARED,)) for row in one] for one in result]))
         same = (rows[0] == rows[1]) | (np.isnan(rows[0]) & np.isnan(rows[1]))
         with np.errstate(invalid="ignore"):
             return float(np.where(same, 0.0, np.nan_to_num(np.abs(rows[0] - rows[1]), nan=np.inf)).max(initial=0.0))
@@ -300,14 +300,14 @@ class CheckedModel:
         self.evaluated += count
 
         def one(leaves: list[np.ndarray], part: slice) -> tuple[np.ndarray, ...]:
-            found, size = self._tangents(*leaves, plan[part].T, u[part].T, sharpness[part]), len(plan[part])
-            return tuple(np.moveaxis(np.broadcast_to(each, (*each.shape[:-1], size)), -1, 0) for each in found)
+            result, size = self._tangents(*leaves, plan[part].T, u[part].T, sharpness[part]), len(plan[part])
+            return tuple(np.moveaxis(np.broadcast_to(each, (*each.shape[:-1], size)), -1, 0) for each in result)
 
         def run(part: slice) -> tuple[np.ndarray, ...]:
-            found = [one(leaves, part) for leaves in every]
+            result = [one(leaves, part) for leaves in every]
             if cases is None:
-                return found[0]
-            value, slope = (np.stack(each) for each in zip(*found, strict=True))
+                return result[0]
+            value, slope = (np.stack(each) for each in zip(*result, strict=True))
             return cases.tangents(value, slope, sharpness[part])
 
         # written where they stay: small arrays that outlive their block leave holes in the heap, a gigabyte of a proof
@@ -334,8 +334,8 @@ class CheckedModel:
             sharing: whether designs have few values of each variable, of which tables are worth it.
         """
         self.evaluated += len(plan)
-        found, broken = self._in_cases(plan, u, sharing=sharing)
-        rows = found[0] if self.asked.cases is None else self.asked.cases.rows(found)
+        result, broken = self._in_cases(plan, u, sharing=sharing)
+        rows = result[0] if self.asked.cases is None else self.asked.cases.rows(result)
         return Exact(rows, self._holds(rows[None], broken.max(axis=0)[None])[0])
 
     def holds(self, plan: np.ndarray, u: np.ndarray, case: int | None = None, *, sharing: bool = False) -> np.ndarray:
@@ -355,7 +355,7 @@ class CheckedModel:
         fields, values = self._columns(plan, u)
         rows, at = np.stack(fields, axis=-1), np.stack([*values, np.zeros(len(plan))], axis=-1)[:, :-1]
         if sharing:
-            found = [self._tabled.sharing(one, rows, at) for one in cases]
+            result = [self._tabled.sharing(one, rows, at) for one in cases]
         else:
-            found = [self._tabled(one, rows, at, np.ones(len(plan))) for one in cases]
-        return np.stack([each.exact[:, self._order] for each in found]), np.stack([each.broken for each in found])
+            result = [self._tabled(one, rows, at, np.ones(len(plan))) for one in cases]
+        return np.stack([each.exact[:, self._order] for each in result]), np.stack([each.broken for each in result])

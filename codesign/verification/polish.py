@@ -148,5 +148,5 @@ def polish(
     lanes = [_Lane(together, lane, int(row), upper[lane]) for lane, row in enumerate(target)]
     with ThreadPoolExecutor(len(lanes)) as pool:
         list(pool.map(_Lane.run, lanes, u, repeat(rounds)))
-    found, places = zip(*together.seen, strict=True)
-    return np.concatenate(found), np.concatenate(places)
+    result, places = zip(*together.seen, strict=True)
+    return np.concatenate(result), np.concatenate(places)

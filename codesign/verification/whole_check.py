@@ -220,8 +220,8 @@ def _attacker(
     if claim.design:
         place = sample(np.array([[claim.design[name] for name in asked.lists]]), lists)
         values = {name: asarray(claim.design[name]) for name in asked.variables}
-        found = asked.space.coordinates(values)
-        start = place, np.clip(np.array([[float(found[name]) for name in asked.variables]]), 0.0, 1.0)
+        result = asked.space.coordinates(values)
+        start = place, np.clip(np.array([[float(result[name]) for name in asked.variables]]), 0.0, 1.0)
     listed = listed_plans(asked)
     low, high = listed[:0], listed[:0]
     if certificate is not None:
@@ -254,8 +254,8 @@ def described(asked: Asked, lists: list[np.ndarray], place: np.ndarray, u: np.nd
     """A design with its goal and what `codesign evaluate` needs to price it again."""
     chosen = {name: float(lists[j][place[j]]) for j, name in enumerate(asked.lists)}
     plan = {name: chosen[name] for name in asked.space.plan}
-    found = asked.space.values({name: asarray(u[i]) for i, name in enumerate(asked.variables)})
-    hardware = {name: float(found[name]) if name in found else chosen[name] for name in asked.space.names}
+    result = asked.space.values({name: asarray(u[i]) for i, name in enumerate(asked.variables)})
+    hardware = {name: float(result[name]) if name in result else chosen[name] for name in asked.space.names}
     value, excess = asked.priced(plan | hardware)
     scenario, leaves, where = asked.scenario, {}, ""
     if asked.cases is not None:
@@ -279,9 +279,9 @@ def _claimed(claim: StatedClaim, asked: Asked) -> str:
 
 def _attacked(tried: Attack, lanes: int, claim: StatedClaim) -> str:
     best = _value(claim, tried.best)
-    found = "none feasible" if best is None else f"best {best:.9g}"
+    result = "none feasible" if best is None else f"best {best:.9g}"
     held = f"; the inequality of its node held at {tried.held:,} of them" if tried.held else ""
-    return f"attack: {tried.tried:,} designs, {tried.feasible:,} feasible, {lanes} polished, {found}{held}"
+    return f"attack: {tried.tried:,} designs, {tried.feasible:,} feasible, {lanes} polished, {result}{held}"
 
 
 def _line(claim: StatedClaim, asked: Asked, certificate: Derivation | None, tried: Attack) -> str:

@@ -22,11 +22,11 @@ def gains_by_compute(frames: Mapping[float, pd.DataFrame], model: str) -> Figure
     best = {}
     for axes, column in zip(row, ("throughput_gain", "latency_gain"), strict=True):
         ends = []
-        for place, (given, wanted) in enumerate(LENGTHS):
-            values = [float(frame[column].iloc[place]) for frame in frames.values()]
-            axes.plot(list(frames), values, "o-", color=COLOURS[place], linewidth=1.4, markersize=4)
+        for index, (given, wanted) in enumerate(LENGTHS):
+            values = [float(frame[column].iloc[index]) for frame in frames.values()]
+            axes.plot(list(frames), values, "o-", color=COLOURS[index], linewidth=1.4, markersize=4)
             ends.append(Named(max(frames), values[int(np.argmax(list(frames)))], f"{given:g} in, {wanted:g} out",
-                              COLOURS[place]))  # fmt: skip
+                              COLOURS[index]))  # fmt: skip
         axes.axhline(1.0, color="0.4", linewidth=1)
         axes.set(xscale="log", xlabel="appliance's compute, in eight H100", title=column.replace("_", " "))
         plain_ticks(axes, "x", sorted(frames), [f"{share:g}" for share in sorted(frames)])
@@ -51,13 +51,13 @@ def throughput_by_batch(scenario: Scenario, model: str) -> Figure:
     for axes, (name, system, capacity) in zip(row, systems, strict=True):
         rows = [system | {"input": i, "output": o, "layers": LAYERS[model]} for i, o in LENGTHS]
         most, ends = largest_batch(scenario, rows, [capacity] * len(rows)), []
-        for place, (one, end) in enumerate(zip(rows, most, strict=True)):
+        for index, (one, end) in enumerate(zip(rows, most, strict=True)):
             batch = np.unique(np.round(np.geomspace(1, end, 17)))
             seconds = price(scenario, [one | {"batch": b} for b in np.resize(batch, 17)])["time_s"][: len(batch)]
             rate = np.asarray(batch * one["output"] / seconds)
-            axes.plot(batch, rate, "o-", color=COLOURS[place], markersize=3, linewidth=1.3)
+            axes.plot(batch, rate, "o-", color=COLOURS[index], markersize=3, linewidth=1.3)
             ends.append(
-                Named(batch[-1], float(rate[-1]), f"{one['input']:g} in, {one['output']:g} out", COLOURS[place])
+                Named(batch[-1], float(rate[-1]), f"{one['input']:g} in, {one['output']:g} out", COLOURS[index])
             )
         largest.append([float(end) for end in most])
         axes.set(xscale="log", yscale="log", title=f"{name}, output tokens/s", xlabel="sequences in a batch")

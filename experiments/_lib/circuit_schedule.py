@@ -75,10 +75,10 @@ def all_reduce(factors: Sequence[int], orders: Sequence[Sequence[int]] = ()) -> 
     rounds: list[Round] = [[] for _ in range(2 * len(factors))]
     for part, order in enumerate(orders or [tuple(reversed(range(len(factors))))]):
         alive = np.ones((size, size), dtype=bool)  # [member, chunk]
-        for step, place in enumerate(order):
-            kept = alive & (name[:, place][:, None] == name[:, place][None, :])
-            for source, target in cliques(factors, place):
-                theirs = np.flatnonzero(alive[source] & (name[:, place] == name[target, place]))
+        for step, index in enumerate(order):
+            kept = alive & (name[:, index][:, None] == name[:, index][None, :])
+            for source, target in cliques(factors, index):
+                theirs = np.flatnonzero(alive[source] & (name[:, index] == name[target, index]))
                 rounds[step].append(Message(source, target, part * size + theirs, adds=True))
                 mine = np.flatnonzero(kept[source])
                 rounds[-1 - step].append(Message(source, target, part * size + mine, adds=False))

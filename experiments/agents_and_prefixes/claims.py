@@ -68,8 +68,8 @@ def parts() -> dict[str, float]:
 def engine() -> Engine:
     """Four H100 that serve Llama 3.1 70B, 128 slots."""
     prepare_jax()
-    found, _ = engine_of(scenario_from_config(*DESIGN))
-    return Engine(found.times, budget=found.budget, chunk=found.chunk, blocks=found.blocks, sequences=128)
+    result, _ = engine_of(scenario_from_config(*DESIGN))
+    return Engine(result.times, budget=result.budget, chunk=result.chunk, blocks=result.blocks, sequences=128)
 
 
 @cache
@@ -77,10 +77,10 @@ def requests() -> Requests:
     """Turns that come within nine minutes, five after the first conversations have begun."""
     rng = np.random.default_rng(SEED)
     begins = arrivals(rng, BEGIN_PER_S, 1.0, int(BEGIN_PER_S * UNTIL_S))
-    found = conversations(rng, begins, CLASSES, open_loop=True, answer_s=8.0, most_tokens=32_000)
-    came = found.arrivals
+    result = conversations(rng, begins, CLASSES, open_loop=True, answer_s=8.0, most_tokens=32_000)
+    came = result.arrivals
     assert came is not None
-    own = found.chosen(np.flatnonzero((came >= BEFORE_S) & (came < UNTIL_S)))
+    own = result.chosen(np.flatnonzero((came >= BEFORE_S) & (came < UNTIL_S)))
     assert own.arrivals is not None
     return dataclasses.replace(own, arrivals=own.arrivals - own.arrivals[0])
 
@@ -137,10 +137,10 @@ def under_way(found: FleetServed) -> float:
 
 def closed_hits(terabytes: float, more: float = 0.0) -> float:
     """Share of prompt tokens in one cache of so much, by Che's approximation, `more` blocks being under way."""
-    found = requests()
-    blocks = terabytes * TB / parts()["token_bytes"] / found.hash_tokens + more
+    result = requests()
+    blocks = terabytes * TB / parts()["token_bytes"] / result.hash_tokens + more
     share = float(curve().hit(jnp.asarray(blocks)))
-    return share * len(found.hashes) * found.hash_tokens / float(found.prompts.sum())
+    return share * len(result.hashes) * result.hash_tokens / float(result.prompts.sum())
 
 
 def closed_hits_of(kind: str, found: FleetServed, terabytes: float, replicas: int) -> float:
@@ -216,9 +216,9 @@ def figures() -> dict[str, Figure]:
     """Replicas and hit rates along the room."""
     figure, (row,) = panels(3.2, 1, 2)
     left, right = row
-    found, none = table(), fewest(0.0, "own")
+    result, none = table(), fewest(0.0, "own")
     for kind, colour in (("own", BLUE), ("shared", GREEN)):
-        some = found[found["place"] == PLACES[kind]]
+        some = result[result["place"] == PLACES[kind]]
         left.plot(some["terabytes"], some["replicas"], "o-", color=colour, lw=1.4, ms=4)
         right.plot(some["terabytes"], 100 * some["hits"], "o", color=colour, ms=5)
         at, shift = (1, (6, 5)) if kind == "own" else (3, (0, -6))

@@ -67,13 +67,13 @@ def best(case: str) -> tuple[float, float]:
     """Bandwidth at which the step is shortest and that step: where the slope crosses zero, in two rounds of POINTS."""
     ends = LOWEST, HIGHEST
     for _ in range(2):
-        found = sweep(case, *ends)
-        inside, slope = found["inside_bytes_per_s"].to_numpy(), found["slope"].to_numpy()
+        result = sweep(case, *ends)
+        inside, slope = result["inside_bytes_per_s"].to_numpy(), result["slope"].to_numpy()
         rising = int(np.argmax(slope > 0))
         if slope[rising] <= 0:
-            return HIGHEST, float(found["step_s"].iloc[-1])
+            return HIGHEST, float(result["step_s"].iloc[-1])
         ends = float(inside[rising - 1]), float(inside[rising])
-    return float(np.exp(np.interp(0.0, slope, np.log(inside)))), float(found["step_s"].min())
+    return float(np.exp(np.interp(0.0, slope, np.log(inside)))), float(result["step_s"].min())
 
 
 def claims() -> list[Claim]:
@@ -111,8 +111,8 @@ def figures() -> dict[str, Figure]:
     axes.set(xscale="log", yscale="log", xlabel="bandwidth inside, GB/s an accelerator", ylabel="step, ms")
     axes.set(xlim=(LOWEST / 1e9, HIGHEST / 1e9), ylim=(200.0, most))  # beyond, what others offer no longer passes
     for case, colour in zip(CASES, (ORANGE, BLUE, PURPLE, GREEN, GREY), strict=True):
-        found, (inside, step) = sweep(case), best(case)
-        rates, times = found["inside_bytes_per_s"].to_numpy() / 1e9, 1e3 * found["step_s"].to_numpy()
+        result, (inside, step) = sweep(case), best(case)
+        rates, times = result["inside_bytes_per_s"].to_numpy() / 1e9, 1e3 * result["step_s"].to_numpy()
         axes.plot(rates, times, color=colour, linewidth=1.4)
         axes.plot(inside / 1e9, 1e3 * step, "o", color=colour, markersize=4.5)
         if inside < HIGHEST:

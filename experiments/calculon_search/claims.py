@@ -54,17 +54,17 @@ def figures() -> dict[str, Figure]:
         over = fits["total_time"] / fits["total_time"].iloc[0]
         degrees = over.groupby(fits["exe_tensor_par"]).min().sort_values()
         behind.append(100 * (float(degrees.iloc[1]) - 1))
-        for place, degree in enumerate(DEGREES):
+        for index, degree in enumerate(DEGREES):
             part = over[fits["exe_tensor_par"] == degree]
             if part.empty:
-                axes.text(1.05, place, "none fits", fontsize=7.5, color=GREY, va="center")
+                axes.text(1.05, index, "none fits", fontsize=7.5, color=GREY, va="center")
                 continue
             spread = 0.26 * np.sin(np.arange(len(part)) * 2.4)  # the same at every run
-            axes.plot(part, place + spread, ".", color=GREY, markersize=2, alpha=0.5, markeredgewidth=0)
+            axes.plot(part, index + spread, ".", color=GREY, markersize=2, alpha=0.5, markeredgewidth=0)
             least = float(part.min())
-            axes.plot([least], [place], "o", color=BLUE, markersize=5)
+            axes.plot([least], [index], "o", color=BLUE, markersize=5)
             text = "the plan found" if least == 1 else f"+{100 * (least - 1):.2g} %"
-            axes.annotate(text, (least, place), (-3, 9), textcoords="offset points", fontsize=7.5, color=BLUE,
+            axes.annotate(text, (least, index), (-3, 9), textcoords="offset points", fontsize=7.5, color=BLUE,
                           bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5})  # fmt: skip
         axes.set(xscale="log", xlabel="step time over the best", ylim=(-0.5, 3.6))
         plain_ticks(axes, "x", (1, 2, 4, 8, 16))

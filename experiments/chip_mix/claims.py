@@ -45,24 +45,24 @@ def told(dies: int, stack: str) -> str:
 
 def claims() -> list[Claim]:
     """Each package is proven to 2 % and can be made; a second die pays; what newer stacks bring is told."""
-    found = []
+    result = []
     for package in PACKAGES:
         gap = proof(*package).gap or 0.0
-        found.append(Claim(NAME, f"proven gap, {told(*package)}", None, gap, 0.02, "certified", error=gap))
+        result.append(Claim(NAME, f"proven gap, {told(*package)}", None, gap, 0.02, "certified", error=gap))
         area = float(workloads(*package)[0].design["engine_area"]) / package[0] + OTHER_MM2
         over = max(area / RETICLE_MM2 - 1, 0.0)
-        found.append(Claim(NAME, f"area of a die, {told(*package)}, mm2", None, area, 1e-6, "at most a reticle",
+        result.append(Claim(NAME, f"area of a die, {told(*package)}, mm2", None, area, 1e-6, "at most a reticle",
                            error=over))  # fmt: skip
         for entry in workloads(*package):
             what = f"{entry.workload}, {told(*package)}"
-            found.append(Claim(NAME, f"what sharing costs, {what}", None, entry.costs, None, "note"))
+            result.append(Claim(NAME, f"what sharing costs, {what}", None, entry.costs, None, "note"))
     for better, worse in (((2, "hbm3e"), (1, "hbm3e")), ((2, "hbm3e"), (2, "hbm3")), ((2, "hbm4"), (2, "hbm3"))):
         more, pays = mean(*better) / mean(*worse) - 1, worse[0] == 1
-        found.append(Claim(
+        result.append(Claim(
             NAME, f"{told(*better)} over {told(*worse)}, mean cost", None, more, 0.0 if pays else None,
             "predicted: a second die pays" if pays else "note", error=max(more, 0.0) if pays else None,
         ))  # fmt: skip
-    return found
+    return result
 
 
 def tables() -> dict[str, pd.DataFrame]:
@@ -91,8 +91,8 @@ def figures() -> dict[str, Figure]:
         colours = [ORANGE if value == values.min() else BLUE for value in values]
         axes.barh(range(len(values)), values, color=colours, height=0.6)
         axes.errorbar(values, range(len(values)), xerr=[values * gaps, 0 * values], fmt="none", ecolor="0.2", capsize=2)
-        for place, value in enumerate(values):
-            beside(axes, f"${value:.3g}", value, place, colours[place])
+        for index, value in enumerate(values):
+            beside(axes, f"${value:.3g}", value, index, colours[index])
         axes.set_yticks(range(len(values)), [told(*package) for package in PACKAGES] if at == 0 else [""] * len(values))
         axes.invert_yaxis()
         axes.set_xlim(0, 1.2 * values.max())

@@ -70,7 +70,7 @@ def claims() -> list[Claim]:
     """The answer with its proof, and the elasticities held against solving the plan again."""
     certificate, outcome = solved()
     standing = "certified" if certificate.certified else f"not certified: {certificate.reason}"
-    found = [
+    result = [
         Claim(NAME, f"fastest step over {oracle().count:,} plans and six numbers of hardware, s", None,
               certificate.best, 1e-3, standing, error=certificate.gap),
     ]  # fmt: skip
@@ -84,18 +84,18 @@ def claims() -> list[Claim]:
             again = sign * (alone(plan, {name: sign * STEP}) - middle) / STEP
             told = getattr(row, f"elasticity_{side}")
             words = f"d log time / d log {name}, {'taken away' if sign < 0 else 'added'}; against solving again"
-            found.append(Claim(NAME, words, None, told, 1e-4, "derived", error=abs(again - told)))
-    return found
+            result.append(Claim(NAME, words, None, told, 1e-4, "derived", error=abs(again - told)))
+    return result
 
 
 @functools.cache
 def sweep() -> tuple[tuple[float, Outcome], ...]:
     """The study at other budgets."""
-    found = []
+    result = []
     for share in BUDGETS:
         allowed = {"capex_usd": math.log(share), "provisioned_power_w": math.log(share)}
-        found.append((share, BranchAndBound(Programme(oracle(), allowed=allowed), EFFORT, 0).run()))
-    return tuple(found)
+        result.append((share, BranchAndBound(Programme(oracle(), allowed=allowed), EFFORT, 0).run()))
+    return tuple(result)
 
 
 def design(bounding: Bounding, plan: int, u: np.ndarray) -> dict[str, object]:

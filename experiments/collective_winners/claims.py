@@ -234,16 +234,16 @@ def figures() -> dict[str, Figure]:
     figure, rows = panels(5.4, 2, 3, sharex=True, sharey=True)
     colours = ListedColormap([CANDIDATES[name][2] for name in NAMES])
     for axes, (title, quantity, field, delay) in zip([axes for row in rows for axes in row], MAPS, strict=True):
-        found = winners(delay, quantity, field)
-        axes.pcolormesh(SIZES, MEMBERS, found, cmap=colours, vmin=-0.5, vmax=len(NAMES) - 0.5, shading="nearest",
+        result = winners(delay, quantity, field)
+        axes.pcolormesh(SIZES, MEMBERS, result, cmap=colours, vmin=-0.5, vmax=len(NAMES) - 0.5, shading="nearest",
                         rasterized=True)  # fmt: skip
         axes.set(xscale="log", yscale="log")
         axes.set_title(title)
         axes.grid(visible=False)
         plain_ticks(axes, "x", (1e4, 1e6, 1e8), ("10 kB", "1 MB", "100 MB"))
         plain_ticks(axes, "y", (2, 4, 8, 16, 32, 64, 128, 256))
-        for index in np.unique(found):
-            _name_region(axes, found == index, NAMES[index])
+        for index in np.unique(result):
+            _name_region(axes, result == index, NAMES[index])
     for axes in rows[-1]:
         axes.set_xlabel("message")
     for row in rows:
@@ -275,11 +275,11 @@ def _jobs_figure() -> Figure:
         for axes, name, unit in ((rows[0][at], "seconds", "s"), (rows[1][at], "joules", "J")):
             values = part[name].to_numpy()
             axes.barh(range(len(NAMES)), values, color=[CANDIDATES[one][2] for one in NAMES], height=0.72)
-            for place, value in enumerate(values):
+            for index, value in enumerate(values):
                 least = value == values.min()
                 told = f" {value:.2g} {unit}" if value >= 1 else f" {1e3 * value:.2g} m{unit}"
                 weight = "bold" if least else "normal"
-                axes.text(value, place, told, va="center", fontsize=7.5, fontweight=weight)
+                axes.text(value, index, told, va="center", fontsize=7.5, fontweight=weight)
             axes.set_xlim(0, 1.45 * values.max())
             axes.set_xticks([])
             axes.set_yticks(range(len(NAMES)), NAMES)

@@ -187,9 +187,9 @@ def beside(space: DesignSpace, point: Mapping[str, float]) -> dict[str, np.ndarr
     """The design, and for each number of its hardware the design with that number moved inwards."""
     names = list(space.hardware)
     columns = {name: np.full(len(names) + 1, value) for name, value in point.items()}
-    for place, name in enumerate(names, start=1):
+    for index, name in enumerate(names, start=1):
         inwards = STEP if place_of(space.hardware[name], point[name]) == "low" else 1 / STEP
-        columns[name][place] *= inwards
+        columns[name][index] *= inwards
     return columns
 
 
@@ -209,7 +209,7 @@ def cell(fabric: str, memory: str, job: str, goal: str) -> dict[str, Any]:
         trace = Certified(gap=GAP, seconds=SECONDS).run(asked, 0)
     except CodesignError as error:
         return row | {"verdict": "refused", "why": str(error)}
-    found = trace.certificate
+    result = trace.certificate
     point = {name: float(np.asarray(trace.points[name])[0]) for name in (*space.plan, *space.hardware)}
     points = beside(space, point)
     count = len(space.hardware) + 1
@@ -219,14 +219,14 @@ def cell(fabric: str, memory: str, job: str, goal: str) -> dict[str, Any]:
     edges = {name: place_of(space.hardware[name], point[name]) for name in space.hardware}
     bound = [name for name, place in edges.items() if place != "inside"]
     free = [name for name in bound if not held_back(priced, 1 + list(edges).index(name))]
-    certified, unproven = found.certified, found.convexity.unproven if found.convexity else {}
-    why = "; ".join(sorted({str(text) for text in unproven.values()})) or found.reason
+    certified, unproven = result.certified, result.convexity.unproven if result.convexity else {}
+    why = "; ".join(sorted({str(text) for text in unproven.values()})) or result.reason
     feasible = bool(priced["feasible"].iloc[0])
     return row | {
         "verdict": "nothing fits" if not feasible else "certified" if certified else "not certified",
         "why": "" if certified else why,
         "value": float(priced[GOALS[goal]].iloc[0]),
-        "gap": found.gap,
+        "gap": result.gap,
         "at a bound": ", ".join(f"{name} {edges[name]}" for name in bound),
         "unpriced": ", ".join(free),
     }

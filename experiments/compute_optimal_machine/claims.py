@@ -140,12 +140,12 @@ def money_worth(budget: float, reducible: float) -> float:
 
 def claims() -> list[Claim]:
     """The law's optimum by search; both at once against one after the other."""
-    found = []
+    result = []
     for flops in COMPUTE:
         parameters, tokens = (float(number) for number in law().optimum(flops))
         ours, loss = given_flops(flops), float(law().at(parameters, tokens))
         told = f"of 6 N D = {flops:.3g}, against the authors' formula"
-        found += [
+        result += [
             Claim(NAME, f"lowest loss {told}", loss, ours.loss, 0.02, "certified; constants published"),
             Claim(
                 NAME, f"parameters {told}", parameters, float(ours.row["parameters"]), 0.02, "certified; listed shapes"
@@ -155,15 +155,15 @@ def claims() -> list[Claim]:
     for budget in BUDGETS:
         both = joint(budget)
         told = f"loss for {budget:,.0f} USD, gap of what is above the text's entropy"
-        found.append(Claim(NAME, told, None, both.loss, 1e-3, "certified", error=both.gap))
+        result.append(Claim(NAME, told, None, both.loss, 1e-3, "certified", error=both.gap))
         for name, other in (
             ("model, then machine", model_first(budget)),
             ("machine, then model", machine_first(budget)),
         ):
             worse = other.reducible / both.reducible - 1
-            found.append(Claim(NAME, f"{name} for {budget:,.0f} USD: more loss above the text's entropy, %", None,
+            result.append(Claim(NAME, f"{name} for {budget:,.0f} USD: more loss above the text's entropy, %", None,
                                100 * worse, 0.0, "both certified", error=max(-worse - both.gap, 0.0)))  # fmt: skip
-    return found
+    return result
 
 
 def tables() -> dict[str, pd.DataFrame]:

@@ -37,16 +37,16 @@ def best(*overrides: str) -> pd.Series | None:
     """The best design, proven; None where nothing keeps the limits."""
     study = study_from_config(*COMMON, *overrides)
     try:
-        found, trace = study.solve()
+        result, trace = study.solve()
     except ConfigError as error:
         print(error, file=sys.stderr)
         return None
-    if not found.best["feasible"]:
+    if not result.best["feasible"]:
         return None
     assert trace.certificate is not None
     assert trace.certificate.gap is not None
     assert trace.certificate.gap < 2e-3
-    return found.best
+    return result.best
 
 
 def cells() -> pd.DataFrame:

@@ -46,9 +46,9 @@ def fit(bandwidth: dict[str, float]) -> tuple[float, float, dict[str, float]]:
     seconds = np.array([OUTPUT_TOKENS / TOKENS_PER_S[name][1] for name in bandwidth])
     basis = np.column_stack([np.ones(3), [1 / value for value in bandwidth.values()]]) / seconds[:, None]
     bound = np.vstack([np.hstack([sign * basis, -np.ones((3, 1))]) for sign in (1, -1)])
-    found = linprog([0, 0, 1], A_ub=bound, b_ub=[1, 1, 1, -1, -1, -1]).x
-    tokens = {name: OUTPUT_TOKENS / (found[0] + found[1] / value) for name, value in bandwidth.items()}
-    return float(found[0]), float(found[1]), tokens
+    result = linprog([0, 0, 1], A_ub=bound, b_ub=[1, 1, 1, -1, -1, -1]).x
+    tokens = {name: OUTPUT_TOKENS / (result[0] + result[1] / value) for name, value in bandwidth.items()}
+    return float(result[0]), float(result[1]), tokens
 
 
 @functools.cache

@@ -104,8 +104,8 @@ def fit(rings: dict[str, tuple[float, float]]) -> tuple[np.ndarray, dict[tuple[s
     def residuals(logs: np.ndarray) -> np.ndarray:
         return np.log([value for values in samples_per_s(logs, rings).values() for value in values]) - target
 
-    found = least_squares(residuals, np.log([170.0, 300.0, 1.2, 0.8, 0.15])).x
-    return np.exp(found), samples_per_s(found, rings)
+    result = least_squares(residuals, np.log([170.0, 300.0, 1.2, 0.8, 0.15])).x
+    return np.exp(result), samples_per_s(result, rings)
 
 
 @functools.cache

@@ -91,12 +91,12 @@ def claims() -> list[Claim]:
         for collective, value in zip(COLLECTIVES, values, strict=True):
             text = f"{name} {collective}: bus bandwidth, GB/s"
             rows.append(Claim(NAME, text, value, fitted[name], 0.15, FITTED))
-    found = errors(fitted)
+    result = errors(fitted)
     rows += [
-        Claim(NAME, "mean error of the 15 (error: itself)", None, float(found.mean()), 0.05, FITTED,
-              error=float(found.mean())),
-        Claim(NAME, "largest error of the 15 (error: itself)", None, float(found.max()), 0.15, FITTED,
-              error=float(found.max())),
+        Claim(NAME, "mean error of the 15 (error: itself)", None, float(result.mean()), 0.05, FITTED,
+              error=float(result.mean())),
+        Claim(NAME, "largest error of the 15 (error: itself)", None, float(result.max()), 0.15, FITTED,
+              error=float(result.max())),
         Claim(NAME, "ranking: share of pairs ordered as every collective orders them", 1.0, ordered_alike(fitted), 0.0,
               "derived"),
     ]  # fmt: skip
@@ -108,10 +108,10 @@ def unfitted(fabrics: dict[str, RoutedTopology]) -> list[Claim]:
     rows = []
     for text, ack in (("acknowledgements in the data's way", 8.0), ("acknowledgements free", 0.0)):
         paths = {f"links.{kind}.dllp_bytes": ack for kind in ("port", "uplink", "root")}
-        found = errors({name: bus_bandwidth(replace(made, paths)) for name, made in fabrics.items()})
+        result = errors({name: bus_bandwidth(replace(made, paths)) for name, made in fabrics.items()})
         rate = 1e-9 / float(pcie(4, dllp_bytes=ack).seconds_per_byte())
         words = f"mean error without a fit, {text}, a cable {rate:.2f} GB/s (error: itself)"
-        rows.append(Claim(NAME, words, None, float(found.mean()), 0.05, "published", error=float(found.mean())))
+        rows.append(Claim(NAME, words, None, float(result.mean()), 0.05, "published", error=float(result.mean())))
     return rows
 
 
@@ -119,7 +119,7 @@ def held_out(fabrics: dict[str, RoutedTopology], parts: dict[str, float]) -> lis
     """Split-flat from the other four."""
     rate = fitted_rate([name for name in MEASURED if name != HELD_OUT], parts)
     value = bus_bandwidth(with_rate(fabrics[HELD_OUT], rate))
-    found = errors({HELD_OUT: value})
+    result = errors({HELD_OUT: value})
     rows = [
         Claim(
             NAME,
@@ -134,7 +134,7 @@ def held_out(fabrics: dict[str, RoutedTopology], parts: dict[str, float]) -> lis
     text = f"held out, {HELD_OUT}: mean error, a cable {rate:.2f} GB/s (error: itself)"
     return [
         *rows,
-        Claim(NAME, text, None, float(found.mean()), 0.08, "held out, graph inferred", error=float(found.mean())),
+        Claim(NAME, text, None, float(result.mean()), 0.08, "held out, graph inferred", error=float(result.mean())),
     ]
 
 

@@ -45,8 +45,8 @@ BURSTY = 4  # replicas' worth of calm load
 def engine() -> Engine:
     """Four H100 that serve Llama 3.1 70B, 128 slots."""
     prepare_jax()
-    found, _ = engine_of(scenario_from_config(*DESIGN))
-    return Engine(found.times, budget=found.budget, chunk=found.chunk, blocks=found.blocks, sequences=128)
+    result, _ = engine_of(scenario_from_config(*DESIGN))
+    return Engine(result.times, budget=result.budget, chunk=result.chunk, blocks=result.blocks, sequences=128)
 
 
 def drawn(came: np.ndarray, seed: int = SEED) -> Requests:
@@ -66,8 +66,8 @@ def stream(rate: float, cv: float, count: int = REQUESTS) -> Requests:
 def share_kept(rate: float, cv: float, replicas: int, router: str) -> tuple[float, float]:
     """Share of the requests that keep the SLO, and the 99th percentile of times to a first token."""
     requests = stream(rate * replicas, cv, max(REQUESTS, EACH * replicas))
-    found = simulate_fleet(engine(), requests, router, replicas=replicas)
-    return found.attainment(AGREED), float(np.percentile(found.served.ttft_s, 99))
+    result = simulate_fleet(engine(), requests, router, replicas=replicas)
+    return result.attainment(AGREED), float(np.percentile(result.served.ttft_s, 99))
 
 
 @cache
@@ -118,10 +118,10 @@ def followed() -> pd.DataFrame:
     rows = []
     for name, (policy, start, initial) in policies.items():
         scaling = Scaling(policy, EVERY_S, start, slo=(AGREED.ttft_s, AGREED.tpot_s), most=64)
-        found = simulate_fleet(engine(), requests, "least_outstanding", replicas=initial, scaling=scaling)
+        result = simulate_fleet(engine(), requests, "least_outstanding", replicas=initial, scaling=scaling)
         rows.append({
-            "policy": name, "replica_hours": found.replica_s / 3600, "kept": found.attainment(AGREED, 0.0),
-            "ttft_p99_s": float(np.percentile(found.served.ttft_s, 99)), "replicas_started": found.starts,
+            "policy": name, "replica_hours": result.replica_s / 3600, "kept": result.attainment(AGREED, 0.0),
+            "ttft_p99_s": float(np.percentile(result.served.ttft_s, 99)), "replicas_started": result.starts,
         })  # fmt: skip
     bound = least_replicas(engine(), requests, AGREED, Scaling(KeepSLO(), EVERY_S, 0.0, most=64), initial=3 * BURSTY)
     rows.append({"policy": "no policy below (bound)", "replica_hours": bound.replica_s / 3600, "kept": AGREED.share})

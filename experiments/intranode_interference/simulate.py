@@ -51,15 +51,15 @@ def below_saturation(
     for share in shares:
         load = share * unbuffered_saturation(net, beyond)
         duration = span * net.message_bytes / net.link_bytes_per_s
-        found = simulate_queues(net, load, beyond, duration, 0.25 * duration, seed=1)
-        yield row(purpose, "queues", net, beyond, load, duration, found) | labels
+        result = simulate_queues(net, load, beyond, duration, 0.25 * duration, seed=1)
+        yield row(purpose, "queues", net, beyond, load, duration, result) | labels
 
 
 def at_saturation(purpose: str, net: NodeNetwork, beyond: float, span: float, **labels: Any) -> Iterator[dict]:
     """Throughput with finite buffers while everything is offered at full rate."""
     duration = span * net.message_bytes / net.link_bytes_per_s
-    found = simulate_events(net, 1.0, beyond, duration, 0.4 * duration, seed=2)
-    yield row(purpose, "events", net, beyond, 1.0, duration, found) | labels
+    result = simulate_events(net, 1.0, beyond, duration, 0.4 * duration, seed=2)
+    yield row(purpose, "events", net, beyond, 1.0, duration, result) | labels
 
 
 def row(purpose: str, method: str, net: NodeNetwork, beyond: float, load: float, duration: float, found: Any) -> dict:

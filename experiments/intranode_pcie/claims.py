@@ -92,13 +92,13 @@ def models() -> dict[str, ThreeStagePath | Copied]:
 
 def windows() -> dict[str, Windowed]:
     """Every test of table 1: three constants each."""
-    table, found = bandwidth_table(), {}
+    table, result = bandwidth_table(), {}
     sizes = table["msg_size_bytes"].to_numpy(dtype=float)
     for test in TESTS:
         start = {"interval_s": 3e-7, "bandwidth_bytes_per_s": 11.8e9, "sharpness": 4.0}
         values = table[f"{test}_GB_per_s"].to_numpy()
-        found[test] = fitted(Windowed(3e-7, 11.8e9), start, throughput, sizes, values)
-    return found
+        result[test] = fitted(Windowed(3e-7, 11.8e9), start, throughput, sizes, values)
+    return result
 
 
 def claims() -> list[Claim]:
@@ -140,23 +140,23 @@ def number_rows(label, unit, sizes, measured, predicted, standing) -> list[Claim
 
 def summary(label, measured, predicted, mean_bar, largest_bar, standing) -> list[Claim]:
     """Mean and largest error of a column."""
-    found = np.abs(np.asarray(predicted) / np.asarray(measured) - 1)
+    result = np.abs(np.asarray(predicted) / np.asarray(measured) - 1)
     return [
-        Claim(NAME, f"{label}: mean error (error: itself)", None, float(found.mean()), mean_bar, standing,
-              error=float(found.mean())),
-        Claim(NAME, f"{label}: largest error (error: itself)", None, float(found.max()), largest_bar, standing,
-              error=float(found.max())),
+        Claim(NAME, f"{label}: mean error (error: itself)", None, float(result.mean()), mean_bar, standing,
+              error=float(result.mean())),
+        Claim(NAME, f"{label}: largest error (error: itself)", None, float(result.max()), largest_bar, standing,
+              error=float(result.max())),
     ]  # fmt: skip
 
 
 def halves() -> list[Claim]:
     """ib_write from one half of its rows, the other half predicted, both ways round."""
-    table, found = latency_table(), []
+    table, result = latency_table(), []
     for fit_on, ask in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
         part = table.iloc[ask]
         predicted = latency_us(fit_path("ib_write", fit_on), part["msg_size_bytes"].to_numpy(dtype=float))
-        found += list(np.abs(predicted / part["ib_write_us"].to_numpy() - 1))
-    mean, largest = float(np.mean(found)), float(np.max(found))
+        result += list(np.abs(predicted / part["ib_write_us"].to_numpy() - 1))
+    mean, largest = float(np.mean(result)), float(np.max(result))
     return [
         Claim(NAME, "table 2 ib_write, each half from the other: mean error (error: itself)", None, mean, 0.02,
               "held out", error=mean),
@@ -201,9 +201,9 @@ def structure() -> list[Claim]:
             return 1e6 * (start[0] + read + sizes * per_byte)
 
         start = least_squares(lambda x: predict(x) / measured - 1, [1e-6, 4e-7], x_scale=1e-7).x
-        found = float(np.mean(np.abs(predict(start) / measured - 1)))
+        result = float(np.mean(np.abs(predict(start) / measured - 1)))
         words = f"table 2 ib_write with {text}: mean error"
-        rows.append(Claim(NAME, words, None, found, None, "fitted 2 on 16", error=found))
+        rows.append(Claim(NAME, words, None, result, None, "fitted 2 on 16", error=result))
     return rows
 
 
@@ -309,12 +309,12 @@ def figures() -> dict[str, Figure]:
     figure, ((left, right),) = panels(3.4, 1, 2)
     fine, colours = np.geomspace(128, 2**22, 200), dict(zip(models(), (BLUE, ORANGE, GREEN, PURPLE), strict=True))
     middles = []
-    for axes, table, unit, found, value in (
+    for axes, table, unit, result, value in (
         (left, latency_table(), "us", models(), latency_us),
         (right, bandwidth_table(), "GB_per_s", windows(), throughput),
     ):
         ends, errors = [], []
-        for test, model in found.items():
+        for test, model in result.items():
             measured, line = table[f"{test}_{unit}"].to_numpy(dtype=float), np.asarray(value(model, fine))
             apart = np.abs(np.asarray(value(model, sizes())) / measured - 1)
             most = float(np.quantile(apart, 0.9))

@@ -208,37 +208,37 @@ def factor_of(model: Model) -> float:
 def claims() -> list[Claim]:
     """Tokens are those of the law; demand moves the best model below the compute-optimal one."""
     size = float(law().optimum(FLOPS)[0])
-    usual, found = best(0.0), []
+    usual, result = best(0.0), []
     for model in within():
         told = f"tokens to the loss by {model.parameters / 1e9:.2f} B parameters, 1e9"
         tokens = tokens_for(law(), model.parameters, wanted(), factor_of(model))
-        found.append(Claim(NAME, told, tokens / 1e9, model.tokens / 1e9, 0.005, "certified"))
+        result.append(Claim(NAME, told, tokens / 1e9, model.tokens / 1e9, 0.005, "certified"))
     told = "parameters of the cheapest model to train, against the law's optimum by FLOP, 1e9"
     flat = "of the shapes listed; the optimum is flat, and a machine prices more than FLOP"
-    found.append(Claim(NAME, told, size / 1e9, usual.parameters / 1e9, 0.35, flat))
+    result.append(Claim(NAME, told, size / 1e9, usual.parameters / 1e9, 0.35, flat))
     smaller = [best(per_day).parameters for per_day in PER_DAY]
     grown = float(max(np.diff(smaller))) / size
     told = "the best model never grows with demand"
-    found.append(Claim(NAME, told, None, grown, 0.0, "predicted", error=max(grown, 0.0)))
+    result.append(Claim(NAME, told, None, grown, 0.0, "predicted", error=max(grown, 0.0)))
     for per_day in PER_DAY:
         lives = by_machine(per_day)
         least = min(lives[machine].usd for machine in MACHINES)
         dearer = lives["any of them"].usd / least - 1
         told = f"model and machines at once over the best machine alone at {per_day:.0e} tokens a day, %"
-        found.append(Claim(NAME, told, None, 100 * dearer, 1e-9, "predicted: never dearer", error=max(dearer, 0.0)))
+        result.append(Claim(NAME, told, None, 100 * dearer, 1e-9, "predicted: never dearer", error=max(dearer, 0.0)))
         kept = moved(best(per_day), lives["any of them"], per_day) / lives["any of them"].usd - 1
         told = f"the best model of {USUAL} on the cheapest machines, {per_day:.0e} tokens a day: dearer, %"
-        found.append(Claim(NAME, told, None, 100 * kept, None, "note"))
+        result.append(Claim(NAME, told, None, 100 * kept, None, "note"))
     for per_day in PER_DAY[1:]:
         saved = 1 - best(per_day).life_usd(per_day) / usual.life_usd(per_day)
         paper = least_flops(law(), wanted(), per_day * 365.25 * YEARS).parameters
         told = f"{per_day:.0e} tokens a day for {YEARS} years"
-        found += [
+        result += [
             Claim(NAME, f"saved over the model that is cheapest to train, {told}, %", None, 100 * saved, None, "note"),
             Claim(NAME, f"parameters of the cheapest life, {told}, 1e9; against equal cost of every FLOP", paper / 1e9,
                   best(per_day).parameters / 1e9, None, "note: decoding is priced by bytes, not by FLOP"),
         ]  # fmt: skip
-    return found
+    return result
 
 
 def tables() -> dict[str, pd.DataFrame]:

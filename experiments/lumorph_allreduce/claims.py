@@ -186,19 +186,19 @@ def trade_offs() -> list[Claim]:
     some, whole = np.array([2, 4, 6, 8, 12, 16, 32, 48, 64, 128, 256]), np.arange(2, 257)
     for name, last in (("L4", 12), ("L2", 32)):
         loses = [r[seconds(LUMORPH[name], 1.0, r) >= seconds(RingAllReduce(), 1.0, r)] for r in (some, whole)]
-        found, any_size = float(loses[0].max()), int(loses[1].max())
+        result, any_size = float(loses[0].max()), int(loses[1].max())
         text = (
             f"most GPUs, of the sizes studied, at which a static ring beats {name}, small messages (of any: {any_size})"
         )
-        claims.append(Claim(NAME, text, float(last), found, 0.0, "derived"))
+        claims.append(Claim(NAME, text, float(last), result, 0.0, "derived"))
     equal = RadixAllReduce(radix=4.0, splitting="equal")
     sizes = np.geomspace(1e6, 1e8, 4001)
     for size, value in zip(RANKS, (12.0, 12.0, 16.0), strict=True):
         ahead = seconds(LUMORPH["L2"], sizes, size) < seconds(equal, sizes, size)
-        found = float(sizes[ahead.argmax()]) / 1e6
+        result = float(sizes[ahead.argmax()]) / 1e6
         note = "; the notes charge the loss in the round with one partner too" if size == 128 else ""
         text = f"MB above which L2 beats L4 if a channel splits into B/r, {size} GPUs{note}"
-        claims.append(Claim(NAME, text, value, found, None if note else 0.02, "derived"))
+        claims.append(Claim(NAME, text, value, result, None if note else 0.02, "derived"))
     times = [seconds(LUMORPH[name], SIZES[:, None], np.array(RANKS)[None, :]) for name in ("L2", "L4")]
     text = "CHK-10: L4 beats L2 at every size when the channel splits ideally (share of points)"
     share = float((times[1] <= times[0]).mean())

@@ -43,10 +43,10 @@ def table() -> pd.DataFrame:
 
 def claims() -> list[Claim]:
     """What the document's comparison means for a whole job: orderings, then dollars."""
-    found = table()
-    least = float(found.to_numpy().min())
-    standing = float(found.loc[list(STANDING), list(STANDING)].to_numpy().min())
-    moved = float(found.loc["radix_2":, "radix_2":].to_numpy().min())
+    result = table()
+    least = float(result.to_numpy().min())
+    standing = float(result.loc[list(STANDING), list(STANDING)].to_numpy().min())
+    moved = float(result.loc["radix_2":, "radix_2":].to_numpy().min())
     slow = dollars("all_to_all", "ring", SLOWEST_SETUP_S)
 
     def ordering(text: str, holds: bool) -> Claim:
@@ -76,8 +76,8 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """Every pair against the cheapest."""
-    found = table()
-    over = 100 * (found.to_numpy() / found.to_numpy().min() - 1)
+    result = table()
+    over = 100 * (result.to_numpy() / result.to_numpy().min() - 1)
     figure, ((axes,),) = panels(3.6)
     axes.imshow(over, cmap="Blues", aspect="auto")
     for row, column in np.ndindex(over.shape):
@@ -89,8 +89,8 @@ def figures() -> dict[str, Figure]:
     axes.set_yticks(range(len(words)), words)
     axes.set(xlabel="among replicas", ylabel="inside tensor groups of 8")
     axes.grid(visible=False)
-    least = found.to_numpy().min()
-    moved = float(found.loc["radix_2":, "radix_2":].to_numpy().min()) / least - 1
+    least = result.to_numpy().min()
+    moved = float(result.loc["radix_2":, "radix_2":].to_numpy().min()) / least - 1
     headline(figure, f"Standing circuits win: the cheapest pair that reconfigures costs {moved:.1%} more, the "
              f"dearest of "
              f"all {over.max():.1f} %; what groups of 8 use matters most")  # fmt: skip

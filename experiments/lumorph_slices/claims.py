@@ -70,12 +70,12 @@ def points(text: str, paper: float | None, model: float, bar: float | None, stan
 def claims() -> list[Claim]:
     """Bars first, then every row of the notes, then what the document says of slices."""
     result = []
-    for place, (name, mix) in enumerate(MIXES.items()):
+    for index, (name, mix) in enumerate(MIXES.items()):
         formula, standing = analytical(mix), "fitted 5 on 1" if mix.weights else "derived"
         text = f"Kaufman-Roberts, {name}: acceptance of the notes (error: difference)"
-        result.append(points(text, ANALYTICAL[place][0], formula[0], 0.001, standing))
+        result.append(points(text, ANALYTICAL[index][0], formula[0], 0.001, standing))
         text = f"Kaufman-Roberts, {name}: utilisation of the notes (error: difference)"
-        result.append(points(text, ANALYTICAL[place][1], formula[1], 0.001, standing))
+        result.append(points(text, ANALYTICAL[index][1], formula[1], 0.001, standing))
         found = outcome(LUMORPH, name)
         text = f"simulation of LUMORPH against Kaufman-Roberts, {name}: acceptance (error: difference)"
         result.append(points(text, formula[0], found.acceptance, 0.015, "derived"))
@@ -85,14 +85,14 @@ def claims() -> list[Claim]:
             gain = found.acceptance - outcome(system, name).acceptance
             text = f"LUMORPH at or above {system}, {name}: gain in acceptance"
             result.append(Claim(NAME, text, None, gain, 0.0, "derived", error=max(0.0, -gain)))
-    for place, name in enumerate(MIXES):
+    for index, name in enumerate(MIXES):
         for system, rows in NOTES.items():
             found = outcome(system, name)
             bar = 0.02 if system.startswith("SiPAC") else None
             text = f"notes, {system}, {name}: acceptance (error: difference; where to place is not printed)"
-            result.append(points(text, rows[place][0], found.acceptance, bar, "derived"))
+            result.append(points(text, rows[index][0], found.acceptance, bar, "derived"))
             text = f"notes, {system}, {name}: utilisation (error: difference)"
-            result.append(points(text, rows[place][1], found.utilisation, bar, "derived"))
+            result.append(points(text, rows[index][1], found.utilisation, bar, "derived"))
         for system in EFFECTIVE:
             text = (
                 f"formula with the notes' effective capacity against simulation, {system}, {name} (error: difference)"

@@ -165,11 +165,11 @@ def best(
     generator = np.random.default_rng(seed)
     traced = {name: jnp.asarray(float(value)) for name, value in case.items()}
     points = generator.random((POPULATION, len(VARIABLES)))
-    for place, unit in enumerate(start):
-        points[place] = [unit[name] for name in VARIABLES]
+    for index, unit in enumerate(start):
+        points[index] = [unit[name] for name in VARIABLES]
     elite, kept = np.empty((0, len(VARIABLES))), {}
     for turn in range(ROUNDS):
-        columns = {name: jnp.asarray(points[:, place]) for place, name in enumerate(VARIABLES)}
+        columns = {name: jnp.asarray(points[:, index]) for index, name in enumerate(VARIABLES)}
         answer = {name: np.asarray(values) for name, values in _judges()(template(model), traced, columns).items()}
         kept = {name: np.concatenate([kept.get(name, values[:0]), values]) for name, values in answer.items()}
         elite = np.concatenate([elite, points])
@@ -181,8 +181,8 @@ def best(
                          + step * generator.normal(size=(POPULATION, len(VARIABLES))), 0.0, 1.0)  # fmt: skip
     feasible = np.where(kept["worst"] <= 1 + 1e-6, kept["rate"], 0.0)
     top = int(feasible.argmax())
-    found = {name: float(values[top]) for name, values in kept.items()} | {"feasible": float(feasible[top] > 0)}
-    return dict(zip(VARIABLES, elite[top].tolist(), strict=True)), found
+    result = {name: float(values[top]) for name, values in kept.items()} | {"feasible": float(feasible[top] > 0)}
+    return dict(zip(VARIABLES, elite[top].tolist(), strict=True)), result
 
 
 def case_of(context: float, latency_s: float, *, pool: bool = True, pj: float = PUBLISHED_PJ) -> dict[str, float]:
@@ -198,12 +198,12 @@ def comparison() -> pd.DataFrame:
         unit, alone = best(model, case_of(context, latency, pool=False))
         start = (unit,)
         for pj in reversed(PJ_PER_BIT):  # what a dearer port allows, a cheaper one allows as well
-            unit, found = best(model, case_of(context, latency, pj=pj), start)
+            unit, result = best(model, case_of(context, latency, pj=pj), start)
             start = (*start, unit)
             # a design without a pool remains open to those who may have one
-            gain = max(found["rate"] * found["feasible"], alone["rate"]) / alone["rate"]
+            gain = max(result["rate"] * result["feasible"], alone["rate"]) / alone["rate"]
             row = {"model": model, "latency_s": latency, "context": context, "pj_per_bit": pj, "gain": gain}
-            rows.append(row | {"alone_tokens_per_s": alone["rate"], "alone_feasible": alone["feasible"]} | found)
+            rows.append(row | {"alone_tokens_per_s": alone["rate"], "alone_feasible": alone["feasible"]} | result)
     order = ["model", "latency_s", "context", "pj_per_bit"]
     return pd.DataFrame(rows).sort_values(order, kind="stable").reset_index(drop=True)
 
@@ -216,11 +216,11 @@ def elasticities() -> pd.DataFrame:
         for latency in LATENCY_S.values():
             context = CONTEXTS[-1]
             case = case_of(context, latency)
-            unit, found = best(model, case)
+            unit, result = best(model, case)
             row = {"model": model, "latency_s": latency, "context": context} | _slopes(model, case, unit)
             for name, value in BUDGET.items():
                 more = best(model, case | {name: 1.2 * value}, (unit,))[1]["rate"]
-                row[f"budget {name}"] = float(np.log(max(more, found["rate"]) / found["rate"]) / np.log(1.2))
+                row[f"budget {name}"] = float(np.log(max(more, result["rate"]) / result["rate"]) / np.log(1.2))
             rows.append(row)
     return pd.DataFrame(rows)
 

@@ -56,8 +56,8 @@ def answer() -> tuple[MixedFleet, float]:
     """The fleet by the closed form, and CPU seconds that it took from classes to the proof."""
     prepare_jax()
     begun = time.process_time()
-    found = mixed_fleet(classes(), (OLD, NEW), OVERRIDES, owned={OLD: OWNED}, sizes=SIZES)
-    return found, time.process_time() - begun
+    result = mixed_fleet(classes(), (OLD, NEW), OVERRIDES, owned={OLD: OWNED}, sizes=SIZES)
+    return result, time.process_time() - begun
 
 
 @cache
@@ -111,7 +111,7 @@ def by_load() -> pd.DataFrame:
 
 def share_on_old(fleet: AssignedFleet, name: str) -> float:
     """Share of a class on the old devices, parts of replicas allowed: of whole ones several placements cost alike."""
-    own = [(one, fleet.relaxed[place]) for place, one in enumerate(fleet.options) if one.request_class == name]
+    own = [(one, fleet.relaxed[index]) for index, one in enumerate(fleet.options) if one.request_class == name]
     total = sum(one.rate * count for one, count in own)
     return sum(one.rate * count for one, count in own if one.kind == OLD) / total
 
@@ -138,9 +138,9 @@ def apart() -> float:
             old, new = kinds()
             options = [one for one in pool_options(answer()[0].kinds) if one.request_class == name]
             sorts = [dataclasses.replace(old, owned_boxes=left), new]
-            found = assign({name: rates()[name]}, options, sorts, most_nodes=NODES)
-            left -= found.owned[0]
-            total += found.usd_per_s
+            result = assign({name: rates()[name]}, options, sorts, most_nodes=NODES)
+            left -= result.owned[0]
+            total += result.usd_per_s
         best = min(best, total)
     return best * MONTH_S / 1e3
 
@@ -169,18 +169,18 @@ def limit_worth(name: str, limit: str) -> tuple[float, float]:
     own = next(one for one in classes() if one.name == name)
     value = getattr(own, limit)
     changed = [dataclasses.replace(own, **{limit: value * (1 + sign * STEP)}) for sign in (1, -1)]
-    found = [
+    result = [
         assign(rates(), pool_options(each), kinds(), most_nodes=1).relaxed_usd_per_s
         for each in zip(*(_with_each(kind, changed) for kind in answer()[0].kinds), strict=True)
     ]
-    return answer()[0].worth[name, limit], (found[1] - found[0]) / (2 * STEP * value)
+    return answer()[0].worth[name, limit], (result[1] - result[0]) / (2 * STEP * value)
 
 
 def claims() -> list[Claim]:
     """What the mix costs and saves, that it is proven and priced, and that its replay keeps the limits."""
-    found, seconds = answer()
-    best, (old, new) = found.fleet, kinds()
-    told = told_of_fleet(found, [], 0.0, [NAME])
+    result, seconds = answer()
+    best, (old, new) = result.fleet, kinds()
+    told = told_of_fleet(result, [], 0.0, [NAME])
     check_assignment(told["certificate"])
     proven, pools = replayed()
     both = [month(assigned(1.0, (kind,))) for kind in (old, new)]
@@ -243,8 +243,8 @@ def ordering(text: str, holds: bool) -> Claim:
 
 def tables() -> dict[str, pd.DataFrame]:
     """Pools of the replayed fleet, prices, and cost along the load."""
-    found, pools = replayed()
-    told = told_of_fleet(found, pools, 0.0, [NAME])
+    result, pools = replayed()
+    told = told_of_fleet(result, pools, 0.0, [NAME])
     where = pd.DataFrame([
         {name: pool[name] for name in ("class", "kind", "replicas", "devices", "requests_per_s")}
         | {"plan": " ".join(f"{key} {value:g}" for key, value in pool["plan"].items())}

@@ -33,16 +33,16 @@ def best(decode: str, prefill: str, *overrides: str) -> pd.Series | None:
     """The best design of a pair, proven; None where nothing keeps the limits."""
     pair = (f"accelerator={decode}", f"cluster.prefill.like.accelerator={prefill}")
     try:
-        found, trace = study_from_config(*COMMON, *pair, *overrides).solve()
+        result, trace = study_from_config(*COMMON, *pair, *overrides).solve()
     except ConfigError as error:
         print(decode, prefill, error, file=sys.stderr)
         return None
-    if not found.best["feasible"]:
+    if not result.best["feasible"]:
         return None
     assert trace.certificate is not None
     assert trace.certificate.gap is not None
     assert trace.certificate.gap < 2e-3
-    return found.best
+    return result.best
 
 
 def pairs() -> pd.DataFrame:

@@ -93,31 +93,31 @@ def weights_of_layers(row: pd.Series) -> float:
 
 def claims() -> list[Claim]:
     """Losses are the law's; no token is faster than its weights are read; fewer bits buy a better model on a device."""
-    found = []
+    result = []
     for name, bits in FORMATS.items():
         at = best(name, USUAL)
         told = f"loss of the best model in {name} at {1e3 * USUAL:g} ms a token"
         hand = by_hand(at.row, 1000 if bits == 16 else bits)
-        found.append(Claim(NAME, f"{told}, against the law by hand", hand, at.loss, 1e-6, "certified"))
+        result.append(Claim(NAME, f"{told}, against the law by hand", hand, at.loss, 1e-6, "certified"))
         read = weights_of_layers(at.row) * bits / 8 / float(at.row["var.memory"])
         slower = float(at.row["tpot_s"]) / read
         below = max(1 - slower, 0.0)
-        found.append(Claim(NAME, f"time a token over that of reading its weights, {name}", None, slower, 0.0,
+        result.append(Claim(NAME, f"time a token over that of reading its weights, {name}", None, slower, 0.0,
                            "predicted: never below 1", error=below))  # fmt: skip
     losses = [best(name, USUAL).loss for name in FORMATS]
     worse = max(later - earlier for earlier, later in itertools.pairwise(losses))
-    found.append(Claim(NAME, f"fewer bits, better model on the device at {1e3 * USUAL:g} ms", None, worse, 0.0,
+    result.append(Claim(NAME, f"fewer bits, better model on the device at {1e3 * USUAL:g} ms", None, worse, 0.0,
                        "predicted", error=max(worse, 0.0)))  # fmt: skip
     anywhere = [best(name, None).loss for name in FORMATS]
     worse = max(earlier - later for earlier, later in itertools.pairwise(anywhere))
-    found.append(Claim(NAME, "and never a better one where the device is no limit", None, worse, 2e-3,
+    result.append(Claim(NAME, "and never a better one where the device is no limit", None, worse, 2e-3,
                        "predicted, within the gaps", error=max(worse, 0.0)))  # fmt: skip
     for name in FORMATS:
         ordered = [best(name, tpot_s).loss for tpot_s in TPOT_S]
         grown = max(later - earlier for earlier, later in itertools.pairwise(ordered))
-        found.append(Claim(NAME, f"more time a token, no worse model, {name}", None, grown, 0.0,
+        result.append(Claim(NAME, f"more time a token, no worse model, {name}", None, grown, 0.0,
                            "predicted", error=max(grown, 0.0)))  # fmt: skip
-    return found
+    return result
 
 
 def tables() -> dict[str, pd.DataFrame]:
@@ -144,13 +144,13 @@ def figures() -> dict[str, Figure]:
     axes.set(xscale="log", xlabel="time a token may take, ms", ylabel="loss, nats a token")
     axes.set_xlim(milliseconds[0] / 1.1, 1.05 * milliseconds[-1])
     for (name, bits), colour in zip(FORMATS.items(), (BLUE, ORANGE, GREEN), strict=True):
-        found = [best(name, tpot_s) for tpot_s in TPOT_S]
-        sizes = [float(one.row["parameters"]) / 1e6 for one in found]
-        axes.plot(milliseconds, [one.loss for one in found], "o-", color=colour, linewidth=1.4, markersize=4.5)
-        for x, one, size in list(zip(milliseconds, found, sizes, strict=True))[:-1]:
+        result = [best(name, tpot_s) for tpot_s in TPOT_S]
+        sizes = [float(one.row["parameters"]) / 1e6 for one in result]
+        axes.plot(milliseconds, [one.loss for one in result], "o-", color=colour, linewidth=1.4, markersize=4.5)
+        for x, one, size in list(zip(milliseconds, result, sizes, strict=True))[:-1]:
             beside(axes, f"{size:,.0f} M", x, one.loss, colour, (6, 5))
-        ends.append(Named(milliseconds[-1], found[-1].loss, f"{bits} bits, {sizes[-1]:,.0f} M", colour))
-        last[bits] = (sizes[0], found[0].loss)
+        ends.append(Named(milliseconds[-1], result[-1].loss, f"{bits} bits, {sizes[-1]:,.0f} M", colour))
+        last[bits] = (sizes[0], result[0].loss)
     axes.margins(y=0.12)
     plain_ticks(axes, "x", milliseconds)
     name_ends(axes, ends)

@@ -65,8 +65,8 @@ def step(
     """Seconds by class, one row a case; keys of the rows as in `PATHS`, of the model below `workload.model`."""
     columns = {path: [float(row[name]) for row in rows] for name, paths in PATHS.items() for path in paths}
     columns |= {f"workload.model.{path}": [value] * len(rows) for path, value in model.items()}
-    found = stepper(phase)(scenario, {path: jnp.asarray(values) for path, values in columns.items()})
-    return pd.DataFrame(np.asarray(found), columns=list(CLASSES))
+    result = stepper(phase)(scenario, {path: jnp.asarray(values) for path, values in columns.items()})
+    return pd.DataFrame(np.asarray(result), columns=list(CLASSES))
 
 
 @functools.cache
@@ -106,8 +106,8 @@ def ring_share(start: float, step: float, ranks: tuple[int, ...]) -> np.ndarray:
 def fitted(ranks: tuple[int, ...]) -> tuple[float, float]:
     """(start, step) of the ring that meets the printed shares of these ranks best."""
     printed = np.array([PAPER[t] for t in ranks])
-    found = least_squares(lambda x: ring_share(x[0], x[1], ranks) - printed, (0.2, 0.1), xtol=1e-12, ftol=1e-12)
-    return float(found.x[0]), float(found.x[1])
+    result = least_squares(lambda x: ring_share(x[0], x[1], ranks) - printed, (0.2, 0.1), xtol=1e-12, ftol=1e-12)
+    return float(result.x[0]), float(result.x[1])
 
 
 def share(text: str, ranks: int, model: float, bar: float | None, standing: str) -> Claim:
@@ -127,13 +127,13 @@ def claims() -> list[Claim]:
     both = ring_share(*fitted(ranks), ranks)
     rows = [
         share(
-            f"PFA-06{place}: all-reduce in the overhead of TP {t} (error in points)",
+            f"PFA-06{index}: all-reduce in the overhead of TP {t} (error in points)",
             t,
-            float(both[place]),
+            float(both[index]),
             BAR,
             "fitted 2 on 3",
         )
-        for place, t in enumerate(ranks)
+        for index, t in enumerate(ranks)
     ]
     ends = float(ring_share(*fitted((2, 8)), (4,))[0])
     rows.append(share("PFA-061: TP 4 from a fit on TP 2 and 8 alone", 4, ends, BAR, "derived: fitted 2 on the other 2"))
@@ -141,8 +141,8 @@ def claims() -> list[Claim]:
     for constants in CONSTANTS:
         ours = figure_12(constants)["all-reduce"].to_numpy()
         rows += [
-            share(f"PFA-06{place}: TP {t}, constants {constants}", t, float(ours[place]), None, "derived")
-            for place, t in enumerate(ranks)
+            share(f"PFA-06{index}: TP {t}, constants {constants}", t, float(ours[index]), None, "derived")
+            for index, t in enumerate(ranks)
         ]
         rows.append(rising(f"share rises with the ranks, constants {constants}: smallest step", ours, None))
     return rows + categories() + asked_of_an_all_reduce()

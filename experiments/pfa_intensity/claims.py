@@ -50,8 +50,8 @@ def surface(counting: str) -> dict[str, np.ndarray]:
         return arithmetic_intensity(replace(scenario, point), **how)
 
     rows = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))
-    found = jax.jit(rows)(jnp.asarray(BATCHES, dtype=float), jnp.asarray(TOKENS))
-    return {phase: np.asarray(values) for phase, values in found.items()}
+    result = jax.jit(rows)(jnp.asarray(BATCHES, dtype=float), jnp.asarray(TOKENS))
+    return {phase: np.asarray(values) for phase, values in result.items()}
 
 
 def peak(counting: str, batch: int) -> float:

@@ -95,18 +95,18 @@ def figures() -> dict:
              ylabel="largest gain over DGX-H100")  # fmt: skip
     values = {}
     for column, colour in (("throughput_gain", BLUE), ("latency_gain", ORANGE)):
-        found = [float(frame[column].max()) for frame in gains().values()]
-        values[column] = [found[place] for place in order]
+        result = [float(frame[column].max()) for frame in gains().values()]
+        values[column] = [result[place] for place in order]
         axes.plot([rate[place] for place in order], values[column], "o-", color=colour, linewidth=1.4, markersize=4.5)
         for place in order[:-1]:
-            beside(axes, f"{found[place]:.2g}", rate[place], found[place], colour, (-4, 5))
+            beside(axes, f"{result[place]:.2g}", rate[place], result[place], colour, (-4, 5))
     axes.axhline(1.0, color="0.4", linewidth=1)
     axes.axvline(PORTS * 0.9, color=GREY, linestyle=":")
     beside(axes, f"all {PORTS:g} ports", PORTS * 0.9, 0.06, GREY, (-4, 0))
     plain_ticks(axes, "x", (1, 2, 5, 10, 20))
     plain_ticks(axes, "y", (0.1, 0.2, 0.5, 1, 2, 4))
-    ends = [Named(max(rate), found[-1], f"{column.replace('_gain', '')}: {found[-1]:.2f}", colour)
-            for (column, found), colour in zip(values.items(), (BLUE, ORANGE), strict=True)]  # fmt: skip
+    ends = [Named(max(rate), result[-1], f"{column.replace('_gain', '')}: {result[-1]:.2f}", colour)
+            for (column, result), colour in zip(values.items(), (BLUE, ORANGE), strict=True)]  # fmt: skip
     name_ends(axes, ends)
     one, every = (values["throughput_gain"][at] for at in (0, -2))
     headline(figure, f"The stated gains need {max(rate):.1f} TB/s at one accelerator, more than its {PORTS:g} ports "

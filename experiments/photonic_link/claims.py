@@ -86,10 +86,10 @@ def receivers() -> list[Claim]:
     measured = {14e9: -13.0, 25e9: -9.7, 56e9: -10.0}
     claims, asked = [], []
     for rate, level in measured.items():
-        found = float(PhotonicReceiver().sensitivity_w(jnp.asarray(rate)))
-        asked.append(level - float(dbm(jnp.asarray(found))) + 6.0)
+        result = float(PhotonicReceiver().sensitivity_w(jnp.asarray(rate)))
+        asked.append(level - float(dbm(jnp.asarray(result))) + 6.0)
         text = f"receiver at {rate / 1e9:g} Gb/s ({level:g} dBm): uW of light at a penalty of 6 dB (bar: 2 dB)"
-        claims.append(Claim(NAME, text, 1e3 * 10 ** (level / 10), 1e6 * found, 10**0.2 - 1, "fitted 1 on 3"))
+        claims.append(Claim(NAME, text, 1e3 * 10 ** (level / 10), 1e6 * result, 10**0.2 - 1, "fitted 1 on 3"))
     text = "penalty that the three receivers ask for on average, dB (about 6)"
     return [*claims, Claim(NAME, text, 6.0, float(np.mean(asked)), 0.1, "fitted 1 on 3")]
 

@@ -88,13 +88,13 @@ def oracle() -> tuple[Oracle, dict[str, float], Verdict]:
     rows = rows_of(problem)
 
     def with_numbers(metrics, values):
-        found = rows(metrics, values) | {"least bandwidth": jnp.log(values["bandwidth"])}
+        result = rows(metrics, values) | {"least bandwidth": jnp.log(values["bandwidth"])}
         for name in WORSE:
-            found |= {
+            result |= {
                 f"most {name}": -jnp.log(values[name]),
                 f"hold {name}": math.log(own[name]) - jnp.log(values[name]),
             }
-        return found
+        return result
 
     made = Oracle(problem, with_numbers, block=128)
     return made, own, check_convexity(made, SEED, 256)
@@ -154,10 +154,10 @@ def claims() -> list[Claim]:
 
 def _row(name: str, outcome: Outcome) -> dict:
     made = oracle()[0]
-    found = math.isfinite(outcome.upper)
-    row = {"wanted": name, "found": value(name, outcome.upper) if found else None}
+    result = math.isfinite(outcome.upper)
+    row = {"wanted": name, "found": value(name, outcome.upper) if result else None}
     row |= {"bound": value(name, outcome.lower) if math.isfinite(outcome.lower) else None}
-    if found:
+    if result:
         point = made.point(outcome.bounding.plan, outcome.bounding.u)
         row |= {key: point[key] for key in ("tp", "pp", "virtual_stages", "micro_batch", "recompute")}
         row |= {key: point[key] / number.unit for key, number in NUMBERS.items()}
@@ -176,18 +176,18 @@ def figures() -> dict[str, Figure]:
     """What each number of the circuits must or may be, over what it is; the others at least as they are."""
     figure, ((axes,),) = panels(2.5)
     own, places = oracle()[1], []
-    for place, (name, outcome) in enumerate(answers().items()):
+    for index, (name, outcome) in enumerate(answers().items()):
         if not math.isfinite(outcome.upper):
             continue
         number = NUMBERS[name]
-        found, now, better = value(name, outcome.upper), own[name] / number.unit, name == "bandwidth"
-        ratio, colour = found / now, ORANGE if better else BLUE
-        axes.plot([1, ratio], [place, place], color=colour, linewidth=5, solid_capstyle="butt", alpha=0.45)
-        axes.plot([ratio], [place], "o", color=colour, markersize=5)
+        result, now, better = value(name, outcome.upper), own[name] / number.unit, name == "bandwidth"
+        ratio, colour = result / now, ORANGE if better else BLUE
+        axes.plot([1, ratio], [index, index], color=colour, linewidth=5, solid_capstyle="butt", alpha=0.45)
+        axes.plot([ratio], [index], "o", color=colour, markersize=5)
         verb = "must be" if better else "may be"
-        text = f"{verb} {found:.3g}, is {now:.3g}"
-        axes.annotate(text, (ratio, place), (7, 0), textcoords="offset points", va="center", fontsize=8, color=colour)
-        places.append((place, WORDS[name]))
+        text = f"{verb} {result:.3g}, is {now:.3g}"
+        axes.annotate(text, (ratio, index), (7, 0), textcoords="offset points", va="center", fontsize=8, color=colour)
+        places.append((index, WORDS[name]))
     axes.axvline(1, color="0.4", linewidth=1)
     axes.set(xscale="log", xlabel="over the fabric as published or assumed (1)", ylim=(len(places) - 0.5, -0.5))
     plain_ticks(axes, "x", (1, 2, 5, 10, 20))

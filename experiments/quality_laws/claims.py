@@ -89,28 +89,28 @@ def reduced() -> list[Claim]:
     """The joint law for a number of experts, as its authors reduce it."""
     joint = law("ludziejewski")
     assert isinstance(joint, JointLaw)
-    found = []
+    result = []
     for experts, printed in REDUCED.items():
         ours = [float(number) for number in joint.reduced(float(experts))]
         worst = max(abs(a / b - 1) for a, b in zip(ours, printed, strict=True))
-        found.append(Claim(NAME, f"m, mu, n, nu of {experts} experts: largest error", None, worst, 0.005,
+        result.append(Claim(NAME, f"m, mu, n, nu of {experts} experts: largest error", None, worst, 0.005,
                            "published: table 4 from the rounded constants of table 3", error=worst))  # fmt: skip
-    return found
+    return result
 
 
 def optima() -> list[Claim]:
     """Compute-optimal sizes."""
     joint = law("ludziejewski")
     assert isinstance(joint, JointLaw)
-    found = []
+    result = []
     for flops, rows in OPTIMA.items():
         for experts, (active, tokens) in rows.items():
             ours = [float(number) / 1e9 for number in joint.optimum(flops, float(experts))]
             told = f"of {experts} experts at {flops:.0e} FLOP, 1e9"
             bar = 0.03 if active in (1.7, 1.5, 1.2) else BAR  # two digits are printed
-            found.append(Claim(NAME, f"optimal active parameters {told}", active, ours[0], bar, PRINTED))
-            found.append(Claim(NAME, f"optimal tokens {told}", tokens, ours[1], BAR, PRINTED))
-    return found
+            result.append(Claim(NAME, f"optimal active parameters {told}", active, ours[0], bar, PRINTED))
+            result.append(Claim(NAME, f"optimal tokens {told}", tokens, ours[1], BAR, PRINTED))
+    return result
 
 
 def experts_for_dense() -> list[Claim]:
@@ -118,13 +118,13 @@ def experts_for_dense() -> list[Claim]:
     joint = law("ludziejewski")
     assert isinstance(joint, JointLaw)
     dense = float(joint.at(1.1e9, 8e9, 1.0))
-    found = []
+    result = []
     for experts, active, tokens in ((2.0, 709e6, 16e9), (4.0, 426e6, 32e9)):
         ours = float(joint.at(active, tokens, experts))
         told = f"loss of {experts:g} experts of 1.1 B weights over that of 1.1 B dense: below 1"
         above = max(ours / dense - 1, 0.0)
-        found.append(Claim(NAME, told, None, ours / dense, 0.0, "published: section 4.5", error=above))
-    return found
+        result.append(Claim(NAME, told, None, ours / dense, 0.0, "published: section 4.5", error=above))
+    return result
 
 
 @functools.cache
@@ -144,9 +144,9 @@ def fitted(held: bool, drawn: pd.DataFrame | None = None) -> tuple[np.ndarray, f
         return np.log(table["loss"]) - np.log(np.exp(x[:3] - powers * logs).sum(axis=1) + x[3])
 
     start = np.array([np.log(200), np.log(2), np.log(10), 1.69, *([] if held else printed)])
-    found = least_squares(missed, start, xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=20000)
-    powers = printed if held else found.x[4:]
-    return np.array([*found.x[:3], *powers, found.x[3]]), float(np.sqrt(np.mean(found.fun**2)))
+    result = least_squares(missed, start, xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=20000)
+    powers = printed if held else result.x[4:]
+    return np.array([*result.x[:3], *powers, result.x[3]]), float(np.sqrt(np.mean(result.fun**2)))
 
 
 def ratio_error() -> float:
@@ -186,28 +186,28 @@ def shapes() -> list[Claim]:
     """Width and depth: the printed powers found again, the scales that are not printed, and how far they reach."""
     free, _ = fitted(held=False)
     held, rms = fitted(held=True)
-    one, found = correction(), []
+    one, result = correction(), []
     for (name, (printed, error)), ours in zip(POWERS.items(), free[3:6], strict=True):
-        found.append(Claim(NAME, f"power of {name} on {len(runs())} runs, refitted", printed, float(ours),
+        result.append(Claim(NAME, f"power of {name} on {len(runs())} runs, refitted", printed, float(ours),
                            1.5 * error / printed, f"published: {printed} +- {error}; bar of 1.5 errors"))  # fmt: skip
     for name, ours, there in (("width", held[0], one.width_scale), ("depth", held[1], one.depth_scale)):
-        found.append(Claim(NAME, f"scale of {name}, refitted with the printed powers, against conf/quality",
+        result.append(Claim(NAME, f"scale of {name}, refitted with the printed powers, against conf/quality",
                            float(there), float(np.exp(ours)), 1e-3, "fitted: not printed"))  # fmt: skip
     told = f"error of the ratio of these scales by {DRAWS} refits of drawn runs, against conf/quality"
-    found.append(Claim(NAME, told, float(one.ratio_error), ratio_error(), 0.3, "fitted: an error of an error"))
-    found.append(Claim(NAME, "rms of the loss by width, depth and tokens, %", None, 100 * rms, None, "note"))
+    result.append(Claim(NAME, told, float(one.ratio_error), ratio_error(), 0.3, "fitted: an error of an error"))
+    result.append(Claim(NAME, "rms of the loss by width, depth and tokens, %", None, 100 * rms, None, "note"))
     usual, weights = law("besiroglu"), runs()["parameters"].to_numpy()
     assert isinstance(usual, DenseLaw)
     over = np.log(runs()["loss"].to_numpy() / np.asarray(usual.at(weights, runs()["tokens"].to_numpy())))
     told = "rms of the loss by parameters and tokens (Besiroglu et al.), %"
     why = "note: the runs are 40 to 109 times as wide as deep, too alike to tell the two apart"
-    found.append(Claim(NAME, told, None, 100 * float(np.sqrt(np.mean(over**2))), None, why))
+    result.append(Claim(NAME, told, None, 100 * float(np.sqrt(np.mean(over**2))), None, why))
     wide, usual_shape = (sum(one.terms(of_shape(*shape))) for shape in KAPLAN)
     loss = float(law("besiroglu").loss(of_shape(*KAPLAN[1])))
     told = "loss of 6 layers of 4,288 over that of 48 of 1,600 (715 and 33 times as wide as deep), more, %"
     why = "note: published as within 3 %; the correction is far off there, and is refused there"
-    found.append(Claim(NAME, told, 3.0, 100 * float(wide - usual_shape) / loss, None, why))
-    return found
+    result.append(Claim(NAME, told, 3.0, 100 * float(wide - usual_shape) / loss, None, why))
+    return result
 
 
 def tables() -> dict[str, pd.DataFrame]:

@@ -62,8 +62,10 @@ def _many():
     design = base()  # built outside of the trace
 
     def one(point):
-        found = evaluate(replace(design, {PATHS[name]: value for name, value in point.items()}))
-        return {name: found.get(name) for name in (*METRICS, "usage.hbm")} | {"broken": sum(found.violations.values())}
+        result = evaluate(replace(design, {PATHS[name]: value for name, value in point.items()}))
+        return {name: result.get(name) for name in (*METRICS, "usage.hbm")} | {
+            "broken": sum(result.violations.values())
+        }
 
     return at_many(one)
 
@@ -71,8 +73,8 @@ def _many():
 def priced(points: pd.DataFrame) -> pd.DataFrame:
     """Metrics of each row of points, `updates_s` among them."""
     columns = {name: jnp.asarray(points[name].to_numpy(float)) for name in PATHS}
-    found = pd.DataFrame({name: np.asarray(value) for name, value in _many()(columns).items()}, index=points.index)
-    return found.assign(updates_s=found["training_s"] - found["scoring_s"])
+    result = pd.DataFrame({name: np.asarray(value) for name, value in _many()(columns).items()}, index=points.index)
+    return result.assign(updates_s=result["training_s"] - result["scoring_s"])
 
 
 def points_of(rows: pd.DataFrame, tokens: pd.Series | float, slowdown: pd.Series | float = 1.0) -> pd.DataFrame:
@@ -102,11 +104,11 @@ def modelled(*, given_updates: bool = False) -> pd.DataFrame:
     rows = published()
     tokens = rows["source"].map(mean_response)
     slowdown = pd.Series(1.0, rows.index)
-    found = priced(points_of(rows, tokens, slowdown))
+    result = priced(points_of(rows, tokens, slowdown))
     for _ in range(3 if given_updates else 0):
-        slowdown = np.maximum(slowdown * rows["updates_s"] / found["updates_s"], 0.1)
-        found = priced(points_of(rows, tokens, slowdown))
-    return found.assign(case=rows["case"], slowdown=slowdown)
+        slowdown = np.maximum(slowdown * rows["updates_s"] / result["updates_s"], 0.1)
+        result = priced(points_of(rows, tokens, slowdown))
+    return result.assign(case=rows["case"], slowdown=slowdown)
 
 
 @cache
@@ -122,8 +124,8 @@ def splits() -> pd.DataFrame:
         for slots in SLOTS
     ]  # fmt: skip
     points = pd.DataFrame(rows)
-    found = priced(points)
-    table = points.join(found).assign(name=[MODES[int(place)] for place in points["mode"]])
+    result = priced(points)
+    table = points.join(result).assign(name=[MODES[int(place)] for place in points["mode"]])
     table = table[(table["usage.hbm"] <= 1) & (table["broken"] == 0)]
     best = table.loc[table.groupby(["name", "rollout_devices"])["time_s"].idxmin()]
     return best.reset_index(drop=True)
@@ -149,13 +151,13 @@ def claims() -> list[Claim]:
     rows, alone, given = published(), modelled(), modelled(given_updates=True)
     printed = rows.rename(columns={"step_s": "time_s"})
     beside, inferred = "derived", "fitted 1 on 1"
-    found = [
+    result = [
         Claim(NAME, f"inferred: updates of {row['case']}, s, by a mean response of {mean_response(row['source']):.0f}",
               row["updates_s"], alone["updates_s"][at], 0.02, inferred)
         for at, row in rows.iterrows() if row["case"] in ("colocated on 32", "colocated on 16, FSDP2")
     ]  # fmt: skip
     for name, label in (("updates_s", "updates"), ("scoring_s", "log-probabilities"), ("rollout_s", "rollouts")):
-        found += [
+        result += [
             Claim(NAME, f"{row['case']}: {label}, s", row[name], alone[name][at], None, beside)
             for at, row in rows.iterrows()
             if row[name] == row[name] and not (name == "updates_s" and row["case"] in FIRST)
@@ -163,21 +165,21 @@ def claims() -> list[Claim]:
     for at, row in rows.iterrows():
         bar = None if row["case"] in MISSED else BAR_STEP
         words = f"{row['case']}: step with the published updates, s"
-        found.append(Claim(NAME, words, row["step_s"], given["time_s"][at], bar, beside))
+        result.append(Claim(NAME, words, row["step_s"], given["time_s"][at], bar, beside))
     for devices in (32, 64, 128):
         paper = speed_up(printed, devices)
         text = f"colocated over asynchronous, {devices} H20"
         pace, own_bar = speed_up(alone, devices), BAR_RATIO if devices > 32 else None
-        found.append(Claim(NAME, f"{text}: equal work of a trainer's device", paper, pace, None, beside))
+        result.append(Claim(NAME, f"{text}: equal work of a trainer's device", paper, pace, None, beside))
         pace = speed_up(given, devices)
-        found.append(Claim(NAME, f"{text}: with the published updates", paper, pace, own_bar, beside))
+        result.append(Claim(NAME, f"{text}: with the published updates", paper, pace, own_bar, beside))
         at = rows["devices"] == devices
         own = rows[at & (rows["mode"] == "colocated")].iloc[0]
         other = rows[at & (rows["mode"] == "asynchronous") & (rows["staleness"] == 0.5)].iloc[0]
         work = own["updates_s"] * devices / (other["updates_s"] * (devices - other["rollout_devices"]))
         text = f"published alone: device-seconds of updates, colocated over asynchronous, {devices} H20"
-        found.append(Claim(NAME, text, None, work, None, "not determined: the sources say no reason"))
-    return found + orderings()
+        result.append(Claim(NAME, text, None, work, None, "not determined: the sources say no reason"))
+    return result + orderings()
 
 
 FIRST = ("colocated on 32", "colocated on 16, FSDP2")

@@ -106,8 +106,8 @@ def over_points(function: Any, number_format: str, collective: str, slowdown: fl
     batches, lengths = (jnp.asarray(axis.ravel()) for axis in np.meshgrid(BATCHES, LENGTHS, indexing="ij"))
     each = jax.tree.map(lambda leaf: jnp.repeat(leaf, len(batches), axis=0), models)
     points = (jnp.tile(axis, len(MODELS)) for axis in (batches, lengths))
-    found = _of_many(function)(each, *points, jnp.asarray(slowdown))
-    return np.moveaxis(found, -1, 0).reshape(len(PHASE), len(MODELS), len(BATCHES), len(LENGTHS))
+    result = _of_many(function)(each, *points, jnp.asarray(slowdown))
+    return np.moveaxis(result, -1, 0).reshape(len(PHASE), len(MODELS), len(BATCHES), len(LENGTHS))
 
 
 @functools.cache
@@ -129,7 +129,7 @@ def works(number_format: str) -> np.ndarray:
 def splits(number_format: str, collective: str) -> dict[str, Split]:
     """Prefill (TTFT) and decode (TPOT)."""
     work, wire = works(number_format), over_points(_wires, number_format, collective, 1.0)
-    return {metric: Split(work[place], wire[place]) for place, metric in enumerate(PHASE)}
+    return {metric: Split(work[index], wire[index]) for index, metric in enumerate(PHASE)}
 
 
 @functools.cache
@@ -188,8 +188,8 @@ def trends() -> list[Claim]:
         Claim(NAME, "S084 TTFT gain levels off: batch 16 to 64, 512 tokens and more, at most", None, None, 0.03,
               "derived (4 fitted)", error=by_batch),
     ]  # fmt: skip
-    for place, model in enumerate(MODELS):
-        large = prefill[0, place][np.outer(BATCHES, LENGTHS) >= 4096]
+    for index, model in enumerate(MODELS):
+        large = prefill[0, index][np.outer(BATCHES, LENGTHS) >= 4096]
         text = f"S084 {model} TTFT gain, FP16, 4,096 tokens in a batch and more: largest over smallest"
         result.append(Claim(NAME, text, None, float(large.max() / large.min()), None, "derived (4 fitted)"))
     return result
@@ -249,10 +249,10 @@ def figures() -> dict[str, Figure]:
     tops = []
     for axes, ((number_format, metric), (_, printed)) in zip(panels_in, SPEEDUPS.items(), strict=True):
         values, ends = gains(number_format, metric), []
-        for place, (model, colour) in enumerate(zip(MODELS, (BLUE, GREEN, ORANGE), strict=True)):
-            axes.fill_between(LENGTHS, values[place].min(axis=0), values[place].max(axis=0), color=colour, alpha=0.2,
+        for index, (model, colour) in enumerate(zip(MODELS, (BLUE, GREEN, ORANGE), strict=True)):
+            axes.fill_between(LENGTHS, values[index].min(axis=0), values[index].max(axis=0), color=colour, alpha=0.2,
                               linewidth=0)  # fmt: skip
-            middle = values[place, 2]
+            middle = values[index, 2]
             axes.plot(LENGTHS, middle, color=colour, linewidth=1.4)
             ends.append(Named(LENGTHS[-1], float(middle[-1]), model.removeprefix("llama2_").upper(), colour))
         axes.axhline(printed, color="0.4", linewidth=1, linestyle="--")
@@ -264,7 +264,7 @@ def figures() -> dict[str, Figure]:
         tops.append((float(values.max()), printed))
     for axes in rows[-1]:
         axes.set_xlabel("prefill tokens")
-    worst = max(abs(found / printed - 1) for found, printed in tops)
+    worst = max(abs(result / printed - 1) for result, printed in tops)
     headline(figure, f"The printed gains are those of the smallest model and hold within {worst:.0%}; 70B gains "
              "less, its first token most of all (bands: batches, lines: the third of them)")  # fmt: skip
     return {"Speedup over prefill length": figure}

@@ -78,21 +78,21 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def figures() -> dict[str, Figure]:
     """Cost against the rise of log perplexity with its interval."""
-    found = tables()["Accuracy and cost by bits"]
+    result = tables()["Accuracy and cost by bits"]
     figure, ((axes,),) = panels(3.4)
-    middle = 100 * found["log_perplexity_penalty"]
-    reach = [middle - 100 * found["log_perplexity_penalty_low"], 100 * found["log_perplexity_penalty_high"] - middle]
-    axes.errorbar(middle, found["usd_per_million_tokens"], xerr=reach, fmt="o", color=BLUE, capsize=3)
-    for place, bits in zip(zip(middle, found["usd_per_million_tokens"], strict=True), found["bits"], strict=True):
+    middle = 100 * result["log_perplexity_penalty"]
+    reach = [middle - 100 * result["log_perplexity_penalty_low"], 100 * result["log_perplexity_penalty_high"] - middle]
+    axes.errorbar(middle, result["usd_per_million_tokens"], xerr=reach, fmt="o", color=BLUE, capsize=3)
+    for place, bits in zip(zip(middle, result["usd_per_million_tokens"], strict=True), result["bits"], strict=True):
         beside(axes, f"{bits} bits, ${place[1]:.2f}", *place, BLUE, (0, 5))
     axes.margins(y=0.14)
     axes.axvline(100 * LIMIT, color="0.4", linewidth=1, linestyle="--")
-    beside(axes, f"limit, {100 * LIMIT:g} %", 100 * LIMIT, float(found["usd_per_million_tokens"].max()), "0.3", (4, 0))
+    beside(axes, f"limit, {100 * LIMIT:g} %", 100 * LIMIT, float(result["usd_per_million_tokens"].max()), "0.3", (4, 0))
     axes.set(xscale="log", xlabel="rise of log perplexity, % (90 % interval)", ylabel="USD a million tokens")
     plain_ticks(axes, "x", (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10))
-    kept = found[found["log_perplexity_penalty_high"] <= LIMIT]
+    kept = result[result["log_perplexity_penalty_high"] <= LIMIT]
     fewest = kept.loc[kept["bits"].idxmin()]
-    eight = found.loc[found["bits"].idxmax()]
+    eight = result.loc[result["bits"].idxmax()]
     saved = 1 - float(fewest["usd_per_million_tokens"]) / float(eight["usd_per_million_tokens"])
     headline(figure, f"{int(fewest['bits'])} bits are the fewest that keep the limit at the far end of what is "
              f"known, and "

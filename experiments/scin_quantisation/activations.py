@@ -121,12 +121,12 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     raw = path.read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
     header = json.loads(raw[8 : 8 + size])
-    found = {}
+    result = {}
     for name, at in header.items():
         if name != "__metadata__" and at["dtype"] == "F32":
             low, high = (8 + size + offset for offset in at["data_offsets"])
-            found[name] = np.frombuffer(raw[low:high], "<f4").reshape(at["shape"])
-    return found
+            result[name] = np.frombuffer(raw[low:high], "<f4").reshape(at["shape"])
+    return result
 
 
 def parameters(stored: dict[str, np.ndarray], layers: int) -> dict[str, Any]:
@@ -162,16 +162,16 @@ def parameters(stored: dict[str, np.ndarray], layers: int) -> dict[str, Any]:
 def pieces(text: str, vocabulary: dict[str, int]) -> Iterator[int]:
     """Word pieces, the longest first."""
     for word in re.findall(r"\w+|[^\w\s]", text.lower()):
-        start, found = 0, []
+        start, result = 0, []
         while start < len(word):
             candidates = (("##" if start else "") + word[start:end] for end in range(len(word), start, -1))
             piece = next((each for each in candidates if each in vocabulary), None)
             if piece is None:
-                found = [vocabulary["[UNK]"]]
+                result = [vocabulary["[UNK]"]]
                 break
-            found.append(vocabulary[piece])
+            result.append(vocabulary[piece])
             start += len(piece.removeprefix("##"))
-        yield from found
+        yield from result
 
 
 def texts(model: Path) -> tuple[np.ndarray, np.ndarray]:

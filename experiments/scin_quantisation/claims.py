@@ -113,12 +113,12 @@ def counts() -> list[Claim]:
 
 def constants() -> list[Claim]:
     """The library's constants against a fit made now."""
-    found, r_squared = fit()
+    result, r_squared = fit()
     kept = (quantised.PERPLEXITY_SCALE, quantised.BLOCK_POWER, quantised.NOISE_POWER)
     names = ("scale", "power of the block", "power of the noise")
     rows = [
         Claim(NAME, f"penalty, {name}: library's constant against a new fit", float(now), constant, 0.02, FITTED)
-        for name, now, constant in zip(names, found, kept, strict=True)
+        for name, now, constant in zip(names, result, kept, strict=True)
     ]  # fmt: skip
     error = np.abs(perplexity()["predicted"] / perplexity()["wikitext2_perplexity"] - 1)
     rows.append(Claim(NAME, "table 1, R^2 of the logarithm of the increase", None, r_squared, None, FITTED))

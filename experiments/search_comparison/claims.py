@@ -66,8 +66,8 @@ def fronts() -> dict[str, Any]:
     median seed's.
     """
     trace = Pareto(FRONT, levels=LEVELS).run(problem(), 0)
-    found = trace.certificate.front
-    points = found.points
+    result = trace.certificate.front
+    points = result.points
     asked = problem()
     evaluator = Evaluator(Box(asked), rows_with(asked, FRONT[1:]), (GOAL, *FRONT[1:]))
     theirs = []
@@ -76,13 +76,13 @@ def fronts() -> dict[str, Any]:
         Blackbox(Nsga2()).ask(trial, seed)
         theirs.append(np.exp([point[0] for point in trial.front]))
     ours = np.array([[row.values[name] for name in FRONT] for row in points])
-    reference = np.log([found.reference[name] for name in FRONT])
+    reference = np.log([result.reference[name] for name in FRONT])
     volumes = [hypervolume(np.log(front), reference) for front in theirs]
     worst = max(row.gap if row.certified else math.inf for row in points)
     return {
-        "ours": ours, "theirs": theirs[0], "ratio": found.hypervolume / float(np.median(volumes)),
-        "share": found.hypervolume / found.hypervolume_at_most,
-        "their_share": float(np.median(volumes)) / found.hypervolume_at_most, "worst_gap": worst,
+        "ours": ours, "theirs": theirs[0], "ratio": result.hypervolume / float(np.median(volumes)),
+        "share": result.hypervolume / result.hypervolume_at_most,
+        "their_share": float(np.median(volumes)) / result.hypervolume_at_most, "worst_gap": worst,
     }  # fmt: skip
 
 
@@ -176,15 +176,15 @@ def summary(frame: pd.DataFrame, seconds: float) -> pd.DataFrame:
 
 def tables() -> dict[str, pd.DataFrame]:
     """This study, and the six named instances as `benchmarks/peers.py` measured them."""
-    found = {f"{STUDY}, each search {SECONDS:g} s": summary(runs(), SECONDS)}
+    result = {f"{STUDY}, each search {SECONDS:g} s": summary(runs(), SECONDS)}
     if MEASURED.is_file():
         frame = pd.read_csv(MEASURED)
-        found["Six instances, measured once"] = summary(frame, SIX_SECONDS)
-        found["Six instances, run by run"] = frame
+        result["Six instances, measured once"] = summary(frame, SIX_SECONDS)
+        result["Six instances, run by run"] = frame
     for kind, measured in MEASURED_FRONTS.items():
         if measured.is_file():
-            found[f"Fronts of the named instances, {kind}, measured once"] = six_fronts(measured)
-    return found
+            result[f"Fronts of the named instances, {kind}, measured once"] = six_fronts(measured)
+    return result
 
 
 def figures() -> dict[str, Any]:
@@ -195,13 +195,13 @@ def figures() -> dict[str, Any]:
         told = _volumes(left, pd.read_csv(MEASURED_FRONTS["two metrics"]))
     frame = pd.read_csv(MEASURED) if MEASURED.is_file() else runs()
     table = summary(frame, SIX_SECONDS)
-    for place, name in enumerate(table["search"]):
+    for index, name in enumerate(table["search"]):
         part = frame[[LABELS.get(str(method), str(method)) == name for method in frame["method"]]]
         gaps = 100 * part["gap"].clip(lower=1e-4)
         colour = BLUE if name == LABELS[CERTIFIED] else ORANGE
-        right.plot(gaps, [place] * len(gaps), "o", color=colour, alpha=0.6, markersize=5, markeredgewidth=0)
+        right.plot(gaps, [index] * len(gaps), "o", color=colour, alpha=0.6, markersize=5, markeredgewidth=0)
         near = int((part["gap"] <= 0.01).sum())
-        right.annotate(f"{near} of {len(part)}", (1, place), (1.02, place), xycoords=("axes fraction", "data"),
+        right.annotate(f"{near} of {len(part)}", (1, index), (1.02, index), xycoords=("axes fraction", "data"),
                        textcoords=("axes fraction", "data"), va="center", fontsize=7.5, color=colour)  # fmt: skip
     right.annotate("within 1 %", (1.0, 1.0), (1.0, 1.02), textcoords="axes fraction", fontsize=7, color=GREY)
     right.axvline(1.0, color="0.4", linewidth=1, linestyle="--")
@@ -220,11 +220,11 @@ def _volumes(axes: Any, measured: pd.DataFrame) -> str:
     """Ratio of hypervolumes of every run, and up to where any front's could be."""
     peer = measured[measured["method"] != "certified"]
     names = list(dict.fromkeys(peer["instance"]))
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         part = peer[peer["instance"] == name]
-        axes.plot(part["ratio"], [place] * len(part), "o", color=ORANGE, alpha=0.7, markersize=5, markeredgewidth=0)
+        axes.plot(part["ratio"], [index] * len(part), "o", color=ORANGE, alpha=0.7, markersize=5, markeredgewidth=0)
         for room in 1 / part["share"][part["share"] > 0]:
-            axes.plot([room, room], [place - 0.3, place + 0.3], color=GREY, linewidth=1)
+            axes.plot([room, room], [index - 0.3, index + 0.3], color=GREY, linewidth=1)
     axes.axvline(1.0, color="0.4", linewidth=1)
     axes.set_yticks(range(len(names)), names)
     axes.set(xscale="log", ylim=(len(names) - 0.5, -0.5), xlabel="certified front's hypervolume over NSGA-II's")

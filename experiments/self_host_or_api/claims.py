@@ -44,9 +44,9 @@ def numbers() -> dict[str, float]:
 @cache
 def fleet() -> OwnFleet:
     """Dollars and requests a second of one of its replicas."""
-    replicas, found = float(design().layout.dp), numbers()
-    usd = found["usd_per_million_tokens"] * found["tokens_per_s"] / 1e6
-    return OwnFleet(usd / replicas, found["requests_per_s"] / replicas)
+    replicas, result = float(design().layout.dp), numbers()
+    usd = result["usd_per_million_tokens"] * result["tokens_per_s"] / 1e6
+    return OwnFleet(usd / replicas, result["requests_per_s"] / replicas)
 
 
 def million_tokens(usd_a_request: float) -> float:
@@ -74,7 +74,7 @@ def tried(usd_a_request: float) -> tuple[float, float]:
 
 def claims() -> list[Claim]:
     """Break-even prices and loads, and that the closed form has them."""
-    found = [
+    result = [
         Claim(NAME, "USD a million tokens, prompt and answer alike, of a full replica", None, million_tokens(full()),
               None, "derived"),
         Claim(NAME, "the same over a day with its peak in the afternoon", None, million_tokens(of_day()), None,
@@ -85,14 +85,14 @@ def claims() -> list[Claim]:
     for factor in (1.1, 1.5, 2.0, 4.0):
         first, always = tried(factor * full())
         price = f"at {factor:g} times the price of a full replica"
-        found += [
+        result += [
             Claim(NAME, f"requests/s from which a replica pays {price} (paper: all loads tried)", first,
                   fleet().cheaper_from(factor * full()), 0.002, "derived: closed form beside all loads"),
             Claim(NAME, f"requests/s from which owning always pays {price} (paper: all loads tried)", always,
                   fleet().always_from(factor * full()), 0.002, "derived: closed form beside all loads"),
         ]  # fmt: skip
     return [
-        *found,
+        *result,
         ordering("a day's peak raises the break-even price by more than a half", of_day() / full() > 1.5),
         ordering("below the price of a full replica owning pays at no load",
                  bool(np.isinf(fleet().always_from(0.99 * full())))),

@@ -25,13 +25,13 @@ PLAN = ("device_count", "tp", "pp", "ep", "attention_dp", "micro_batch", "token_
 
 def front() -> pd.DataFrame:
     """One row a point: both metrics, how near it is proven, its plan."""
-    found, trace = study_from_config(*STUDY).solve()
+    result, trace = study_from_config(*STUDY).solve()
     assert trace.certificate is not None
     assert trace.certificate.front is not None
     rows = []
     for point in trace.certificate.front.points:
-        away = sum(abs(found.designs[metric] / value - 1) for metric, value in point.values.items())
-        design = found.designs.loc[away.idxmin()]
+        away = sum(abs(result.designs[metric] / value - 1) for metric, value in point.values.items())
+        design = result.designs.loc[away.idxmin()]
         row = point.values | {"gap": point.gap, "proven": point.certified}
         rows.append(row | {metric: design[metric] for metric in MORE} | {f: design[f"var.{f}"] for f in PLAN})
     print(pd.DataFrame(rows).to_string(), flush=True)

@@ -56,10 +56,10 @@ def designs(way: str, asked: str) -> pd.DataFrame:
     """Every legal plan of the list that fits and keeps the limit on TTFT."""
     overrides = (*WAYS[way], *ASKED[asked], f"objective.limits.tpot_s={max(TPOT_S)}")
     try:
-        found, trace = study_from_config(f"experiment={NAME}", *overrides).solve()
+        result, trace = study_from_config(f"experiment={NAME}", *overrides).solve()
     except ConfigError:
         return pd.DataFrame()
-    frame = found.designs
+    frame = result.designs
     assert len(trace.method) < 2000  # all were kept
     return frame.loc[frame["feasible"].to_numpy(dtype=bool)]
 

@@ -90,8 +90,8 @@ def simulated_goodput() -> float:
 
 def claims() -> list[Claim]:
     """Percentiles at the rate, the rate itself and its dollars, and what no schedule beats."""
-    found, (one, count) = closed(), engine()
-    rate, usd = found["requests_per_s"], found["usd_per_million_tokens"]
+    result, (one, count) = closed(), engine()
+    rate, usd = result["requests_per_s"], result["usd_per_million_tokens"]
     ttft, tpot = simulated(rate)
     goodput = simulated_goodput()
     asked = mean_request(requests(rate, SEEDS[0]), min(one.sequences, one.blocks))
@@ -112,8 +112,8 @@ def claims() -> list[Claim]:
         Claim(NAME, "no order of serving brings a token below, ms on average, at the goodput", None, 1e3 * least, None,
               "derived: certified by a linear programme over kinds of steps"),
         Claim(NAME, "the closed form's mean TPOT and goodput keep both bounds", 1.0,
-              float(found["tpot_s"] >= least and rate <= most), 0.0, beside,
-              error=float(found["tpot_s"] < least or rate > most)),
+              float(result["tpot_s"] >= least and rate <= most), 0.0, beside,
+              error=float(result["tpot_s"] < least or rate > most)),
     ]  # fmt: skip
 
 
@@ -147,10 +147,10 @@ def figures() -> dict[str, Figure]:
         beside(axes, f"agreed: {factor * limit:g}", rates[0], factor * limit, ORANGE, (0.1, 3))
         beside(axes, "goodput,\nclosed form", closed()["requests_per_s"], 0.18 * factor * limit, GREY, (4, 0))
     beside(row[0], "simulated (band: seeds)", rates[0], float(1e3 * table["tpot_p99_s"].iloc[0]), BLUE, (4, -8))
-    found, goodput = closed()["requests_per_s"], simulated_goodput()
-    if goodput >= found:
-        kept = f"meet the SLO when each is simulated; the simulation allows {goodput / found - 1:.1%} more"
+    result, goodput = closed()["requests_per_s"], simulated_goodput()
+    if goodput >= result:
+        kept = f"meet the SLO when each is simulated; the simulation allows {goodput / result - 1:.1%} more"
     else:
-        kept = f"are {goodput:.1f} where each is simulated, {1 - goodput / found:.1%} fewer"
-    headline(figure, f"The closed form's {found:.1f} requests a second {kept}, and tokens, not prompts, end it")
+        kept = f"are {goodput:.1f} where each is simulated, {1 - goodput / result:.1%} fewer"
+    headline(figure, f"The closed form's {result:.1f} requests a second {kept}, and tokens, not prompts, end it")
     return {"What the simulation says of the SLO": figure}

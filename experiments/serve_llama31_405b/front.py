@@ -31,12 +31,12 @@ def fronts() -> pd.DataFrame:
     """One row a point of either front: both metrics, how near it is proven, its plan."""
     rows = []
     for name, overrides in SPACES.items():
-        found, trace = study_from_config(*COMMON, *overrides).solve()
+        result, trace = study_from_config(*COMMON, *overrides).solve()
         assert trace.certificate is not None
         assert trace.certificate.front is not None
         for point in trace.certificate.front.points:
-            away = sum(abs(found.designs[metric] / value - 1) for metric, value in point.values.items())
-            design = found.designs.loc[away.idxmin()]
+            away = sum(abs(result.designs[metric] / value - 1) for metric, value in point.values.items())
+            design = result.designs.loc[away.idxmin()]
             row = {"caches": name} | point.values | {"gap": point.gap, "proven": point.certified}
             rows.append(row | {metric: design[metric] for metric in MORE} | {f: design.get(f"var.{f}") for f in PLAN})
         print(pd.DataFrame(rows).to_string(), flush=True)

@@ -101,32 +101,32 @@ def _worst(later: np.ndarray, earlier: np.ndarray) -> float:
 
 def claims() -> list[Claim]:
     """Proofs; no machine that is better in one number has a worse model; no token faster than its weights are read."""
-    found = []
+    result = []
     for told, grid in (("serving", served_grid()), ("training", trained_grid())):
         gaps = max(at.gap for at in itertools.chain(*grid))
-        found.append(Claim(NAME, f"{told}: largest gap of {len(PRICES) * len(grid[0])} optima, %", None, 100 * gaps,
+        result.append(Claim(NAME, f"{told}: largest gap of {len(PRICES) * len(grid[0])} optima, %", None, 100 * gaps,
                            5e-4, "certified", error=gaps))  # fmt: skip
         loss = _grid(grid)
         dearer, slower = _worst(loss[:-1], loss[1:]), _worst(loss[:, 1:], loss[:, :-1])
-        found.append(Claim(NAME, f"{told}: dearer HBM, never a better model, nats", None, dearer, 1e-3,
+        result.append(Claim(NAME, f"{told}: dearer HBM, never a better model, nats", None, dearer, 1e-3,
                            "predicted, within the gaps", error=dearer))  # fmt: skip
         links = "links in the node" if told == "serving" else "cards between nodes"
-        found.append(Claim(NAME, f"{told}: slower {links}, better model, nats", None, slower, None,
+        result.append(Claim(NAME, f"{told}: slower {links}, better model, nats", None, slower, None,
                            "note: slower ones cost less, and do not bind everywhere"))  # fmt: skip
     better = served(USD[1]).reducible - served(USD[1], f"{LINK}=100e9").reducible
     told = f"slower links where money does not bind ({USD[1]:.2f} USD/M): never a better model, nats"
-    found.append(Claim(NAME, told, None, better, 1e-3, "predicted, within the gaps", error=max(better, 0.0)))
+    result.append(Claim(NAME, told, None, better, 1e-3, "predicted, within the gaps", error=max(better, 0.0)))
     usual = served(USD[0])
     read = 2 * float(usual.row["parameters"]) / float(usual.row["var.tp"]) / 3.35e12
     slower = float(usual.row["tpot_s"]) / read
-    found.append(Claim(NAME, "time a token over that of reading its weights at 3.35 TB/s", None, slower, 0.0,
+    result.append(Claim(NAME, "time a token over that of reading its weights at 3.35 TB/s", None, slower, 0.0,
                        "predicted: never below 1", error=max(1 - slower, 0.0)))  # fmt: skip
     for name in ("switches that add (NVLS)", "switches that add (SCIN)"):
         for usd in USD:
             worse = served(usd, *MACHINES[name]).reducible - served(usd).reducible
-            found.append(Claim(NAME, f"{name} at {usd:.2f} USD/M: loss above that without, nats", None, worse, None,
+            result.append(Claim(NAME, f"{name} at {usd:.2f} USD/M: loss above that without, nats", None, worse, None,
                                "note: switches that add bring a larger model where a token's time binds"))  # fmt: skip
-    return found
+    return result
 
 
 def tables() -> dict[str, pd.DataFrame]:

@@ -43,7 +43,7 @@ def claims() -> list[Claim]:
     reliability = scenario("llama3").cluster.reliability
     assert reliability is not None
     goodput, per_day = float(llama.get("goodput")), float(llama.get("failures_per_day"))
-    found = [
+    result = [
         Claim(NAME, "interruptions of 16,384 devices in 54 days", 419, 54 * per_day, 0.001, "published: an input"),
         Claim(NAME, "share of productive time, above 90 % as published", 0.9, goodput, 0.0,
               "rates published, restart time of another system, checkpoints by the model's state and storage",
@@ -53,10 +53,10 @@ def claims() -> list[Claim]:
     assert research is not None
     for devices, hours in ((16384, 1.8), (131072, 0.23)):
         ours = 1 / float(research.rate_hz(jnp.asarray(float(devices)))) / 3600
-        found.append(
+        result.append(
             Claim(NAME, f"hours between failures of {devices:,} devices of RSC-1", hours, ours, 0.03, "published rate")
         )
-    return [*found, *against_simulation(), *intervals_told(reliability, llama)]
+    return [*result, *against_simulation(), *intervals_told(reliability, llama)]
 
 
 def intervals_told(reliability: Reliability, llama: Metrics) -> list[Claim]:
@@ -166,19 +166,19 @@ def figures() -> dict[str, Figure]:
     for rates, colour in (("llama3", BLUE), ("rsc1", ORANGE)):
         metrics = priced(rates)
         best = float(metrics.get("checkpoint_interval_s"))
-        found = [
+        result = [
             100 * float(priced(rates, f"cluster.reliability.interval_s={best * ratio}").get("goodput"))
             for ratio in INTERVALS
         ]
-        right.plot(best * INTERVALS, found, color=colour, linewidth=1.4)
+        right.plot(best * INTERVALS, result, color=colour, linewidth=1.4)
         right.plot([best], [100 * float(metrics.get("goodput"))], "o", color=colour, markersize=4.5)
         beside(right, f"{best:.0f} s", best, 100 * float(metrics.get("goodput")), colour, (0, 5))
         ends.append(
             Named(
-                float(best * INTERVALS[-1]), found[-1], {"llama3": "Llama 3's rates", "rsc1": "RSC-1's"}[rates], colour
+                float(best * INTERVALS[-1]), result[-1], {"llama3": "Llama 3's rates", "rsc1": "RSC-1's"}[rates], colour
             )
         )
-        best_of[rates] = (best, 100 * float(metrics.get("goodput")), found[-1])
+        best_of[rates] = (best, 100 * float(metrics.get("goodput")), result[-1])
     right.set(xscale="log", xlabel="work between checkpoints, s", title="productive time, %")
     right.margins(y=0.12)
     plain_ticks(right, "x", (20, 100, 500, 2000))

@@ -83,9 +83,9 @@ def probe(ask: Callable[..., dict[str, Any]]) -> Probing:
         inputs = [*(leaf[None] for leaf in own), *(columns[name] for name in names)]
         rows = len(columns[names[0]])
         slots = runs(dict(zip(program.inputs, inputs, strict=True)))
-        found = [np.broadcast_to(slots[slot], (rows, *program.shapes[slot])) for slot in program.outputs[1:]]
+        result = [np.broadcast_to(slots[slot], (rows, *program.shapes[slot])) for slot in program.outputs[1:]]
         split = len(numbers)
-        return dict(zip(numbers, found[:split], strict=True)), dict(zip(names, found[split:], strict=True))
+        return dict(zip(numbers, result[:split], strict=True)), dict(zip(names, result[split:], strict=True))
 
     return run
 
@@ -147,9 +147,9 @@ def _batch(
     probing: Probing, tree: Any, todo: list[tuple[str, Row]], starts: dict[str, dict[str, float]]
 ) -> Iterator[Visit]:
     columns = {leaf: np.array([starts[name][leaf] for name, _ in todo]) for leaf in starts[todo[0][0]]}
-    for place, (_, row) in enumerate(todo):
+    for index, (_, row) in enumerate(todo):
         if row.leaf:
-            columns[row.leaf][place] = row.value
+            columns[row.leaf][index] = row.value
     numbers, slopes = probing(tree, columns)
     suspect = np.zeros(len(todo), bool)
     for value in (*numbers.values(), *slopes.values()):
@@ -157,7 +157,7 @@ def _batch(
     for value in numbers.values():
         suspect |= (value.reshape(len(todo), -1) < 0).any(axis=1)
     batch = Batch(numbers, slopes, suspect)
-    return (Visit(name, row, batch, place) for place, (name, row) in enumerate(todo))
+    return (Visit(name, row, batch, index) for index, (name, row) in enumerate(todo))
 
 
 def faults(visited: Iterable[Visit]) -> list[str]:

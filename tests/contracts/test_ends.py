@@ -78,13 +78,13 @@ def tried(tree, path: str):
 @cache
 def refusals() -> dict[tuple[str, str], tuple[str, str, float]]:
     """(`Class.field`, what is asked) -> (option, leaf, value) of the first option that refuses it."""
-    found = {}
+    result = {}
     for group, path in PLACES.items():
         for choice, scenario in scenarios(group).items():
             for leaf, field, (low, high), name, value in tried(scenario, path):
                 if not low <= value <= high:
-                    found.setdefault((field, name), (choice, leaf, value))
-    return found
+                    result.setdefault((field, name), (choice, leaf, value))
+    return result
 
 
 def table_rows() -> list[list[str]]:
@@ -141,6 +141,6 @@ def test_a_leaf_that_is_broken_is_seen(name, monkeypatch):
     scenario, leaf = scenarios("host")["host=hgx"], BROKEN[name]
     too_low = -1e6 if "price" in leaf else 0.0
     monkeypatch.setattr("contracts.ends.rows_of", lambda tree, path: [Row(leaf, too_low)])
-    found = faults(visits(priced(), {"broken": scenario}, "cluster"))
-    assert len(found) == 1
-    assert found[0].startswith(f"broken {leaf} = {too_low:g}: ")
+    result = faults(visits(priced(), {"broken": scenario}, "cluster"))
+    assert len(result) == 1
+    assert result[0].startswith(f"broken {leaf} = {too_low:g}: ")

@@ -26,9 +26,9 @@ def test_example_keeps_its_contract(cls):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_member_brings_an_example(name):
-    found = members(name)
-    assert len(found) >= 4
-    for cls in found.values():
+    result = members(name)
+    assert len(result) >= 4
+    for cls in result.values():
         assert family_of(cls) == name
         assert isinstance(FAMILIES[name].example(cls), cls) or name == "search"
 

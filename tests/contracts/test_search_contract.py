@@ -95,16 +95,16 @@ def proves_impossible(trace: Trace) -> bool:
 
 def outcome(search: str, name: str) -> str:
     """What came of it, in the words of the table."""
-    found = first(search, name)
-    if found.trace is None:
-        return "refused" if found.refused else "lost with the interrupt"
-    if found.trace.method == ["single"]:
+    result = first(search, name)
+    if result.trace is None:
+        return "refused" if result.refused else "lost with the interrupt"
+    if result.trace.method == ["single"]:
         return "as it stands"
-    if "interrupted" in found.trace.claim:
+    if "interrupted" in result.trace.claim:
         return "stopped"
-    if proves_impossible(found.trace):
+    if proves_impossible(result.trace):
         return "proven impossible"
-    if proven(found.trace).certified:
+    if proven(result.trace).certified:
         return "proven"
     return "best found" if shown(search, name).feasible.any() else "nothing found"
 
@@ -175,21 +175,21 @@ def designs_are_of_the_space(search, name):
 
 def what_is_said_of_the_best_is_so(search, name):
     """The plain model has the same goal, and the same opinion of whether limits are kept."""
-    trace, found, chosen = trace_of(search, name), shown(search, name), search_of(search)
+    trace, result, chosen = trace_of(search, name), shown(search, name), search_of(search)
     best = proven(trace).best
     if proven(trace).goal and best is None:
-        assert not (found.feasible & chosen_of(chosen, trace.points)).any(), "an answer is shown and not called one"
+        assert not (result.feasible & chosen_of(chosen, trace.points)).any(), "an answer is shown and not called one"
     if best is not None:
         place = next(at for at, method in enumerate(trace.method) if method not in ("grid", "pareto"))
-        assert found.feasible[place], "the best design breaks a limit"
-        goal = own_goal(chosen, trace.points, found)[place]
+        assert result.feasible[place], "the best design breaks a limit"
+        goal = own_goal(chosen, trace.points, result)[place]
         assert rank(trace, "best") == pytest.approx(goal, abs=ROUNDING)
     if "feasible" in trace.counts:
-        assert (trace.counts["feasible"] > 0) == found.feasible[np.array(trace.method) == "grid"].any()
+        assert (trace.counts["feasible"] > 0) == result.feasible[np.array(trace.method) == "grid"].any()
     if trace.claim.startswith("best found") or (outcome(search, name) == "stopped" and search != "gradient"):
-        assert found.feasible.any()
+        assert result.feasible.any()
     if "no feasible" in trace.claim or proves_impossible(trace):
-        assert not found.feasible.any()
+        assert not result.feasible.any()
         assert best is None
 
 
@@ -210,8 +210,8 @@ def no_bound_is_wrong(search, name):
         no_design_beats_the_front(trace, grid)
     proof = first("certified", name).trace
     if proof is not None and proven(proof).bound is not None:
-        found = shown(search, name)
-        assert found.goal[found.feasible].min(initial=math.inf) >= rank(proof, "bound") - ROUNDING
+        result = shown(search, name)
+        assert result.goal[result.feasible].min(initial=math.inf) >= rank(proof, "bound") - ROUNDING
 
 
 def no_design_beats_the_front(trace: Trace, grid: Priced) -> None:
@@ -234,25 +234,25 @@ def no_design_beats_the_front(trace: Trace, grid: Priced) -> None:
 
 def proven_is_what_the_walk_proves(search, name):
     trace = trace_of(search, name)
-    found = proven(trace)
-    assert found.certified >= proves_impossible(trace)
-    if found.certified:
-        assert found.convex
+    result = proven(trace)
+    assert result.certified >= proves_impossible(trace)
+    if result.certified:
+        assert result.convex
         assert trace.evidence is not None
-        assert found.reason == ""
-    if not found.convex:
-        assert not found.certified
-        assert found.bound is None
-        assert found.gap is None
+        assert result.reason == ""
+    if not result.convex:
+        assert not result.certified
+        assert result.bound is None
+        assert result.gap is None
         assert not proves_impossible(trace)
         assert "certified: " not in trace.claim
     if name == "bumpy":
-        assert not found.convex
-    if found.bound is not None or proves_impossible(trace):
+        assert not result.convex
+    if result.bound is not None or proves_impossible(trace):
         assert trace.evidence is not None
         claim = trace.evidence.header["claim"]
         assert [claim[key] for key in ("best", "bound", "gap")] == [
-            getattr(found, key) for key in ("best", "bound", "gap")
+            getattr(result, key) for key in ("best", "bound", "gap")
         ]
     if trace.evidence is not None:
         for table in trace.evidence.tables.values():
@@ -303,12 +303,12 @@ PROMISES = [
 
 @pytest.mark.parametrize(("search", "name"), [pytest.param(*pair, id="-".join(pair)) for pair in EXPECTED])
 def test_search_keeps_every_promise(search, name):
-    found = first(search, name)
-    assert outcome(search, name) == EXPECTED[search, name], found.refused or (found.trace and found.trace.claim)
-    if found.trace is None:
-        assert found.refused
-        assert "\n" not in found.refused
-        assert not found.stop.heard
+    result = first(search, name)
+    assert outcome(search, name) == EXPECTED[search, name], result.refused or (result.trace and result.trace.claim)
+    if result.trace is None:
+        assert result.refused
+        assert "\n" not in result.refused
+        assert not result.stop.heard
         return
     for promise in PROMISES:
         promise(search, name)

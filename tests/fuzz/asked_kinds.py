@@ -76,9 +76,9 @@ def trace(rng: random.Random) -> Case:
     path = file_with("trace.csv", data)
 
     def run() -> bool:
-        found = read_trace(path)
-        whole = min(found.prompts.min(), found.outputs.min()) >= 1
-        came = found.arrivals
+        result = read_trace(path)
+        whole = min(result.prompts.min(), result.outputs.min()) >= 1
+        came = result.arrivals
         return bool(whole and came is not None and np.isfinite(came).all() and (np.diff(came) >= 0).all())
 
     return Case(repr(data[:300]), quietly(run))
@@ -149,9 +149,9 @@ def link(rng: random.Random) -> Case:
     }
 
     def run() -> bool:
-        found = moved(knobs, asked)
-        held = {knob.key: (knob.within(found[knob.key]), knob) for knob in knobs if knob.key in found}
-        return all(knob.low <= value <= knob.high for value, knob in held.values()) and found.keys() <= held.keys()
+        result = moved(knobs, asked)
+        held = {knob.key: (knob.within(result[knob.key]), knob) for knob in knobs if knob.key in result}
+        return all(knob.low <= value <= knob.high for value, knob in held.values()) and result.keys() <= held.keys()
 
     return Case(repr(asked)[:400], run)
 
@@ -159,13 +159,13 @@ def link(rng: random.Random) -> Case:
 @functools.cache
 def _server() -> tuple[str, str]:
     """Host with port, and the path of a page that is served until this process ends."""
-    found, ready, told = _study(), threading.Event(), {}
+    result, ready, told = _study(), threading.Event(), {}
 
     def serve() -> None:
         import asyncio
 
         asyncio.set_event_loop(asyncio.new_event_loop())
-        made_, address = server_of(found, answerer=Answerer(found))
+        made_, address = server_of(result, answerer=Answerer(result))
         made_.start()
         told["at"] = urlsplit(address)
         made_.io_loop.add_callback(ready.set)
@@ -261,9 +261,9 @@ def published_trace(rng: random.Random) -> Case:
     path = file_with(name, data)
 
     def run() -> bool:
-        found = read_trace(path, timed=False)
-        whole = min(found.prompts.min(), found.outputs.min()) >= 1
-        came = found.arrivals
+        result = read_trace(path, timed=False)
+        whole = min(result.prompts.min(), result.outputs.min()) >= 1
+        came = result.arrivals
         return bool(whole and (came is None or (np.isfinite(came).all() and (np.diff(came) >= 0).all())))
 
     return Case(f"{name}: {data[:300]!r}", quietly(run))
@@ -289,12 +289,12 @@ def export(rng: random.Random) -> Case:
             shutil.rmtree(folder, ignore_errors=True)
         import shlex
 
-        found = dict(text.split("=", 1) for text in read_launch(shlex.join(words)).overrides)
+        result = dict(text.split("=", 1) for text in read_launch(shlex.join(words)).overrides)
         kept = {key: value for key, value in plan.items() if value != 1}
         same_plan = all(
-            float(found.get(f"plan.{key}", "nan")) == value for key, value in kept.items() if key != "token_budget"
+            float(result.get(f"plan.{key}", "nan")) == value for key, value in kept.items() if key != "token_budget"
         )
-        return same_plan and found["model"] == model["name"]
+        return same_plan and result["model"] == model["name"]
 
     return Case(f"{engine} {json.dumps(plan)} {model['name']}", quietly(run))
 

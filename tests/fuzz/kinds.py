@@ -142,9 +142,9 @@ def learned(rng: random.Random) -> Case:
     path = file_with("learned.npz", flipped(shipped.read_bytes(), rng))
 
     def run() -> bool:
-        found, whole = residual.load(path), residual.load(shipped)
-        pairs = zip((*found.weights, *found.biases), (*whole.weights, *whole.biases), strict=True)
-        return found.names == whole.names and all(np.array_equal(one, other) for one, other in pairs)
+        result, whole = residual.load(path), residual.load(shipped)
+        pairs = zip((*result.weights, *result.biases), (*whole.weights, *whole.biases), strict=True)
+        return result.names == whole.names and all(np.array_equal(one, other) for one, other in pairs)
 
     return Case(shipped.name, run)
 
@@ -314,8 +314,8 @@ def component(rng: random.Random) -> Case:
     path = file_with("component.yaml", data)
 
     def run() -> None:
-        found = read_yaml_file(path, "component.yaml")
-        build({"part": found})
+        result = read_yaml_file(path, "component.yaml")
+        build({"part": result})
 
     return Case(f"{source.name}: {data[:300]!r}", quietly(run))
 
@@ -376,12 +376,12 @@ def _assigned() -> bytes:
         for name, speed in (("a", 1.0), ("b", 0.7)) for kind in kinds for size in (2, 8)
     ]  # fmt: skip
     rates = {"a": 9.5, "b": 4.2}
-    found = assign(rates, options, kinds)
+    result = assign(rates, options, kinds)
     return json.dumps({
-        "rates": rates, "options": [one._asdict() for one in found.options],
+        "rates": rates, "options": [one._asdict() for one in result.options],
         "kinds": [dataclasses.asdict(kind) for kind in kinds], "limits": {},
-        "replicas": found.replicas, "bought": found.bought, "owned": found.owned,
-        "usd_per_s": found.usd_per_s, "bound": found.bound, "nodes": [list(node) for node in found.nodes],
+        "replicas": result.replicas, "bought": result.bought, "owned": result.owned,
+        "usd_per_s": result.usd_per_s, "bound": result.bound, "nodes": [list(node) for node in result.nodes],
     }).encode()  # fmt: skip
 
 

@@ -46,12 +46,12 @@ def manifest_programs(text: str, what: str) -> list[EngineProgram]:
         tree_of_yaml(part, what) for part in re.split(r"(?m)^---[ \t]*(?:#[^\n]*)?$", _plain(text)) if part.strip()
     ]
     maps = _config_maps(trees)
-    found = [one for tree in trees for one in _walk(tree, EngineProgram(()), maps)]
-    if not found:
+    result = [one for tree in trees for one in _walk(tree, EngineProgram(()), maps)]
+    if not result:
         raise ConfigError(
             f"{what}: no container of it starts vLLM, SGLang, TensorRT-LLM or Megatron by command or args"
         )
-    return found
+    return result
 
 
 def _plain(text: str) -> str:
@@ -62,11 +62,11 @@ def _plain(text: str) -> str:
 
 def _config_maps(trees: Sequence[Any]) -> dict[str, str]:
     """File name -> text of every ConfigMap."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for tree in trees:
         if is_mapping(tree) and tree.get("kind") == "ConfigMap" and is_mapping(tree.get("data")):
-            found |= {str(name): str(value) for name, value in tree["data"].items()}
-    return found
+            result |= {str(name): str(value) for name, value in tree["data"].items()}
+    return result
 
 
 def _walk(node: Any, above: EngineProgram, files: Mapping[str, str]) -> Iterator[EngineProgram]:
@@ -136,9 +136,9 @@ def _environment(node: Any) -> dict[str, str]:
         return {str(key): str(value) for key, value in node.items() if not isinstance(value, dict | list)}
     if not isinstance(node, list):
         return {}
-    found = {str(one["name"]): str(one.get("value", "")) for one in node if is_mapping(one) and one.get("name")}
+    result = {str(one["name"]): str(one.get("value", "")) for one in node if is_mapping(one) and one.get("name")}
     pairs = (one.partition("=") for one in node if isinstance(one, str) and "=" in one)
-    return found | {name: value for name, _, value in pairs}
+    return result | {name: value for name, _, value in pairs}
 
 
 def _device(node: Mapping[str, Any]) -> str:
@@ -199,10 +199,10 @@ def _dynamo(words: list[str]) -> tuple[str, ...]:
 def _parallel(env: Mapping[str, str]) -> list[str]:
     """Switches of the `parallelism` that the values of llm-d and KServe have beside a container."""
     names = {"TENSOR": "--tensor-parallel-size", "DATA": "--data-parallel-size", "PIPELINE": "--pipeline-parallel-size"}
-    found = [
+    result = [
         word for key, option in names.items() if (value := env.get(f"PARALLELISM_{key}")) for word in (option, value)
     ]
-    return found + (["--enable-expert-parallel"] if env.get("PARALLELISM_EXPERT", "").lower() == "true" else [])
+    return result + (["--enable-expert-parallel"] if env.get("PARALLELISM_EXPERT", "").lower() == "true" else [])
 
 
 def _list(node: Any) -> list[str]:

@@ -49,8 +49,8 @@ def maxtext_overrides(one: EngineProgram) -> tuple[list[str], list[str]]:
     """
     said: dict[str, str] = {}
     for word in one.words[(_place(one) or 0) + 1 :]:
-        if found := ASSIGNED.fullmatch(word):
-            said[found[1]] = found[2].strip("'\"")
+        if result := ASSIGNED.fullmatch(word):
+            said[result[1]] = result[2].strip("'\"")
     notes: list[str] = []
     meshes = {axis: _mesh(said, "ici", axis) * _mesh(said, "dcn", axis) for axis in AXES}
     model = _model(said)

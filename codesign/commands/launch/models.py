@@ -77,11 +77,11 @@ def model_of(name: str) -> LaunchedModel:
             IN_CHECKPOINT.search(read_text(other, "model")) if other.is_file() else None
         )
         layers = re.search(r'"num_hidden_layers": *([0-9]{1,4})\b', text)
-        found = weight_format(said[1].lower()) if said else "bf16"
+        result = weight_format(said[1].lower()) if said else "bf16"
         return LaunchedModel(
             ("model=hf_config", f"model.path={path}"),
             "experts" in text,
-            found or "bf16",
+            result or "bf16",
             int(layers[1]) if layers else 0,
             published=True,
             ahead=bool(MODULES.search(text)),
@@ -113,7 +113,7 @@ def _of_catalogue(option: str, published: str) -> LaunchedModel:
 
 def weight_format(quantization: str) -> str:
     """Format that `--quantization` chooses; empty where the checkpoint's own holds."""
-    return next((found for pattern, found in QUANTIZATIONS if re.fullmatch(pattern, quantization)), "")
+    return next((result for pattern, result in QUANTIZATIONS if re.fullmatch(pattern, quantization)), "")
 
 
 def format_overrides(found: Switches, model: LaunchedModel, notes: list[str], workload: str) -> list[str]:

@@ -92,19 +92,19 @@ def read_launch(source: str, *, model: str = "") -> Launch:
     Raises:
         ConfigError: no program that is read, a switch, choice or model that is not known.
     """
-    found = _programs(source)
-    servers = [server for one in found if (server := _server(one)) is not None]
+    result = _programs(source)
+    servers = [server for one in result if (server := _server(one)) is not None]
     if servers:
         return _served(servers, model)
-    trained = next((one for one in found if starts_training(one)), None)
+    trained = next((one for one in result if starts_training(one)), None)
     if trained is not None:
         overrides, notes = training_overrides(trained, _file_text)
         return Launch(tuple(overrides), tuple(notes))
-    maxtext = next((one for one in found if starts_maxtext(one)), None)
+    maxtext = next((one for one in result if starts_maxtext(one)), None)
     if maxtext is not None:
         overrides, notes = maxtext_overrides(maxtext)
         return Launch(tuple(overrides), tuple(notes))
-    start = " ".join(found[0].words[:3]) if found else source[:40]
+    start = " ".join(result[0].words[:3]) if result else source[:40]
     raise ConfigError(f"--from: {start!r} is no command that is read: {READ}")
 
 
@@ -116,12 +116,12 @@ def with_launch(source: str, overrides: Iterable[str]) -> tuple[tuple[str, ...],
     """
     own = list(overrides)
     chosen = next((one for one in own if one.startswith("model=")), "")
-    found = read_launch(source, model=chosen)
+    result = read_launch(source, model=chosen)
     said = {one.partition("=")[0].lstrip("+~") for one in own}
-    kept = [one for one in found.overrides if not {one.partition("=")[0], *_also(one)} & said]
-    more, notes = memory_overrides(found.memory, [*kept, *own], said)
+    kept = [one for one in result.overrides if not {one.partition("=")[0], *_also(one)} & said]
+    more, notes = memory_overrides(result.memory, [*kept, *own], said)
     kept += more
-    left = [line for line in found.left if not any(f"{key} is the default" in line for key in said)]
+    left = [line for line in result.left if not any(f"{key} is the default" in line for key in said)]
     return (*kept, *own), (f"read as: {' '.join(kept)}", *left, *notes)
 
 
@@ -166,23 +166,23 @@ def _server(one: EngineProgram) -> Server | None:
     if started is None:
         return None
     engine, words, role = started
-    found = read_switches(engine, words)
+    result = read_switches(engine, words)
     for option in ("config", "extra-llm-api-options"):
-        if name := found.text(option):
-            found = _with_file(found, engine, name, one)
+        if name := result.text(option):
+            result = _with_file(result, engine, name, one)
             break
-    if not found.model:
-        found.model = found.text("model-path", "model", "model-tag")
-    found.check_choices()
-    later = found.has("headless") or found.number("node-rank", default=0, low=0) > 0 if _plain_rank(found) else False
+    if not result.model:
+        result.model = result.text("model-path", "model", "model-tag")
+    result.check_choices()
+    later = result.has("headless") or result.number("node-rank", default=0, low=0) > 0 if _plain_rank(result) else False
     later = later or any(
-        is_whole(found.text(name)) and int(found.text(name)) > 0
+        is_whole(result.text(name)) and int(result.text(name)) > 0
         for name in ("data-parallel-start-rank", "data-parallel-rank")
     )
-    said = role_of(found) or role
-    nodes = found.number("nnodes") if one.pods_are_nodes and is_whole(found.text("nnodes")) else 1
+    said = role_of(result) or role
+    nodes = result.number("nnodes") if one.pods_are_nodes and is_whole(result.text("nnodes")) else 1
     one = replace(one, replicas=max(one.replicas // nodes, 1))
-    return Server(found, one, said or one.role, not later, bool(said))
+    return Server(result, one, said or one.role, not later, bool(said))
 
 
 def _plain_rank(found: Switches) -> bool:
@@ -315,9 +315,9 @@ def _served(servers: list[Server], chosen: str) -> Launch:
     apart = any(one.role == "prefill" or one.says_role for one in leaders)  # a decode worker alone may do both
     main = _same(decode or prefill, notes)
     overrides = [*model.overrides]
-    found, plan = main[0]
-    overrides += format_overrides(found.switches, model, notes, "disaggregated" if apart else "continuous")
-    overrides += [f"framework={found.switches.engine}"]
+    result, plan = main[0]
+    overrides += format_overrides(result.switches, model, notes, "disaggregated" if apart else "continuous")
+    overrides += [f"framework={result.switches.engine}"]
     count = sum(one.program.replicas * each.devices for one, each in main)
     overrides += [f"cluster.device_count={count}", *(f"plan.{key}={value}" for key, value in plan.plan.items())]
     if apart:
@@ -328,7 +328,7 @@ def _served(servers: list[Server], chosen: str) -> Launch:
     device = next((one.program.device for one in leaders if one.program.device), "")
     overrides += [f"accelerator={device}"] if device else []
     memory = CacheRoom(
-        plan.utilisation, plan.offload_gib, plan.longest, found.switches.engine,
+        plan.utilisation, plan.offload_gib, plan.longest, result.switches.engine,
         "micro_batch" in plan.plan, "token_budget" in plan.plan,
     )  # fmt: skip
     lines = [*plan.notes, *notes, *_left(leaders)]
@@ -338,10 +338,10 @@ def _served(servers: list[Server], chosen: str) -> Launch:
 def _chosen(override: str, name: str) -> LaunchedModel:
     """The model that an override chooses in the place of the command's."""
     try:
-        found = model_of(override.partition("=")[2])
+        result = model_of(override.partition("=")[2])
     except ConfigError:
-        found = LaunchedModel((), bool(re.search(r"(?i)moe|[ax]\d+b|deepseek|kimi|minimax", name)), "bf16", 0)
-    return found._replace(overrides=())
+        result = LaunchedModel((), bool(re.search(r"(?i)moe|[ax]\d+b|deepseek|kimi|minimax", name)), "bf16", 0)
+    return result._replace(overrides=())
 
 
 def _pools(found: Switches) -> bool:

@@ -42,16 +42,16 @@ def memory_overrides(asked: CacheRoom, overrides: Sequence[str], said: AbstractS
     from ...config.composition import compose  # with the first command that asks
 
     config = compose(list(overrides))
-    found, notes = list[str](), list[str]()
+    result, notes = list[str](), list[str]()
     if asked.engine and not any(key == "engine_memory" or key.startswith(FIELD) for key in said):
-        found += _engine(asked, config, notes)
+        result += _engine(asked, config, notes)
     if asked.longest:
-        found += _lengths(config, asked.longest, said, notes)
+        result += _lengths(config, asked.longest, said, notes)
     if asked.engine and not asked.sequences and "plan.micro_batch" not in said:
-        found += _fewer([*overrides, *found], notes)
+        result += _fewer([*overrides, *result], notes)
     if asked.offload_gib and "plan.offload_weights" not in said:
-        found += _offload([*overrides, *found], asked.offload_gib * 2**30, notes)
-    return found, notes
+        result += _offload([*overrides, *result], asked.offload_gib * 2**30, notes)
+    return result, notes
 
 
 def _engine(asked: CacheRoom, config: Any, notes: list[str]) -> list[str]:
@@ -66,11 +66,11 @@ def _engine(asked: CacheRoom, config: Any, notes: list[str]) -> list[str]:
         asked.engine, asked.utilisation, str(device.get("name", "")), float(capacity), tp, pp, chunk,
         asked.sequences, asked.tokens,
     )  # fmt: skip
-    found = engine_overrides(start)
+    result = engine_overrides(start)
     if not asked.utilisation:
-        share = next(one.partition("=")[2] for one in found if one.startswith(f"{FIELD}.utilisation"))
+        share = next(one.partition("=")[2] for one in result if one.startswith(f"{FIELD}.utilisation"))
         notes.append(f"the engine's share of memory is not said: {share}, its default")
-    return found
+    return result
 
 
 def _fewer(overrides: Sequence[str], notes: list[str]) -> list[str]:

@@ -52,15 +52,15 @@ def programs(text: str) -> list[EngineProgram]:
     text = _without_documents(text.replace("\r\n", "\n"), files)
     known: dict[str, str] = {}
     arrays: dict[str, list[str]] = {}
-    found: list[EngineProgram] = []
+    result: list[EngineProgram] = []
     for words in _statements(CONTINUED.sub(" ", PROMPT.sub("", text))):
         env, rest = _assignments(words, known, arrays)
         filled_words = [word for one in rest for word in _expanded(one, {**known, **env}, arrays)]
         if filled_words:
-            found.append(EngineProgram(tuple(filled_words), {**known, **env}, files))
+            result.append(EngineProgram(tuple(filled_words), {**known, **env}, files))
         else:
             known |= env
-    return [inner for one in found for inner in _unwrapped(one)]
+    return [inner for one in result for inner in _unwrapped(one)]
 
 
 def _without_documents(text: str, files: dict[str, str]) -> str:
@@ -161,10 +161,10 @@ def _closing(text: str, at: int) -> int:
 def _balanced(text: str, at: int) -> int:
     """Place of the bracket that closes the one at a place; the end of its word where none does."""
     opened, closed, depth = text[at], {"{": "}", "(": ")"}[text[at]], 0
-    for place in range(at, len(text)):
-        depth += (text[place] == opened) - (text[place] == closed)
+    for index in range(at, len(text)):
+        depth += (text[index] == opened) - (text[index] == closed)
         if not depth:
-            return place
+            return index
     return len(text) - 1
 
 

@@ -113,8 +113,8 @@ class Switches:
         text = self.given.get(name, "")
         if not text.startswith("{"):
             return {}
-        found = tree_of_json(text, f"--from: {self.shown(name)}")
-        return found if is_mapping(found) else {}
+        result = tree_of_json(text, f"--from: {self.shown(name)}")
+        return result if is_mapping(result) else {}
 
     def shown(self, name: str) -> str:
         """An option as it was written."""
@@ -173,14 +173,14 @@ def options_of(engine: str) -> dict[str, Option]:
         key = row["version"], row["at"]
         longest[key] = max(longest.get(key, ""), row["option"], key=len)
     single = engine in ("megatron", "torchtitan")  # options of one line of a class are one each
-    found: dict[str, Option] = {}
+    result: dict[str, Option] = {}
     for row in rows:
         if engine == "vllm" and "." in row["option"]:
             continue  # a key of a JSON option
         name = row["option"] if single else longest[row["version"], row["at"]]
         kinds = tuple(filter(None, row["choices"].split("|")))
-        found[_plain(row["option"])] = Option(_plain(name), row["takes"], row["effect"], kinds)
-    return found
+        result[_plain(row["option"])] = Option(_plain(name), row["takes"], row["effect"], kinds)
+    return result
 
 
 def read_switches(engine: str, words: Iterable[str]) -> Switches:
@@ -189,14 +189,14 @@ def read_switches(engine: str, words: Iterable[str]) -> Switches:
     Raises:
         ConfigError: an option that no release of the engine has, with the nearest that one has.
     """
-    found, queue = Switches(engine), list(words)
+    result, queue = Switches(engine), list(words)
     table = options_of(engine)
     at, option = 0, ""
     while at < len(queue):
         word = queue[at]
         at += 1
         if not OPTION.match(word):
-            _place(found, table[option].takes if option else "1", option, word)
+            _place(result, table[option].takes if option else "1", option, word)
             continue
         name, equals, value = word.partition("=")
         option, key, denied = _resolve(engine, name)
@@ -205,12 +205,12 @@ def read_switches(engine: str, words: Iterable[str]) -> Switches:
             value = queue[at]
             at += 1
         if key:
-            tree = found.mapping(option)
+            tree = result.mapping(option)
             _put(tree, key, value)
             value = dumps(tree)
-        found.given[option] = "false" if denied else value
-        found.written[option] = name.partition(".")[0] if key else name
-    return found
+        result.given[option] = "false" if denied else value
+        result.written[option] = name.partition(".")[0] if key else name
+    return result
 
 
 def _place(found: Switches, takes: str, option: str, word: str) -> None:
@@ -274,10 +274,10 @@ def switches_of_mapping(engine: str, tree: Mapping[str, Any]) -> Switches:
         ConfigError: a key that no release has as an option.
     """
     words = list(_words(tree))
-    found = read_switches(engine, words)
+    result = read_switches(engine, words)
     if isinstance(model := tree.get("model_tag", tree.get("model")), str):
-        found.model = model
-    return found
+        result.model = model
+    return result
 
 
 def _words(tree: Mapping[str, Any]) -> Iterator[str]:

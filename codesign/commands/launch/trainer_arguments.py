@@ -145,84 +145,84 @@ def training_overrides(one: EngineProgram, file_text: FileText) -> tuple[list[st
 
 def _devices(one: EngineProgram, words: tuple[str, ...]) -> int:
     """Processes that a launcher starts: nodes times those of one; 0 where nothing is said."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for number, word in enumerate(words):
         name, equals, value = word.partition("=")
         value = value if equals else (words[number + 1] if number + 1 < len(words) else "")
         if name in LAUNCHERS:
             value = value.rpartition(":")[2]  # of an elastic range the most
             if is_whole(value) and 0 < int(value) < MAX_NUMBER:
-                found[LAUNCHERS[name]] = int(value)
+                result[LAUNCHERS[name]] = int(value)
     for name in ("NGPU", "WORLD_SIZE"):
         if is_whole(one.env.get(name, "")):
-            found.setdefault("local" if name == "NGPU" else "all", int(one.env[name]))
-    return found.get("all") or found.get("local", 0) * found.get("nodes", 1)
+            result.setdefault("local" if name == "NGPU" else "all", int(one.env[name]))
+    return result.get("all") or result.get("local", 0) * result.get("nodes", 1)
 
 
 def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[str], list[str]]:
     words, recipe, formats, counted = _plain_arguments(words)
-    found = read_switches("megatron", words)
-    found.check_choices()
+    result = read_switches("megatron", words)
+    result.check_choices()
     notes: list[str] = []
-    tp, pp = found.number("tensor-model-parallel-size"), found.number("pipeline-model-parallel-size")
-    cp, ep = found.number("context-parallel-size"), found.number("expert-model-parallel-size")
+    tp, pp = result.number("tensor-model-parallel-size"), result.number("pipeline-model-parallel-size")
+    cp, ep = result.number("context-parallel-size"), result.number("expert-model-parallel-size")
     plan: dict[str, str] = {"tp": str(tp), "pp": str(pp), "cp": str(cp)}
-    model, layers, experts = _megatron_model(found, recipe, notes)
-    expert_tp = found.number("expert-tensor-parallel-size", default=tp) if experts else tp
-    if cp > 1 and (exchanged := _exchanged(found, cp, notes)) > 1:
+    model, layers, experts = _megatron_model(result, recipe, notes)
+    expert_tp = result.number("expert-tensor-parallel-size", default=tp) if experts else tp
+    if cp > 1 and (exchanged := _exchanged(result, cp, notes)) > 1:
         plan["ulysses"] = str(exchanged)
     plan["ep"] = str(ep if experts else 1)
     if experts and expert_tp != tp:
         plan["etp"] = str(expert_tp)
-    stages = found.number("num-virtual-stages-per-pipeline-rank", default=0, low=0)
-    each = found.number("num-layers-per-virtual-pipeline-stage", default=0, low=0)
-    counted_too = [found.has(f"account-for-{part}-in-pipeline-split") for part in ("embedding", "loss")]
+    stages = result.number("num-virtual-stages-per-pipeline-rank", default=0, low=0)
+    each = result.number("num-layers-per-virtual-pipeline-stage", default=0, low=0)
+    counted_too = [result.has(f"account-for-{part}-in-pipeline-split") for part in ("embedding", "loss")]
     stages = stages or (max((layers + sum(counted_too)) // (pp * each), 1) if each and layers else 1)
-    ends = megatron_ends(found, layers, pp, stages) if pp > 1 else Ends()
+    ends = megatron_ends(result, layers, pp, stages) if pp > 1 else Ends()
     stages = ends.chunks or stages
     plan |= {f"{end}_stage_less": f"{less}" for end, less in (("first", ends.first), ("last", ends.last)) if less}
     notes += [ends.note] if ends.note else []
     if pp > 1:  # sends of interleaved stages run beside work unless it is denied, others never
-        plan["pp_overlap"] = "1" if stages > 1 and not found.has("no-overlap-p2p-communication") else "0"
-    if tp > 1 and (not recipe or found.has("tp-comm-overlap")):  # recipes switch it on themselves
-        plan["tp_overlap"] = "1" if found.has("tp-comm-overlap") else "0"
-    plan |= {"virtual_stages": str(stages if pp > 1 else 1), "micro_batch": str(found.number("micro-batch-size"))}
-    plan["sequence_parallel"] = "1" if found.has("sequence-parallel") and tp > 1 else "0"
-    plan["zero"] = str(_zero(found))
-    plan["recompute"], modules = _recompute(found, notes)
+        plan["pp_overlap"] = "1" if stages > 1 and not result.has("no-overlap-p2p-communication") else "0"
+    if tp > 1 and (not recipe or result.has("tp-comm-overlap")):  # recipes switch it on themselves
+        plan["tp_overlap"] = "1" if result.has("tp-comm-overlap") else "0"
+    plan |= {"virtual_stages": str(stages if pp > 1 else 1), "micro_batch": str(result.number("micro-batch-size"))}
+    plan["sequence_parallel"] = "1" if result.has("sequence-parallel") and tp > 1 else "0"
+    plan["zero"] = str(_zero(result))
+    plan["recompute"], modules = _recompute(result, notes)
     if modules:
         plan["recompute_modules"] = "+".join(modules)
-    if found.has("fine-grained-activation-offloading"):
-        plan["offload_activations"] = f"{found.share('activation-offload-fraction') or 1.0:g}"
-        if named := _modules(found, "offload-modules", OFFLOAD_MODULES, notes):
+    if result.has("fine-grained-activation-offloading"):
+        plan["offload_activations"] = f"{result.share('activation-offload-fraction') or 1.0:g}"
+        if named := _modules(result, "offload-modules", OFFLOAD_MODULES, notes):
             plan["offload_modules"] = "+".join(named)
     if plan["recompute"] == "full" and tp > 1 and plan["sequence_parallel"] == "0":
-        plan["partition_activations"] = "1" if found.has("distribute-saved-activations") else "0"
-    if not found.has("overlap-grad-reduce"):
+        plan["partition_activations"] = "1" if result.has("distribute-saved-activations") else "0"
+    if not result.has("overlap-grad-reduce"):
         plan["dp_overlap"] = "0"
         notes.append("without --overlap-grad-reduce gradients are exchanged after the backward pass: plan.dp_overlap=0")
     plan["offload_optimizer"] = "0"
-    if found.has("optimizer-cpu-offload"):
-        plan["offload_optimizer"] = f"{found.share('optimizer-offload-fraction') or 1.0:g}"
-    overrides = [*model, "workload=training", *_formats(found, formats)]
+    if result.has("optimizer-cpu-offload"):
+        plan["offload_optimizer"] = f"{result.share('optimizer-offload-fraction') or 1.0:g}"
+    overrides = [*model, "workload=training", *_formats(result, formats)]
     batch = {
-        "sequence": found.number("seq-length", default=0, low=0),
-        "global_batch": found.number("global-batch-size", default=0, low=0),
+        "sequence": result.number("seq-length", default=0, low=0),
+        "global_batch": result.number("global-batch-size", default=0, low=0),
     }
     overrides += [f"workload.{key}={value}" for key, value in batch.items() if value]
-    if (optimizer := found.text("optimizer")) in MUON:
+    if (optimizer := result.text("optimizer")) in MUON:
         plan["zero"] = str(MUON[optimizer])
         overrides.append("optimizer=muon")
-        if found.text("muon-tp-mode"):
-            overrides.append(f"workload.optimizer.tp_mode={found.text('muon-tp-mode')}")
-        overrides.append(f"workload.optimizer.steps={found.number('muon-num-ns-steps', default=5)}")
+        if result.text("muon-tp-mode"):
+            overrides.append(f"workload.optimizer.tp_mode={result.text('muon-tp-mode')}")
+        overrides.append(f"workload.optimizer.steps={result.number('muon-num-ns-steps', default=5)}")
     elif optimizer not in ("", "adam"):
-        notes.append(f"not modelled: {found.shown('optimizer')} {optimizer}: priced as adam")
-    if experts and found.has("moe-expert-capacity-factor"):
-        overrides.append(f"workload.expert_load.capacity_factor={found.text('moe-expert-capacity-factor')}")
-        if found.has("moe-pad-expert-input-to-capacity"):
+        notes.append(f"not modelled: {result.shown('optimizer')} {optimizer}: priced as adam")
+    if experts and result.has("moe-expert-capacity-factor"):
+        overrides.append(f"workload.expert_load.capacity_factor={result.text('moe-expert-capacity-factor')}")
+        if result.has("moe-pad-expert-input-to-capacity"):
             overrides.append("workload.expert_load.padded=true")
-    return _finished(overrides, plan, devices or counted, tp * pp * cp, found, notes)
+    return _finished(overrides, plan, devices or counted, tp * pp * cp, result, notes)
 
 
 def _plain_arguments(words: list[str]) -> tuple[list[str], str, str, int]:
@@ -456,35 +456,35 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
         [word for word in words if not word.startswith("activation-checkpoint:")],
         next((word.partition(":")[2] for word in words if word.startswith("activation-checkpoint:")), ""),
     )
-    found = read_switches("torchtitan", words)
-    name = found.text("job.config-file") or one.env.get("CONFIG_FILE", "")
+    result = read_switches("torchtitan", words)
+    name = result.text("job.config-file") or one.env.get("CONFIG_FILE", "")
     if name:
         text = file_text(name, one)
         if text is None:
             raise ConfigError(f"--from: {name!r} cannot be read: No such file or directory")
         flat = dict(_flat(_toml(text, f"--from: {name!r}")))
         file = switches_of_mapping("torchtitan", flat)
-        found = Switches("torchtitan", file.given | found.given, file.written | found.written)
+        result = Switches("torchtitan", file.given | result.given, file.written | result.written)
     notes: list[str] = []
-    option, layers, experts = _titan_model(found)
+    option, layers, experts = _titan_model(result)
     section = "parallelism."
-    tp, pp = (found.number(f"{section}{kind}-parallel-degree") for kind in ("tensor", "pipeline"))
-    cp, ep = (found.number(f"{section}{kind}-parallel-degree") for kind in ("context", "expert"))
-    replicate = found.number(f"{section}data-parallel-replicate-degree")
-    shard = found.text(f"{section}data-parallel-shard-degree", default="-1")
+    tp, pp = (result.number(f"{section}{kind}-parallel-degree") for kind in ("tensor", "pipeline"))
+    cp, ep = (result.number(f"{section}{kind}-parallel-degree") for kind in ("context", "expert"))
+    replicate = result.number(f"{section}data-parallel-replicate-degree")
+    shard = result.text(f"{section}data-parallel-shard-degree", default="-1")
     if shard != "-1":
-        devices = devices or tp * pp * cp * replicate * found.number(f"{section}data-parallel-shard-degree")
+        devices = devices or tp * pp * cp * replicate * result.number(f"{section}data-parallel-shard-degree")
     shards = shard != "1" and (not devices or devices // max(tp * pp * cp, 1) > replicate)
-    again = found.text(f"{section}fsdp-reshard-after-forward", default="default")
+    again = result.text(f"{section}fsdp-reshard-after-forward", default="default")
     zero = (3 if again == "always" or (again == "default" and pp == 1) else 2) if shards else 0
-    recomputed = _titan_recompute(found, policy, notes)
-    local = found.number("training.local-batch-size", default=8)
-    micro = found.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
+    recomputed = _titan_recompute(result, policy, notes)
+    local = result.number("training.local-batch-size", default=8)
+    micro = result.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
     stages = 1
-    first, last = titan_ends(found, layers, pp)
-    schedule = found.text(f"{section}pipeline-parallel-schedule")
+    first, last = titan_ends(result, layers, pp)
+    schedule = result.text(f"{section}pipeline-parallel-schedule")
     if pp > 1 and ("nterleaved" in schedule or schedule in TWO_CHUNKS):
-        each = found.number(f"{section}pipeline-parallel-layers-per-stage", default=0, low=0)
+        each = result.number(f"{section}pipeline-parallel-layers-per-stage", default=0, low=0)
         stages = max((layers + first + last) // (pp * each), 1) if each and layers else 2
     if (layers + first + last) % (pp * stages):
         notes.append(f"{layers} layers with {first + last} for embedding and head: stages differ by a layer there")
@@ -498,7 +498,7 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
         notes.append(f"{schedule} is priced as 1F1B")
     sequence = (
         "0"
-        if found.denied(f"{section}enable-sequence-parallel") or found.has(f"{section}no-enable-sequence-parallel")
+        if result.denied(f"{section}enable-sequence-parallel") or result.has(f"{section}no-enable-sequence-parallel")
         else "1"
     )
     plan = {
@@ -512,25 +512,25 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
         "sequence_parallel": sequence if tp > 1 else "0",
         **recomputed,
     }
-    expert_tp = found.number(f"{section}expert-tensor-parallel-degree")
+    expert_tp = result.number(f"{section}expert-tensor-parallel-degree")
     if experts and ep > 1 and expert_tp != tp:
         plan["etp"] = str(expert_tp)  # expert ranks take in the tensor ranks
     plan |= {f"{end}_stage_less": f"{less}" for end, less in (("first", first), ("last", last)) if less}
     if schedule in TWO_CHUNKS and pp > 1:
         plan["schedule"] = TWO_CHUNKS[schedule]
-    if found.has("training.enable-cpu-offload"):
+    if result.has("training.enable-cpu-offload"):
         plan |= dict.fromkeys(("offload_weights", "offload_gradients", "offload_optimizer"), "1")
-    total = found.text("training.global-batch-size", default="-1")
+    total = result.text("training.global-batch-size", default="-1")
     replicas = max((devices or tp * pp * cp) // (tp * pp * cp), 1)
-    batch = local * replicas if total == "-1" else found.number("training.global-batch-size")
+    batch = local * replicas if total == "-1" else result.number("training.global-batch-size")
     overrides = [f"model={option}", "workload=training"]
-    if re.search("(?i)float8|mx", found.text("model.converters") + found.text("quantize.linear")):
+    if re.search("(?i)float8|mx", result.text("model.converters") + result.text("quantize.linear")):
         overrides.append("workload.precision.compute=fp8")
     overrides += [
-        f"workload.sequence={found.number('training.seq-len', default=2048)}",
+        f"workload.sequence={result.number('training.seq-len', default=2048)}",
         f"workload.global_batch={batch}",
     ]
-    return _finished(overrides, plan, devices, tp * pp * cp, found, notes)
+    return _finished(overrides, plan, devices, tp * pp * cp, result, notes)
 
 
 def _titan_recompute(found: Switches, policy: str, notes: list[str]) -> dict[str, str]:

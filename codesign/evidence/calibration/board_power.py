@@ -168,23 +168,25 @@ def calibrate_power(
     A file stands in the `calibration/power` group: `+calibration/power=h100_sxm` puts its numbers into the accelerator.
     """
     texts, residuals = {}, []
-    for gpu, found in fit_power(directory, messages).items():
+    for gpu, result in fit_power(directory, messages).items():
         name = option_of(gpu)
         if name is None:
             messages.append(f"board power of {gpu}: no accelerator of that name")
             continue
-        error, p90 = found["median_error"], found["p90_error"]
-        note = f"{found['rows']} rows, error of the power {100 * error:.0f} % median, {100 * p90:.0f} % 90th percentile"
-        origin = {"source": found["sources"][0], "at": "fit_power", "kind": "fitted", "note": note}
-        per_flop = {key: significant(value) for key, value in found["energy_j_per_flop"].items()}
+        error, p90 = result["median_error"], result["p90_error"]
+        note = (
+            f"{result['rows']} rows, error of the power {100 * error:.0f} % median, {100 * p90:.0f} % 90th percentile"
+        )
+        origin = {"source": result["sources"][0], "at": "fit_power", "kind": "fitted", "note": note}
+        per_flop = {key: significant(value) for key, value in result["energy_j_per_flop"].items()}
         lines = [
             HEADER, f"# Board power of {name}, fitted by `codesign calibrate`.\n",
-            f"idle_w: {inline(significant(found['idle_w']))}\n", f"energy_j_per_flop: {inline(per_flop)}\n",
-            f"hbm: {inline({'energy_j_per_byte': significant(found['energy_j_per_byte'])})}\n",
+            f"idle_w: {inline(significant(result['idle_w']))}\n", f"energy_j_per_flop: {inline(per_flop)}\n",
+            f"hbm: {inline({'energy_j_per_byte': significant(result['energy_j_per_byte'])})}\n",
             *provenance_lines(dict.fromkeys(("idle_w", "energy_j_per_flop", "hbm.energy_j_per_byte"), origin)),
         ]  # fmt: skip
         texts[out / f"{name}.yaml"] = "".join(lines)
         label = {"gpu": gpu, "framework": "", "class": "board power", "number_format": "/".join(per_flop)}
-        residuals.append({**label, "n": found["rows"], "median": error, "p90": p90})
+        residuals.append({**label, "n": result["rows"], "median": error, "p90": p90})
         progress(f"board power {gpu}: {note}")
     return texts, residuals

@@ -71,13 +71,13 @@ def fit_kernels(
             for group, theta, unseen in zip(members, fit_together(table, members), hidden, strict=True):
                 constants = dict(zip(table.ranges, np.exp(theta).tolist(), strict=True))
                 slow = group.measured_s > NOISY_S
-                found = score(predict(table, theta, group)[slow], group.measured_s[slow])
+                result = score(predict(table, theta, group)[slow], group.measured_s[slow])
                 key = (group.device.accelerator, framework, group.table.name, number_format)
                 fitted[key] = node(table, constants, group)
-                provenance[key] = _origin(group, found, unseen)
+                provenance[key] = _origin(group, result, unseen)
                 label = {"gpu": group.device.name, "framework": framework, "class": table.name}
-                residuals.append({**label, "number_format": number_format, **found._asdict(), "held_out": unseen})
-                errors.append(found.median)
+                residuals.append({**label, "number_format": number_format, **result._asdict(), "held_out": unseen})
+                errors.append(result.median)
             spent, error = time.perf_counter() - started, 100 * float(np.median(errors))
             what = f"{table.name} {number_format} {framework}"
             progress(f"{what}: {len(members)} devices, median {error:.1f} %, {spent:.1f} s")
@@ -184,9 +184,9 @@ def calibrate(directory: str | Path, out: str | Path = "conf/calibration", progr
     learned = Learned({}, [])
     for tables, variant in ((TABLES, ""), (ROOFLINES, "_roofline")):
         mine = groups if variant == "" else [group for group in groups if group.framework == REFERENCE]
-        fitted, provenance, found = fit_kernels(mine, tables, progress)
+        fitted, provenance, result = fit_kernels(mine, tables, progress)
         texts |= _texts(out, fitted, provenance, variant)
-        residuals += found
+        residuals += result
         if variant == "":
             learned = learn(groups, fitted, progress)
             texts |= {out / "residual" / name: content for name, content in learned.files.items()}

@@ -104,12 +104,12 @@ def at_random(crossing: Crossing) -> list[pd.DataFrame]:
     width = WIDER.get(crossing.groups[0].table.name, HIDDEN)
     network = train(crossing.rows.some(~hidden), crossing.names, hidden=width)
     learned = corrected(crossing.rows, crossing.groups, crossing.kernels, network)
-    physics, found = crossing.rows.physics_s.sum(axis=1), []
+    physics, result = crossing.rows.physics_s.sum(axis=1), []
     for number, group in enumerate(crossing.groups):
         mine = crossing.rows.owner == number
         seen = hidden[mine] & _slow(group)
-        found.append(_frame(group, MEASURED, "random rows", physics[mine], learned[mine], seen))
-    return found
+        result.append(_frame(group, MEASURED, "random rows", physics[mine], learned[mine], seen))
+    return result
 
 
 def left_out(crossing: Crossing, case: LeftOut) -> list[pd.DataFrame]:
@@ -144,7 +144,7 @@ def _slow(group: TableGroup) -> np.ndarray:
 def _forgetting(network: ShapeNetwork, case: LeftOut) -> ShapeNetwork:
     """Without the rows of embeddings that stand for what is left out: they were never trained."""
     devices, *others = network.names
-    kept = [place for place, name in enumerate(devices) if name not in case.accelerators]
+    kept = [index for index, name in enumerate(devices) if name not in case.accelerators]
     rows = network.embeddings[0][[0, *(place + 1 for place in kept)]]
     names = (tuple(devices[place] for place in kept), *others)
     return network._replace(names=names, embeddings=(rows, *network.embeddings[1:]))

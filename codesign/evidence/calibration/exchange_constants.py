@@ -42,10 +42,10 @@ def fit_exchange(rows: pd.DataFrame) -> Exchange:
     tried = []
     for counted in COUNTED:
         reach = (held - FURTHEST, held + FURTHEST)
-        found = least_squares(near, held, bounds=reach, args=(counted,), loss="soft_l1", f_scale=SOFT).x
+        result = least_squares(near, held, bounds=reach, args=(counted,), loss="soft_l1", f_scale=SOFT).x
         for _ in range(RESTARTS):
-            found = minimize(loss, found, args=(counted,), method="Nelder-Mead", options={"maxfev": 800}).x
-        tried.append((loss(found, counted), counted, found))
+            result = minimize(loss, result, args=(counted,), method="Nelder-Mead", options={"maxfev": 800}).x
+        tried.append((loss(result, counted), counted, result))
     _, counted, values = min(tried, key=lambda one: one[0])
     *numbers, _ = _of(values, counted)
     return Exchange._make((*(float(f"{value:.4g}") for value in numbers), counted))
@@ -53,11 +53,11 @@ def fit_exchange(rows: pd.DataFrame) -> Exchange:
 
 def table_of(rows: pd.DataFrame) -> str:
     """The file: constants of every library, phase, format and reach of at least 20 rows; empty where there is none."""
-    found = []
+    result = []
     for key, part in rows.groupby(KEYS, sort=True):
         if len(part) >= FEWEST:
             constants = fit_exchange(part)
             missed = np.median(np.abs(constants.seconds(part) / part["measured_s"] - 1))
-            found.append({**dict(zip(KEYS, key, strict=True)), **constants._asdict(), "rows": len(part),
+            result.append({**dict(zip(KEYS, key, strict=True)), **constants._asdict(), "rows": len(part),
                           "median_residual": round(float(missed), 4)})  # fmt: skip
-    return pd.DataFrame(found).to_csv(index=False, lineterminator="\n") if found else ""
+    return pd.DataFrame(result).to_csv(index=False, lineterminator="\n") if result else ""

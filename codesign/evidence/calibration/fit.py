@@ -182,11 +182,11 @@ def launch_seconds(kernel: AbstractKernel, group: TableGroup) -> np.ndarray:
     """Predicted seconds of every launch of every row [rows, launches] by a kernel model."""
     work, plain = work_array(group), unlabelled(kernel)
     peak, bandwidth = jnp.asarray(group.peak_flops_per_s), jnp.asarray(group.device.peaks.memory)
-    found = [
+    result = [
         np.asarray(_launched(plain, jnp.asarray(piece), peak, bandwidth))[:count]
         for piece, count in in_buckets(work.reshape(-1, work.shape[-1]))
     ]
-    return np.concatenate(found).reshape(work.shape[:2])
+    return np.concatenate(result).reshape(work.shape[:2])
 
 
 def kernel_seconds(kernel: AbstractKernel, group: TableGroup) -> np.ndarray:

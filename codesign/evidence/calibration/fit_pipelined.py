@@ -98,8 +98,8 @@ def fit_pipelined(rows: TwoLevels) -> np.ndarray:
 
 def pipelined(rows: TwoLevels) -> tuple[Pipelined, str]:
     """The constants, and in words the median error of these rows, of operations and of sizes of nodes left out."""
-    found = fit_pipelined(rows)
-    said = [f"{len(rows.members)} rows, median residual {_median(rows.errors(found)):.1f} %"]
+    result = fit_pipelined(rows)
+    said = [f"{len(rows.members)} rows, median residual {_median(rows.errors(result)):.1f} %"]
     for what, groups in (("operations", rows.operation), ("devices a node", rows.members)):
         apart = [
             rows.some(groups == one).errors(fit_pipelined(rows.some(groups != one)))
@@ -108,7 +108,7 @@ def pipelined(rows: TwoLevels) -> tuple[Pipelined, str]:
         ]
         if apart:
             said.append(f"{_median(np.concatenate(apart)):.1f} % of {what} left out")
-    return pipelined_of(found), ", ".join(said)
+    return pipelined_of(result), ", ".join(said)
 
 
 def _median(errors: np.ndarray) -> float:

@@ -124,8 +124,8 @@ def stand_ins(accelerator: str, measured: Callable[[str], bool]) -> list[str]:
         measured: whether an accelerator has constants of its own for what is asked.
     """
     sides = accelerators()[accelerator].relatives or (_by_ratio(accelerator),)
-    found = (next((other for other in side if measured(other)), None) for side in sides)
-    return [other for other in found if other is not None]
+    result = (next((other for other in side if measured(other)), None) for side in sides)
+    return [other for other in result if other is not None]
 
 
 def wired_alike(accelerator: str, measured: Callable[[str], bool]) -> list[str]:

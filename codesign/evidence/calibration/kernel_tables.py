@@ -46,9 +46,9 @@ def unknown(directory: Path) -> list[str]:
     Raises:
         DataError: no such folder, a file that is no table, or one that lacks columns of the kind it resembles.
     """
-    found = survey(directory)
+    result = survey(directory)
     fitted = {schema.name for schema in SCHEMAS if schema.fitted} | {"peaks", "manifest"}
-    rest = [*found.others, *(table.shown for table in found.tables if table.schema.name not in fitted)]
+    rest = [*result.others, *(table.shown for table in result.tables if table.schema.name not in fitted)]
     return [f"{shown}: nothing is fitted on this table" for shown in sorted(rest)]
 
 
@@ -106,7 +106,7 @@ def kernel_groups(
     for table in classes:
         kind, decode = KINDS[table.name]
         if kind not in known:
-            frames = [found.rows(messages) for found in tables(directory, kind)]
+            frames = [result.rows(messages) for result in tables(directory, kind)]
             known[kind] = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
         rows = known[kind]
         if decode is not None and len(rows):

@@ -150,11 +150,11 @@ def train(
         return (weights, kept, memory, key), None
 
     (_, kept, _, _), _ = jax.lax.scan(step, (weights, weights, rule.init(weights), key), length=steps)
-    found = jax.tree.map(np.asarray, kept)["params"]
-    layers = [found[f"layer_{i}"] for i in range(LAYERS)]
+    result = jax.tree.map(np.asarray, kept)["params"]
+    layers = [result[f"layer_{i}"] for i in range(LAYERS)]
     return ShapeNetwork(
         tuple(layer["kernel"] for layer in layers), tuple(layer["bias"] for layer in layers), mean, spread, names,
-        tuple(found[f"embedding_{i}"]["embedding"] for i in range(len(names))),
+        tuple(result[f"embedding_{i}"]["embedding"] for i in range(len(names))),
     )  # fmt: skip
 
 
@@ -162,11 +162,11 @@ def corrected(
     rows: Launches, groups: Sequence[TableGroup], kernels: Sequence[Any], network: ShapeNetwork
 ) -> np.ndarray:
     """Seconds of rows, each launch with its factor."""
-    found = np.empty(len(rows.measured_s))
+    result = np.empty(len(rows.measured_s))
     for number, (group, kernel) in enumerate(zip(groups, kernels, strict=True)):
         mine = rows.owner == number
-        found[mine] = (factors(kernel, group, lambda _: network) * rows.physics_s[mine]).sum(axis=1)
-    return found
+        result[mine] = (factors(kernel, group, lambda _: network) * rows.physics_s[mine]).sum(axis=1)
+    return result
 
 
 _applied = eqx.filter_jit(applied)
@@ -178,11 +178,11 @@ def factors(kernel: Any, group: TableGroup, find: Callable[[str], ShapeNetwork |
     if known is None:
         return np.ones(work.shape[:2])
     chip, context = dataclasses.replace(known.chip, label=""), jnp.asarray(known.context)
-    found = [
+    result = [
         np.asarray(_applied(known.network, context, work_of(jnp.asarray(piece).T), chip))[:count]
         for piece, count in in_buckets(work.reshape(-1, work.shape[-1]))
     ]
-    return np.concatenate(found).reshape(work.shape[:2])
+    return np.concatenate(result).reshape(work.shape[:2])
 
 
 class KernelSeconds(NamedTuple):
@@ -255,7 +255,7 @@ def _card(
     """Errors on rows above 10 us that the network of a second training did not see: of all, and by number format."""
     formats = np.asarray([group.number_format for group in groups])[rows.owner]
     physics, seen = rows.physics_s.sum(axis=1), hidden & (rows.measured_s > NOISY_S)
-    found: list[dict[str, object]] = []
+    result: list[dict[str, object]] = []
     for name in ("all", *sorted(set(formats))):
         mine = seen & ((formats == name) | (name == "all"))
         if mine.any():
@@ -263,5 +263,5 @@ def _card(
             gpus = {group.device.name for group in groups if name in ("all", group.number_format)}
             told = {"class": kind, "number_format": name, "gpus": " ".join(sorted(gpus)), "rows": len(rows.measured_s)}
             errors = {"held_out_rows": after.n, "physics": before.median, "held_out": after.median}
-            found.append(told | errors | {"physics_p90": before.p90, "held_out_p90": after.p90})
-    return found
+            result.append(told | errors | {"physics_p90": before.p90, "held_out_p90": after.p90})
+    return result

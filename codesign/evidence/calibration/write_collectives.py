@@ -43,16 +43,16 @@ def fit_group(
     predicted = predict_collective(constants, group)
     large = group.nbytes >= SMALL_BYTES
     for label, chosen in (("from 1 MiB", large), ("below 1 MiB", ~large)):
-        found = score(predicted[chosen], group.measured_s[chosen])
+        result = score(predicted[chosen], group.measured_s[chosen])
         residuals.append({"gpu": group.device.name, "framework": group.variant, "class": f"{group.operation} {label}",
-                          "number_format": group.suite, **found._asdict()})  # fmt: skip
+                          "number_format": group.suite, **result._asdict()})  # fmt: skip
     chosen, where = (large, "from") if large.any() else (~large, "below")
-    found = score(predicted[chosen], group.measured_s[chosen])
+    result = score(predicted[chosen], group.measured_s[chosen])
     sizes = ", ".join(f"{n:g}" for n in np.unique(group.members))
     return constants, {
         "source": "nccl_cluster" if group.suite == "scale_out" else SOURCE, "at": f"{group.variant}, n = {sizes}",
         "kind": "fitted",
-        "note": f"{len(predicted)} rows, median residual {where} 1 MiB {100 * found.median:.1f} %, "
+        "note": f"{len(predicted)} rows, median residual {where} 1 MiB {100 * result.median:.1f} %, "
         f"at a link latency of {LINK_LATENCY_S:g} s",
     }  # fmt: skip
 
@@ -208,8 +208,8 @@ def _pipelined(directory: Path, cluster: str, inside: Operations, outside: Opera
     rows = two_levels(directory, cluster, *of_levels)
     if rows is None:
         return {}
-    found, fitted = pipelined(rows)
+    result, fitted = pipelined(rows)
     node = {"_target_": "codesign.model.networks.collectives.Pipelined"}
-    node |= {key: significant(float(getattr(found, key))) for key in TOLD}
+    node |= {key: significant(float(getattr(result, key))) for key in TOLD}
     note = f"{fitted}; {NOT_FITTED}"
     return {PIPELINED: (node, {"source": "nccl_cluster", "at": cluster, "kind": "fitted", "note": note})}

@@ -67,12 +67,12 @@ def imported(path: Path) -> list[ImportedRow]:
     for one in importers():
         if one.reads(text):
             try:
-                found = one.rows(text)
+                result = one.rows(text)
             except ConfigError as error:
                 raise ConfigError(f"{path}: {error}") from error
-            if not found:
+            if not result:
                 raise ConfigError(f"{path}: {one.NAME}, but no run in it has ended")
-            return found
+            return result
     known = "; ".join(one.NAME for one in importers())
     raise ConfigError(f"{path}: nothing that is read here; known: {known}")
 

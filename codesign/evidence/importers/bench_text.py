@@ -22,17 +22,17 @@ def reads(text: str) -> bool:
 
 def rows(text: str) -> list[ImportedRow]:
     """One run a block that ends; one that breaks off is left out."""
-    found: list[ImportedRow] = []
+    result: list[ImportedRow] = []
     told: dict[str, str] | None = None
     for line in text.splitlines():
         if BEGIN.search(line):
             told = {}
         elif told is not None and END.search(line.strip()):
-            found.append(_row(told))
+            result.append(_row(told))
             told = None
         elif told is not None and (match := LINE.match(line.strip())):
             told[match[1].strip().lower()] = match[2]
-    return found
+    return result
 
 
 def _row(told: dict[str, str]) -> ImportedRow:

@@ -45,13 +45,13 @@ def rows(text: str) -> list[ImportedRow]:
     Raises:
         ConfigError: JSON that breaks off, a record without a device, a length, a concurrency or a latency.
     """
-    found: list[ImportedRow] = []
+    result: list[ImportedRow] = []
     for number, record in enumerate(_records(text), 1):
         try:
-            found.append(_row(record))
+            result.append(_row(record))
         except ConfigError as error:
             raise ConfigError(f"record {number}: {error}") from error
-    return found
+    return result
 
 
 def _records(text: str) -> list[dict[str, Any]]:

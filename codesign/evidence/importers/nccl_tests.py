@@ -91,8 +91,8 @@ def _row(match: re.Match[str], columns: list[str], said: ImportedRow, where: str
     put(row, "latency_us", times.get("time"))
     put(row, "busbw_gbytes_per_s", times.get("busbw"))
     if "collective" not in row:
-        found = _reduces(redop, root, times, number_of(row.get("num_gpus")))
-        row |= {"collective": found} if found else {}
+        result = _reduces(redop, root, times, number_of(row.get("num_gpus")))
+        row |= {"collective": result} if result else {}
     if "message_bytes" in row and "latency_us" in row:
         yield row
 

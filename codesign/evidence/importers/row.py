@@ -15,10 +15,10 @@ def number_of(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
+        result = float(value)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return result if math.isfinite(result) else None
 
 
 def put(row: ImportedRow, column: str, value: Any, least: float = 0.0) -> None:
@@ -27,8 +27,8 @@ def put(row: ImportedRow, column: str, value: Any, least: float = 0.0) -> None:
     Raises:
         ConfigError: a number below zero.
     """
-    found = number_of(value)
-    if found is not None and found < 0:
-        raise ConfigError(f"{column} = {found:g} is negative")
-    if found is not None and found > least:
-        row[column] = f"{found:.12g}"
+    result = number_of(value)
+    if result is not None and result < 0:
+        raise ConfigError(f"{column} = {result:g} is negative")
+    if result is not None and result > least:
+        row[column] = f"{result:.12g}"

@@ -102,12 +102,12 @@ def _checked_header(header: list[str], shown: str) -> list[str]:
     for mark, plural in SEPARATORS.items():
         if len(header) == 1 and mark in header[0]:
             raise DataError(f"{shown}, line 1: cells are separated by {plural}; allowed: commas")
-    for place, name in enumerate(header, start=1):
+    for index, name in enumerate(header, start=1):
         if not name.strip():
-            raise DataError(f"{shown}, line 1: column {place} has no name; allowed: a name for every column")
+            raise DataError(f"{shown}, line 1: column {index} has no name; allowed: a name for every column")
         if name != name.strip() or not name.isprintable():
             raise DataError(f"{shown}, line 1: column {name!r}; allowed: printable names without blanks around them")
-        if name in header[: place - 1]:
+        if name in header[: index - 1]:
             raise DataError(f"{shown}, line 1: column {name} stands there twice; allowed: once")
     return header
 
@@ -121,10 +121,10 @@ def read(path: Path, schema: Schema, shown: str, messages: list[str]) -> pd.Data
     Raises:
         DataError: whatever the schema does not allow.
     """
-    found = cells(path, shown)
-    columns = {name: [row[place] for row in found.rows] for place, name in enumerate(found.header)}
+    result = cells(path, shown)
+    columns = {name: [row[place] for row in result.rows] for place, name in enumerate(result.header)}
     there = [column for column in schema.columns if column.name in columns]
-    frame = pd.DataFrame({c.name: _converted(c, columns[c.name], found, shown) for c in there})
+    frame = pd.DataFrame({c.name: _converted(c, columns[c.name], result, shown) for c in there})
     for column in there:
         if column.options:
             known = frame[column.name].isin(column.options) | (frame[column.name].isna() if column.blank else False)
@@ -137,7 +137,7 @@ def read(path: Path, schema: Schema, shown: str, messages: list[str]) -> pd.Data
         if len(broken):
             row = int(np.asarray(frame.index)[broken[0]])
             values = ", ".join(f"{name} = {columns[name][row] or 'blank'}" for name in check.columns)
-            raise DataError(f"{_where(shown, row, found)}: {values}; allowed: {check.says}{_more(len(broken))}")
+            raise DataError(f"{_where(shown, row, result)}: {values}; allowed: {check.says}{_more(len(broken))}")
     return frame
 
 

@@ -233,16 +233,16 @@ async def served_model(client: AsyncHTTPClient, endpoint: Endpoint, wanted: str)
         request = HTTPRequest(
             f"{endpoint.base}/models", headers=endpoint.headers(), connect_timeout=CONNECT_S, request_timeout=CONNECT_S
         )
-        found = await client.fetch(request, raise_error=False)
+        result = await client.fetch(request, raise_error=False)
     except (HTTPError, OSError, ValueError) as error:
         raise ConfigError(f"{endpoint.base} does not answer: {_reason(error)}") from error
-    names = _names(found)
+    names = _names(result)
     if wanted in names or (wanted and not names):
         return wanted
     if len(names) == 1:
         return names[0]
     if not names:
-        raise ConfigError(f"{endpoint.base}/models names no model (HTTP {found.code}): say --served-model NAME")
+        raise ConfigError(f"{endpoint.base}/models names no model (HTTP {result.code}): say --served-model NAME")
     raise ConfigError(f"{endpoint.base} serves {', '.join(names)}: say --served-model NAME")
 
 
@@ -258,8 +258,8 @@ def _names(found: HTTPResponse) -> list[str]:
 
 def _first_of(listed: object) -> Any:
     """The first entry of what may be a list."""
-    found = cast(list[object], listed) if isinstance(listed, list) else []
-    return found[0] if found else None
+    result = cast(list[object], listed) if isinstance(listed, list) else []
+    return result[0] if result else None
 
 
 def _reason(error: Exception) -> str:

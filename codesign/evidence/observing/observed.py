@@ -50,7 +50,7 @@ class Observed(NamedTuple):
             "tpot": [answer.tpot_s for answer in self.good if answer.tpot_s is not None],
             "e2e": [answer.e2e_s for answer in self.good],
         }
-        return {name: _shares(np.array(found, float)) for name, found in values.items() if found}
+        return {name: _shares(np.array(result, float)) for name, result in values.items() if result}
 
     def rates(self) -> dict[str, float]:
         """Completed requests and output tokens a second, from the first request to the last token."""

@@ -66,21 +66,21 @@ def _errors(stratum: str, label: str, part: pd.DataFrame, inner: Any, outer: Any
         return
     nbytes = part["message_bytes"].to_numpy(dtype=float)
     try:
-        found = predicted(gpu, OPERATIONS[name], np.asarray(inner), np.asarray(outer), nbytes)
+        result = predicted(gpu, OPERATIONS[name], np.asarray(inner), np.asarray(outer), nbytes)
     except ConfigError as error:
         messages.append(f"{label}: {len(part)} rows set aside: {error}")
         return
-    yield Errors(stratum, label, found, part["latency_us"].to_numpy(dtype=float) * 1e-6)
+    yield Errors(stratum, label, result, part["latency_us"].to_numpy(dtype=float) * 1e-6)
 
 
 def clusters(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Rows of clusters that no curve was fitted on."""
-    for found in tables(directory, "clusters"):
-        table = found.rows(messages)
+    for result in tables(directory, "clusters"):
+        table = result.rows(messages)
         table = table[(table["gpus_per_node"] > 1)]
         unrated = ~table["cluster"].astype(str).str.contains(RATED) & (table["num_nodes"] > 1)
         if unrated.any():
-            messages.append(f"{found.shown}: {int(unrated.sum())} rows across nodes set aside, no such network")
+            messages.append(f"{result.shown}: {int(unrated.sum())} rows across nodes set aside, no such network")
         for (gpu, name, nodes), part in table[~unrated].groupby(["gpu", "collective", "num_nodes"], sort=True):
             stratum = "inside one node" if nodes == 1 else "across nodes"
             label = f"{gpu} {name}" + ("" if nodes == 1 else f" {nodes:g} nodes")
@@ -94,17 +94,17 @@ def _latency_us(table: pd.DataFrame) -> pd.Series:
 
 def published(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Rows of logs."""
-    for found in tables(directory, "published_logs"):
-        table = found.rows(messages)
+    for result in tables(directory, "published_logs"):
+        table = result.rows(messages)
         table = table.assign(latency_us=_latency_us(table))
         untimed = table["latency_us"].isna()
         if untimed.any():
-            messages.append(f"{found.shown}: {int(untimed.sum())} rows without a latency set aside")
+            messages.append(f"{result.shown}: {int(untimed.sum())} rows without a latency set aside")
         table = table[~untimed]
         for (source, gpu, fabric, name), part in table.groupby(["source", "gpu", "fabric", "collective"], sort=True):
             label = f"{gpu} {name}, {fabric}"
             if UNNAMED in str(fabric):
-                messages.append(f"{found.shown}: {len(part)} rows of {source} set aside, the network is not named")
+                messages.append(f"{result.shown}: {len(part)} rows of {source} set aside, the network is not named")
                 continue
             inner = np.minimum(part["num_gpus"], RACK.get(str(gpu), part["gpus_per_node"]))
             yield from _errors("published logs", label, part, inner, part["num_gpus"] / inner, messages)

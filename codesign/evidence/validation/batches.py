@@ -98,10 +98,10 @@ def sized(cluster: Cluster, devices: float) -> Cluster:
 def batches(scenarios: Sequence[Scenario | Sheet]) -> list[Batch]:
     """Scenarios sorted by structure and by the shapes of their numbers, and stacked."""
     kinds: dict[Any, list[tuple[int, list[Any]]]] = {}
-    for place, scenario in enumerate(scenarios):
+    for index, scenario in enumerate(scenarios):
         leaves, structure = scenario if isinstance(scenario, Sheet) else jax.tree.flatten(scenario)
         shapes = tuple((at, shape) for at, leaf in enumerate(leaves) if (shape := getattr(leaf, "shape", ())))
-        kinds.setdefault((structure, shapes), []).append((place, leaves))
+        kinds.setdefault((structure, shapes), []).append((index, leaves))
     return [_stacked(structure, members) for (structure, _), members in kinds.items()]
 
 
@@ -132,14 +132,14 @@ def grouped(prepared: Sequence[Batch], priced: Priced, adjust: Adjust = lambda s
         adjust: the last change to every stacked batch (a fitted constant), of its numbers alone.
     """
     count = sum(len(batch.places) for batch in prepared)
-    found: list[np.ndarray] = []
+    result: list[np.ndarray] = []
     for places, scenarios in prepared:
         changed = adjust(scenarios)
         for start in range(0, len(places), PIECE):
             piece = jax.tree.map(lambda leaf, at=start: leaf[at : at + PIECE], changed)
             mine = places[start : start + PIECE]
             values = priced(piece)
-            found = found or [np.zeros(count) for _ in values]
-            for whole, part in zip(found, values, strict=True):
+            result = result or [np.zeros(count) for _ in values]
+            for whole, part in zip(result, values, strict=True):
                 whole[mine] = part
-    return tuple(found)
+    return tuple(result)

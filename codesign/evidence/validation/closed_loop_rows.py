@@ -73,23 +73,23 @@ def job(row: Any) -> Job:
     varied = DRAWN in str(getattr(row, "origin", ""))
     mean = (1 + SHORTEST) / 2 if varied else 1.0
     cluster = engine_cluster(row.gpu, engine, option_of(row.model) if routed else "")
-    found = Job(
+    result = Job(
         cluster, model, format_of(row.precision, row.model, model), count, row.pp, 1.0, False,
         sequences, mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
     )  # fmt: skip
-    check_format(found)
-    return found
+    check_format(result)
+    return result
 
 
 def jobs_of(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[Job]]:
     """Rows of all tables that can be priced, and their engines."""
     frames, engines = [], []
     for table in tables(directory, "closed_loop"):
-        found = table.rows(messages)
-        jobs, refused = readable(found, job)
+        result = table.rows(messages)
+        jobs, refused = readable(result, job)
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
         if jobs:
-            frames.append(found.loc[list(jobs)])
+            frames.append(result.loc[list(jobs)])
             engines += jobs.values()
     return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()), engines
 

@@ -62,11 +62,11 @@ def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
         name = SHORT.get(table.path.stem, table.path.stem)
         yield from _by_gpu(name, "", own.predict().frame)
         for suffix, source in _frameworks(table):
-            found = predicted(own, stored(), source)
-            others = parts_of(found) == ZERO if of_part(source, ZERO) not in stored() else parts_of(found).isna()
+            result = predicted(own, stored(), source)
+            others = parts_of(result) == ZERO if of_part(source, ZERO) not in stored() else parts_of(result).isna()
             if others.any():
                 messages.append(f"{table.shown}: {int(others.sum())} rows of {ZERO} set aside{suffix}: none of its own")
-            yield from _by_gpu(name, suffix, found[~others])
+            yield from _by_gpu(name, suffix, result[~others])
         left_out = own.on(left_out_cluster)
         if len(left_out.measured):
             yield from _by_gpu(name, ", GPU left out", left_out.predict().frame)

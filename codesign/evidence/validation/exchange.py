@@ -49,16 +49,16 @@ def observations(directory: Path, messages: list[str]) -> pd.DataFrame:
     """Every phase of every table: library, phase, across, gpu, nbytes, link, node, processors, measured_s."""
     frames = []
     for table in tables(directory, "expert_exchange"):
-        found = table.rows(messages)
-        found = _formats(found, table.shown, messages)
-        frames.append(found.assign(library=found["comm_backend"], ranks=found["ep_size"].astype(float),
-                                   measured_s=found["latency_us"] * 1e-6))  # fmt: skip
+        result = table.rows(messages)
+        result = _formats(result, table.shown, messages)
+        frames.append(result.assign(library=result["comm_backend"], ranks=result["ep_size"].astype(float),
+                                   measured_s=result["latency_us"] * 1e-6))  # fmt: skip
     for table in tables(directory, "dispatch_combine"):
-        found = table.rows(messages)
-        ranks = found["num_nodes"] * found["gpu"].map(SMALLER).fillna(NODE)
+        result = table.rows(messages)
+        ranks = result["num_nodes"] * result["gpu"].map(SMALLER).fillna(NODE)
         for phase, form in (("dispatch", DISPATCHED), ("combine", COMBINED)):
-            frames.append(found.assign(library="deepep_" + found["mode"], phase=phase, ranks=ranks, format=form,
-                                       element=BYTES[form], measured_s=found[f"{phase}_us"] * 1e-6))  # fmt: skip
+            frames.append(result.assign(library="deepep_" + result["mode"], phase=phase, ranks=ranks, format=form,
+                                       element=BYTES[form], measured_s=result[f"{phase}_us"] * 1e-6))  # fmt: skip
     if not frames:
         return pd.DataFrame()
     every = pd.concat(frames, ignore_index=True)
@@ -122,11 +122,11 @@ def _as_all_to_all(stratum: str, label: str, gpu: str, mine: pd.DataFrame, messa
     members = mine["ranks"].to_numpy(dtype=float)
     inner = np.minimum(members, RACK.get(gpu, NODE))
     try:
-        found = predicted(gpu, "all_to_all", inner, members / inner, mine["sent"].to_numpy(dtype=float))
+        result = predicted(gpu, "all_to_all", inner, members / inner, mine["sent"].to_numpy(dtype=float))
     except ConfigError as error:
         messages.append(f"{label}: {len(mine)} rows set aside: {error}")
         return
-    yield Errors(stratum, label, found, mine["measured_s"].to_numpy(dtype=float))
+    yield Errors(stratum, label, result, mine["measured_s"].to_numpy(dtype=float))
 
 
 def calibrate_exchange(directory: Path, out: Path) -> list[Path]:

@@ -126,11 +126,11 @@ def parts_of(frame: Any) -> "pd.Series[str]":
 def predicted(prepared: Prepared, known: dict[str, dict[str, float]], stem: str) -> Any:
     """Rows under the constants of a source, each under those of its part where it has some."""
     whole = prepared.predict(adjustment(known[stem])).frame
-    found = parts_of(whole)
-    for part in sorted(set(found) - {""}):
+    result = parts_of(whole)
+    for part in sorted(set(result) - {""}):
         own = known.get(of_part(stem, part))
         if own is not None:
-            mine = found == part
+            mine = result == part
             whole.loc[mine, "predicted_s"] = prepared.predict(adjustment(own)).frame["predicted_s"][mine]
     return whole
 
@@ -146,15 +146,15 @@ def fit_table(
 ) -> Iterator[tuple[str, dict[str, float], dict[str, str]]]:
     """A table's constants and those of its parts: a name, numbers, their origin with the error of devices left out."""
     sample, kind, stem = Sample(table, clusters, progress), table.schema.name, table.path.stem
-    found = parts_of(sample.frame)
-    of_whole = (found == "") if (found == "").any() else found != ZERO
+    result = parts_of(sample.frame)
+    of_whole = (result == "") if (result == "").any() else result != ZERO
     if not of_whole.any():
         raise DataError(f"{table.shown}: only rows of {ZERO}; allowed: some of the framework that the table is of")
     cases: list[tuple[str, pd.Series[bool], Sequence[str], Sequence[str]]] = [(stem, of_whole, CONSTANTS[kind], ())]
-    for part in sorted(set(found) - {""}):
+    for part in sorted(set(result) - {""}):
         own = _apart(kind, part)
-        if own and (found == part).sum() >= FEWEST_APART[kind]:
-            cases.append((of_part(stem, part), found == part, own, AT_ONE.get(part, ())))
+        if own and (result == part).sum() >= FEWEST_APART[kind]:
+            cases.append((of_part(stem, part), result == part, own, AT_ONE.get(part, ())))
     whole: dict[str, float] = {}
     for name, rows, names, ones in cases:
         held = {n: value for n, value in whole.items() if n not in (*names, *ones)}
@@ -192,9 +192,9 @@ def fit(
         start = [near[name] / SCALES.get(name, 1.0) for name in names]
     tries = (20 if near is not None else 40) * len(names)
     options = {"maxfev": tries, "xatol": 1e-3}
-    found = minimize(loss, np.array(start), method="Nelder-Mead", options=options)
-    found = minimize(loss, found.x, method="Nelder-Mead", options=options)  # a simplex may have shrunk on its way
-    return {name: float(f"{value:.4g}") for name, value in constants_of(found.x).items()}
+    result = minimize(loss, np.array(start), method="Nelder-Mead", options=options)
+    result = minimize(loss, result.x, method="Nelder-Mead", options=options)  # a simplex may have shrunk on its way
+    return {name: float(f"{value:.4g}") for name, value in constants_of(result.x).items()}
 
 
 def left_out(sample: "Sample", rows: "pd.Series[bool]", constants: Mapping[str, float], names: Sequence[str]) -> str:
@@ -252,17 +252,17 @@ def calibrate_training(
     directory: Path, out: Path, clusters: Callable[[str], Cluster], progress: Callable[[str], None] = lambda text: None
 ) -> list[Path]:
     """Fit every training table below a folder and write `frameworks/training.yaml` under `out`; the file, if any."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     origins: dict[str, Any] = {}
     for table in tables(directory, *CONSTANTS):
         stem = table.path.stem
         if not reader.is_word(stem):
             raise DataError(f"{table.shown}: its constants are called after it; allowed: {WORDS}.csv")
-        if stem in found:
+        if stem in result:
             raise DataError(f"{table.shown}: another table of steps is called {stem} too; allowed: one of a name")
         for name, constants, origin in fit_table(table, clusters, progress):
-            found[name], origins[name] = constants, origin
-    if not found:
+            result[name], origins[name] = constants, origin
+    if not result:
         return []
-    content = HEADER + TITLE + yaml.safe_dump(found, sort_keys=True) + "".join(provenance_lines(origins))
+    content = HEADER + TITLE + yaml.safe_dump(result, sort_keys=True) + "".join(provenance_lines(origins))
     return publish({out / "frameworks" / "training.yaml": content})

@@ -90,10 +90,10 @@ def crossings(directory: Path, progress: Callable[[str], None]) -> pd.DataFrame:
         crossing = crossed.prepared(members, fitted)
         frames += crossed.at_random(crossing)
         for case in crossed.cases({group.device.accelerator for group in members}):
-            found = crossed.left_out(crossing, case)
-            frames += found
-            if found:
-                whole = pd.concat(found)
+            result = crossed.left_out(crossing, case)
+            frames += result
+            if result:
+                whole = pd.concat(result)
                 before, after = (float(np.median(np.abs(np.expm1(-whole[name])))) for name in (PHYSICS, LEARNED))
                 what = f"{kind}: {' '.join(sorted(case.accelerators))} left out ({case.regime})"
                 progress(f"{what}, {len(whole)} rows, median {before:.1%}, learned {after:.1%}")
@@ -190,7 +190,7 @@ def of_collectives(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
                 yield missed._replace(members=members if regime == MEASURED else ())
             kinds = [wires_of(measured_cluster(gpu)) for gpu in groups] if regime == NEW else []
             for kind in sorted(set(kinds)):
-                own = [place for place, other in enumerate(kinds) if other == kind]
+                own = [index for index, other in enumerate(kinds) if other == kind]
                 alike, theirs = ([several[place] for place in own] for several in (chosen, groups))
                 yield from _together("collective", kind, NEW, alike, theirs)
 
@@ -262,9 +262,9 @@ def of_elementwise(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
 
 def text_of(frame: pd.DataFrame, seen: Sequence[SuiteErrors]) -> str:
     """The file of intervals."""
-    found = [*of_kernels(frame)] if len(frame) else []
-    found += [*of_elementwise(seen), *of_collectives(seen), *of_sources(seen), *of_strata(seen)]
-    return as_text(found)
+    result = [*of_kernels(frame)] if len(frame) else []
+    result += [*of_elementwise(seen), *of_collectives(seen), *of_sources(seen), *of_strata(seen)]
+    return as_text(result)
 
 
 def card_of(frame: pd.DataFrame) -> str:
@@ -315,10 +315,10 @@ def fit_intervals(
     chosen = tuple(suite for suite in SUITES if suite.name in (only or names))
     understood(survey(directory), directory, chosen)  # before anything is said
     progress(f"validating {', '.join(suite.name for suite in chosen)} ...")
-    with observed() as found:
+    with observed() as result:
         validate(directory, chosen)
     frame = crossings(directory, progress) if not only or "kernels" in only else pd.DataFrame()
-    text = text_of(frame, [SuiteErrors(*one) for one in found])
+    text = text_of(frame, [SuiteErrors(*one) for one in result])
     if only and (out / FILE).is_file():
         text = renewed((out / FILE).read_text(encoding="utf-8"), text, only)
     texts: dict[Path, str | bytes] = {out / FILE: text}

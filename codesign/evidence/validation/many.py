@@ -33,8 +33,8 @@ def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) 
             columns += map(_behind, arrays)
             points = max([points, *map(len, arrays)])
         trace = traced.trace(*one)
-        found = [np.moveaxis(array, -1, 0) for array in _ready(trace.jaxpr)(*columns)]
-        whole = [np.broadcast_to(array, (points, *array.shape[1:])) for array in found]
+        result = [np.moveaxis(array, -1, 0) for array in _ready(trace.jaxpr)(*columns)]
+        whole = [np.broadcast_to(array, (points, *array.shape[1:])) for array in result]
         return jax.tree.unflatten(jax.tree.structure(trace.out_info), whole)
 
     return run

@@ -77,7 +77,7 @@ def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> l
         known: tables of other kinds.
         messages: rows and columns that are set aside are told here.
     """
-    found: list[MeasuredRun] = []
+    result: list[MeasuredRun] = []
     for path in files(directory):
         shown = path.relative_to(directory).as_posix()
         if path in known or not _holds_runs(path, shown):
@@ -89,10 +89,10 @@ def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> l
         for cells, line in zip(table.rows, table.lines, strict=True):
             place = f"{shown}, line {line}"
             try:
-                found.append(run_of(dict(zip(table.header, cells, strict=True)), place))
+                result.append(run_of(dict(zip(table.header, cells, strict=True)), place))
             except ConfigError as error:
                 messages.append(f"{place}: set aside, {error}")
-    return found
+    return result
 
 
 def _holds_runs(path: Path, shown: str) -> bool:

@@ -38,7 +38,7 @@ def runs(row: Any) -> list[Run]:
     number_format = str(row.precision_from_config_name)[:3]
     if number_format not in ("fp8", "fp4"):
         raise ConfigError(f"precision {row.precision_from_config_name!r} is not one format")
-    found = []
+    result = []
     share = row.global_batch / (row.num_gpus / (row.tp * row.pp * row.cp))
     for micro_batch in MICRO_BATCHES:
         for stages in INTERLEAVED if row.pp > 1 else (1.0,):
@@ -48,13 +48,13 @@ def runs(row: Any) -> list[Run]:
                 tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=stages, micro_batch=micro_batch, zero=1.0,
                 sequence_parallel=1.0 if row.tp > 1 else 0.0, tp_overlap=1.0, pp_overlap=1.0,
             )  # fmt: skip
-            found.append(Run(
+            result.append(Run(
                 row.gpu, configured_model(MODELS[row.benchmark]), plan, row.num_gpus, row.seq_tokens, row.global_batch,
                 row.median_step_time_s, number_format, "bf16",
             ))  # fmt: skip
-    if not found:
+    if not result:
         raise ConfigError("a replica has less than one sequence")
-    return found
+    return result
 
 
 def mlperf_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:

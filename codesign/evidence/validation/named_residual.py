@@ -43,11 +43,11 @@ class NumberedResidual(AbstractResidual):
 
 def _context(network: ShapeNetwork, chip: NumberedChip) -> Array:
     """Contribution of the three words to the first layer: a row each, chosen by a product with ones and zeros."""
-    found = jnp.zeros_like(jnp.asarray(network.biases[0]))
+    result = jnp.zeros_like(jnp.asarray(network.biases[0]))
     for rows, row in zip(network.embeddings, (chip.accelerator_row, chip.framework_row, chip.format_row), strict=True):
         chosen = jnp.equal(jnp.arange(float(len(rows))), row).astype(float)
-        found = found + chosen @ jnp.asarray(rows)
-    return found
+        result = result + chosen @ jnp.asarray(rows)
+    return result
 
 
 def numbered(kernel: AbstractKernel, folder: str) -> AbstractKernel:

@@ -159,10 +159,10 @@ def _missed(strata: Sequence[Row]) -> Iterator[str]:
 
 
 def _by(name: Callable[[Row], str], rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+    result: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(name(row), []).append(row)
-    return found
+        result.setdefault(name(row), []).append(row)
+    return result
 
 
 def file_of(suite: str) -> str:

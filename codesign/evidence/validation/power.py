@@ -32,15 +32,15 @@ QUANTITIES = (
 def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Watts of boards while a kernel repeats."""
     for table in tables(directory, "kernel_power"):
-        found = table.rows(messages)
-        brief, unknown = found["latency_us"] <= LEAST_LATENCY_US, ~found["dtype"].isin(FORMATS)
+        result = table.rows(messages)
+        brief, unknown = result["latency_us"] <= LEAST_LATENCY_US, ~result["dtype"].isin(FORMATS)
         for chosen, why in (
             (unknown, "of other number formats set aside"),
             (brief & ~unknown, f"of {LEAST_LATENCY_US:g} us or less set aside, a sensor does not resolve them"),
         ):
             if chosen.any():
                 messages.append(f"{table.shown}: {int(chosen.sum())} rows {why}")
-        for (gpu, kernel), part in found[~brief & ~unknown].groupby(["gpu", "kernel"], sort=True):
+        for (gpu, kernel), part in result[~brief & ~unknown].groupby(["gpu", "kernel"], sort=True):
             try:
                 accelerator = board_cluster(str(gpu), ENGINE, False).accelerator
             except ConfigError as error:
@@ -63,18 +63,18 @@ def decoding(directory: Path, messages: list[str]) -> pd.DataFrame:
     """Rows of served models with watts of a board and joules a token, also by constants of other rows alone."""
     frames, asked = [], []
     for table in tables(directory, "serving_power"):
-        found = table.rows(messages)
-        jobs, refused = readable(found, job)
+        result = table.rows(messages)
+        jobs, refused = readable(result, job)
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
-        frames.append(found.loc[list(jobs)])
+        frames.append(result.loc[list(jobs)])
         asked += jobs.values()
     if not asked:
         return pd.DataFrame()
-    found, limits = pd.concat(frames, ignore_index=True), board_limits(directory)
+    result, limits = pd.concat(frames, ignore_index=True), board_limits(directory)
     seen = drawn(asked, stored_sampled())
     watts = np.array([float(one.cluster.accelerator.idle_power_w()) for one in asked]) + seen.energy_j / seen.step_s
-    apart = left_out(seen_of(found, asked, drawn(asked, Sampled()), drawn(asked, Sampled(prompt_tokens=FAR))), limits)
-    return found.assign(
+    apart = left_out(seen_of(result, asked, drawn(asked, Sampled()), drawn(asked, Sampled(prompt_tokens=FAR))), limits)
+    return result.assign(
         watts=watts, joules=watts * seen.step_s * devices_of(asked), watts_apart=apart[0], joules_apart=apart[1]
     )
 

@@ -74,9 +74,9 @@ def seen_rows(directory: Path) -> PowerRows | None:
     """Rows of all tables below a folder that can be priced; None where there are none."""
     frames, jobs = [], []
     for table in tables(directory, "serving_power"):
-        found = table.rows([])
-        known, _ = readable(found, job)
-        frames.append(found.loc[list(known)])
+        result = table.rows([])
+        known, _ = readable(result, job)
+        frames.append(result.loc[list(known)])
         jobs += known.values()
     if not jobs:
         return None
@@ -135,16 +135,16 @@ class _Load(NamedTuple):
 
 
 def _load(seen: PowerRows, sampled: Sampled) -> _Load:
-    found, flops = seen.at(sampled.prompt_tokens), np.zeros((len(NAMES), len(seen.jobs)))
+    result, flops = seen.at(sampled.prompt_tokens), np.zeros((len(NAMES), len(seen.jobs)))
     for place, one in enumerate(seen.jobs):
-        for name, column in zip(formats(one), (found.products, found.attended), strict=True):
+        for name, column in zip(formats(one), (result.products, result.attended), strict=True):
             if name in NAMES:
                 flops[NAMES.index(name), place] += column[place]
     others = np.array([float(one.cluster.accelerator.energy_j_per_flop.get("vector", 0.0)) for one in seen.jobs])
-    busy = found.kernels_s + sampled.added_s(words_of(seen.jobs), expert_layers(seen.jobs)) - sampled.step_overhead_s
-    fixed = found.others * others + found.comm_j
+    busy = result.kernels_s + sampled.added_s(words_of(seen.jobs), expert_layers(seen.jobs)) - sampled.step_overhead_s
+    fixed = result.others * others + result.comm_j
     step = seen.step_s
-    return _Load(busy / step, flops / step, fixed / step, found.nbytes / step, seen.watts)
+    return _Load(busy / step, flops / step, fixed / step, result.nbytes / step, seen.watts)
 
 
 def fit_boards(seen: PowerRows, sampled: Sampled, limits: dict[str, float]) -> dict[str, BoardFit]:
@@ -156,12 +156,12 @@ def fit_boards(seen: PowerRows, sampled: Sampled, limits: dict[str, float]) -> d
     width = 1 + len(NAMES) + 1
 
     def boards(x: np.ndarray) -> dict[str, BoardFit]:
-        found = {}
+        result = {}
         for name, mine in zip(names, x[1:].reshape(-1, width), strict=True):
             floor, wide, narrow = mine[0] * limits[name], mine[1] * MOST_J_FLOP, mine[1] * mine[2] * MOST_J_FLOP
             joules = dict(zip(NAMES, (float(wide), float(narrow)), strict=True))
-            found[name] = BoardFit(x[0] * floor, (1 - x[0]) * floor, limits[name], joules, mine[-1] * BYTE_J[1])
-        return found
+            result[name] = BoardFit(x[0] * floor, (1 - x[0]) * floor, limits[name], joules, mine[-1] * BYTE_J[1])
+        return result
 
     def missed(x: np.ndarray) -> np.ndarray:
         parts = [_watts(loads[name], board) / loads[name].watts - 1 for name, board in boards(x).items()]

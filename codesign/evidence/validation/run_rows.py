@@ -50,12 +50,12 @@ def _shares(run: MeasuredRun) -> dict[str, Interval]:
     """Metric -> ends of its interval over its closed form."""
     try:
         scenario = scenario_from_config(*run.run.overrides())
-        told, found = numbers_of(scenario), intervals(scenario)
+        told, result = numbers_of(scenario), intervals(scenario)
     except CodesignError:
         return {}
     times = {
         name: (low / told[name], high / told[name])
-        for name, (low, high) in found.items()
+        for name, (low, high) in result.items()
         if told.get(name) and math.isfinite(high)
     }
     return times | _memory_shares(scenario)
@@ -66,11 +66,11 @@ def _memory_shares(scenario: Scenario) -> dict[str, Interval]:
     counted, guessed, room = (float(one) for one in _memory(scenario))
     low, high = interval_bytes(guessed)
     whole = counted + guessed
-    found = {"peak_memory_bytes": ((counted + low) / whole, (counted + high) / whole)}
+    result = {"peak_memory_bytes": ((counted + low) / whole, (counted + high) / whole)}
     if room > 0:
         ends = max(room + guessed - high, 0.0) / room, (room + guessed - low) / room
-        found |= {"cache_room_bytes": ends, "cache_tokens": ends}
-    return found
+        result |= {"cache_room_bytes": ends, "cache_tokens": ends}
+    return result
 
 
 @functools.partial(interpreted, always=True)

@@ -61,8 +61,8 @@ def predicted(runs: Sequence[PricedRun], metrics: Sequence[str], *, named: bool 
             composed[run.chosen] = scenario_from_config(*run.overrides())
         scenario = fields.replace(composed[run.chosen], dict(run.numbers))
         scenarios.append(scenario if named else _unnamed(scenario))
-    found = grouped(batches(scenarios), _told(tuple(metrics)))
-    return dict(zip(metrics, found, strict=True))
+    result = grouped(batches(scenarios), _told(tuple(metrics)))
+    return dict(zip(metrics, result, strict=True))
 
 
 def _unnamed(one: Scenario) -> Scenario:
@@ -94,13 +94,13 @@ def _told(metrics: tuple[str, ...]) -> Callable[[Scenario], tuple[np.ndarray, ..
     if metrics not in _programs:
 
         def told(one: Scenario) -> tuple[Any, ...]:
-            found = evaluate(one)
-            most = [*found.usage.values(), *(1 + value for value in found.violations.values())]
+            result = evaluate(one)
+            most = [*result.usage.values(), *(1 + value for value in result.violations.values())]
             runs = jnp.stack([jnp.asarray(value <= 1 + ROUNDING) for value in most]).all()
-            found.extra[RUNS] = jnp.where(runs, 1.0, 0.0)
+            result.extra[RUNS] = jnp.where(runs, 1.0, 0.0)
             if OF_MEMORY & set(metrics):
-                found.extra.update(memory_of(one, found))
-            return tuple(found.extra.get(name, getattr(found, name, jnp.asarray(jnp.nan))) for name in metrics)
+                result.extra.update(memory_of(one, result))
+            return tuple(result.extra.get(name, getattr(result, name, jnp.asarray(jnp.nan))) for name in metrics)
 
         _programs[metrics] = vectorised(told)
     return _programs[metrics]

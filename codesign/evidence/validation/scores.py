@@ -42,12 +42,12 @@ _observers: list[Observed] = []
 @contextlib.contextmanager
 def observed() -> Iterator[Observed]:
     """Record every comparison made inside this context: (suite, quantity, errors)."""
-    found: Observed = []
-    _observers.append(found)
+    result: Observed = []
+    _observers.append(result)
     try:
-        yield found
+        yield result
     finally:
-        _observers.remove(found)
+        _observers.remove(result)
 
 
 def stratum_name(suite: str, stratum: str, quantity: str) -> str:
@@ -81,9 +81,9 @@ def rows(suite: str, quantity: str, groups: Iterable[Errors]) -> list[Row]:
 
 
 def _row(suite: str, stratum: str, quantity: str, group: str, predicted: np.ndarray, measured: np.ndarray) -> Row:
-    found = score(predicted, measured)
-    rank = None if found.n < SMALL or math.isnan(found.rank) else found.rank
-    return {"suite": suite, "stratum": stratum, "quantity": quantity, "group": group, **found._asdict(), "rank": rank}
+    result = score(predicted, measured)
+    rank = None if result.n < SMALL or math.isnan(result.rank) else result.rank
+    return {"suite": suite, "stratum": stratum, "quantity": quantity, "group": group, **result._asdict(), "rank": rank}
 
 
 def word(group: str) -> str:

@@ -68,8 +68,8 @@ def with_found(table: pd.DataFrame) -> pd.DataFrame:
 
 def answers(table: pd.DataFrame, runs: list[PricedRun]) -> pd.DataFrame:
     """Milliseconds of every row, by the table's columns."""
-    found = predicted(runs, [metric for _, metric in METRICS.values()])
-    return pd.DataFrame({name: 1e3 * found[metric] for name, (_, metric) in METRICS.items()}, index=table.index)
+    result = predicted(runs, [metric for _, metric in METRICS.values()])
+    return pd.DataFrame({name: 1e3 * result[metric] for name, (_, metric) in METRICS.items()}, index=table.index)
 
 
 def beside(predicted: pd.DataFrame, measured: pd.DataFrame, who: str, column: str) -> Iterator[Errors]:
@@ -113,11 +113,11 @@ def run_open_loop(directory: Path, messages: list[str]) -> list[Row]:
 def open_loop_commands(directory: Path, messages: list[str]) -> Iterator[str]:
     """The command of each row that can be priced, behind it what was measured."""
     for table in tables(directory, "open_loop"):
-        found = with_found(table.rows(messages))
-        runs, refused = readable(found, run_of)
+        result = with_found(table.rows(messages))
+        runs, refused = readable(result, run_of)
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
         for at, run in runs.items():
-            row: Any = found.loc[at]
+            row: Any = result.loc[at]
             told = (f"{metric} {float(row[column]) / 1e3:.6g}" for column, (_, metric) in METRICS.items())
             yield f"{command(run)}  # {', '.join(told)}"
 

@@ -98,12 +98,12 @@ def job(row: Any) -> Job:
     model = model_of(row.model)
     named = format_of(row.weight_precision, row.model, model)
     blocks = named == "fp8" and bool(re.search(IN_BLOCKS, row.model.lower()))
-    found = Job(
+    result = Job(
         board_cluster(row.gpu, ENGINE, blocks), model, named, row.num_gpus / row.dp, 1.0, row.dp,
         False, max(row.avg_batch_size, 1.0), 1.0, max(row.avg_output_tokens, 2.0), ENGINE,
     )  # fmt: skip
-    check_format(found)
-    return found
+    check_format(result)
+    return result
 
 
 def _loads(one: Scenario):

@@ -49,9 +49,9 @@ def room_of(jobs: Sequence[Job]) -> np.ndarray:
     promised = np.array([job.engine in PROMISING for job in jobs])
     room = np.where(promised, MEMORY_SHARE * (usable - taken), MEMORY_SHARE * usable - taken)
     sharing = np.array([job.groups * job.replicas for job in jobs])
-    found = sharing * fitting(RoomTaken(room, np.zeros(len(jobs)), mean, whole), promised)
-    known = (MEMORY_SHARE * usable - weights > (1 - MEMORY_SHARE) * usable) & (found >= 1)
-    return np.where(known, found, np.inf)
+    result = sharing * fitting(RoomTaken(room, np.zeros(len(jobs)), mean, whole), promised)
+    known = (MEMORY_SHARE * usable - weights > (1 - MEMORY_SHARE) * usable) & (result >= 1)
+    return np.where(known, result, np.inf)
 
 
 def in_room(jobs: Sequence[Job]) -> tuple[list[Job], np.ndarray]:

@@ -71,9 +71,9 @@ class SeenRows(NamedTuple):
 
     def missed(self, engine: Sequence[float]) -> np.ndarray:
         """Log errors of both times, each over what counts little, [rows, 2]."""
-        found = self.under(engine)
-        return np.stack([np.log(found.first_s / self.first_s) / FARTHEST[0],
-                         np.log(found.between_s / self.between_s) / FARTHEST[1]], axis=1)  # fmt: skip
+        result = self.under(engine)
+        return np.stack([np.log(result.first_s / self.first_s) / FARTHEST[0],
+                         np.log(result.between_s / self.between_s) / FARTHEST[1]], axis=1)  # fmt: skip
 
 
 def _with_constants(scenarios: Scenario, engine: FittedEngine) -> Scenario:
@@ -194,7 +194,7 @@ def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None
     for message in messages:
         progress(message)
     jobs, crowded = in_room(jobs) if jobs else ([], np.zeros(0))
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     origins: dict[str, Any] = {}
     for name in sorted({job.engine for job in jobs} - {""}):
         mine = np.array([job.engine == name for job in jobs])
@@ -212,9 +212,9 @@ def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None
         ]
         note = f"{len(few)} rows, median residual {errors[0]:.1f} % between tokens, {errors[1]:.1f} % to the first"
         progress(f"{name}: {note}")
-        found[name] = engine._asdict()
+        result[name] = engine._asdict()
         origins[name] = {"source": "aiconfigurator", "at": "serving_aggregated", "kind": "fitted", "note": note}
-    if not found:
+    if not result:
         return []
-    content = HEADER + yaml.safe_dump(found, sort_keys=True) + "".join(provenance_lines(origins))
+    content = HEADER + yaml.safe_dump(result, sort_keys=True) + "".join(provenance_lines(origins))
     return publish({out / "frameworks" / "serving.yaml": content})

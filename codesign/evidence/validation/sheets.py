@@ -85,7 +85,7 @@ def _form(build: Callable[[Mapping[str, float]], Scenario], names: tuple[str, ..
     values = [number_of(leaf) for leaf in leaves]
     single = [(at, value) for at, value in enumerate(values) if isinstance(value, float)]
     places = {name: [at for at, value in single if value == mark] for name, mark in marks.items()}
-    lost = [name for name, found in places.items() if not found]
+    lost = [name for name, result in places.items() if not result]
     if lost:
         raise ValueError(f"{', '.join(lost)} stands in no leaf")
     return _Form(values, structure, places)

@@ -46,12 +46,12 @@ def stated(row: Any) -> list[Job]:
         raise ConfigError(f"parallelism {row.parallelism!r} is not TPn or DEPn of all num_gpus")
     count, alone = float(row.num_gpus), layout.group(1) == "TP"
     model = model_of(row.model)
-    found = Job(
+    result = Job(
         measured_cluster(row.gpu), model, format_of(row.precision, row.model, model), count if alone else 1.0, 1.0,
         1.0 if alone else count, not alone, 1.0, row.input_tokens, row.output_tokens,
     )  # fmt: skip
-    scenario(found, 1.0)
-    return [found]
+    scenario(result, 1.0)
+    return [result]
 
 
 def tuned(row: Any) -> list[Job]:
@@ -111,11 +111,11 @@ def _by_device(stratum: str, table: pd.DataFrame, measured: pd.Series) -> Iterat
 def throughput_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured tokens per second and device."""
     for table in tables(directory, "maximum_throughput"):
-        found = best(table.rows(messages), stated, table.shown, messages)
-        yield from _by_device("engine's own batch", found, found["output_tokens_per_s_per_gpu"])
+        result = best(table.rows(messages), stated, table.shown, messages)
+        yield from _by_device("engine's own batch", result, result["output_tokens_per_s_per_gpu"])
     for table in tables(directory, "mlperf_inference"):
-        found = best(table.rows(messages), tuned, table.shown, messages)
-        yield from _by_device("MLPerf offline", found, found["result"] / found["num_accelerators"])
+        result = best(table.rows(messages), tuned, table.shown, messages)
+        yield from _by_device("MLPerf offline", result, result["result"] / result["num_accelerators"])
 
 
 def run_throughput(directory: Path, messages: list[str]) -> list[Row]:

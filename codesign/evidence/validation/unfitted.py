@@ -64,10 +64,10 @@ def product(m: np.ndarray, n: np.ndarray, k: np.ndarray, element: float) -> Colu
 def published_gemm(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Points of [published_gemm]."""
     folder = read_peaks(directory)
-    for found in tables(directory, "published_gemm"):
-        table = found.rows(messages)
+    for result in tables(directory, "published_gemm"):
+        table = result.rows(messages)
         for (gpu, name, source), part in table.groupby(["gpu", "dtype", "source"], sort=True):
-            who = known_device(str(gpu), folder, len(part), found.shown, messages)
+            who = known_device(str(gpu), folder, len(part), result.shown, messages)
             if who is None:
                 continue
             m, n, k = (part[column].to_numpy(dtype=float) for column in ("m", "n", "k"))
@@ -109,14 +109,14 @@ def layer_work(op: str, part: pd.DataFrame) -> tuple[str, Columns] | None:
 def layer_operators(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Operators of [layer_operators] above 10 us."""
     folder = read_peaks(directory)
-    for found in tables(directory, "layer_operators"):
-        table = found.rows(messages)
+    for result in tables(directory, "layer_operators"):
+        table = result.rows(messages)
         table = table[table["latency_us"] > NOISY_US]
         for (gpu, op), part in table.groupby(["gpu", "op"], sort=True):
-            who = known_device(str(gpu), folder, len(part), found.shown, messages)
+            who = known_device(str(gpu), folder, len(part), result.shown, messages)
             work = layer_work(str(op), part)
             if work is None:
-                messages.append(f"{found.shown}: {len(part)} rows of operator {op!r} set aside, it is not known")
+                messages.append(f"{result.shown}: {len(part)} rows of operator {op!r} set aside, it is not known")
             if who is None or work is None:
                 continue
             ours = seconds(work[0], who, "float16", work[1], messages)
@@ -128,21 +128,21 @@ def layer_operators(directory: Path, messages: list[str]) -> Iterator[Errors]:
 def stream_rate(who: Device, messages: list[str]) -> float | None:
     """Predicted bytes per second of a long stream."""
     shape = {"flops": np.zeros(1), "nbytes": np.full(1, STREAM_BYTES), "rows": np.full(1, 1e4)}
-    found = seconds("elementwise", who, "bfloat16", shape, messages)
-    return None if found is None else STREAM_BYTES / float(found[0])
+    result = seconds("elementwise", who, "bfloat16", shape, messages)
+    return None if result is None else STREAM_BYTES / float(result[0])
 
 
 def streams(directory: Path, messages: list[str]) -> Iterator[tuple[str, str, float]]:
     """(gpu, label, measured bytes per second) of every streaming row that memory alone serves."""
-    for found in tables(directory, "published_streams"):
-        for row in found.rows(messages).itertuples():
+    for result in tables(directory, "published_streams"):
+        for row in result.rows(messages).itertuples():
             yield str(row.gpu), f"{row.gpu} BabelStream", float(row.tbytes_per_s) * 1e12
-    for found in tables(directory, "stream_occupancy"):
-        table = found.rows(messages)
+    for result in tables(directory, "stream_occupancy"):
+        table = result.rows(messages)
         full = table[table["occupancy_percent"] >= table.groupby("gpu")["occupancy_percent"].transform("max")]
         if len(full) < len(table):
             messages.append(
-                f"{found.shown}: {len(table) - len(full)} rows below full occupancy set aside, no model of it"
+                f"{result.shown}: {len(table) - len(full)} rows below full occupancy set aside, no model of it"
             )
         for row in full.itertuples():
             yield str(row.gpu), f"{row.gpu} stream", float(row.gbytes_per_s) * 1e9
@@ -167,10 +167,10 @@ def sweeps(found: FoundTable, folder: dict[str, Peaks], messages: list[str]) -> 
 def bandwidths(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured bytes per second of long streams."""
     folder = read_peaks(directory)
-    found = list(streams(directory, messages))
+    result = list(streams(directory, messages))
     for table in tables(directory, "read_sweep"):
-        found += sweeps(table, folder, messages)
-    rates = pd.DataFrame(found, columns=["gpu", "label", "measured"])
+        result += sweeps(table, folder, messages)
+    rates = pd.DataFrame(result, columns=["gpu", "label", "measured"])
     for (gpu, label), part in rates.groupby(["gpu", "label"], sort=True):
         who = known_device(str(gpu), folder, len(part), "memory streams", messages)
         rate = stream_rate(who, messages) if who is not None else None

@@ -45,10 +45,10 @@ class PowerGrid(Module):
             return mean
         hours = list(self.by_hour.values())
         total = asarray(0.0)
-        for place, hour in enumerate(hours):
+        for index, hour in enumerate(hours):
             before = asarray(0.0)
             for other, value in enumerate(hours):
-                before = before + jnp.where((value < hour) | ((value == hour) & (other < place)), 1.0, 0.0)
+                before = before + jnp.where((value < hour) | ((value == hour) & (other < index)), 1.0, 0.0)
             total = total + hour * at_most(at_least(self.hours_a_day - before, 0.0), 1.0)
         return mean * total / self.hours_a_day
 

@@ -87,8 +87,8 @@ def characteristic_time(share: Array, width: Array, room: Array, passing: Array 
     shapes = [share.shape[:-1]] if passing is None else [share.shape[:-1], passing.shape]
 
     def held(log_time: Array, p: Array, w: Array, more: Array | None) -> Array:
-        found = jnp.sum(w * -jnp.expm1(-p * jnp.exp(log_time)[..., None]), axis=-1)
-        return found if more is None else found + more * jnp.exp(log_time)
+        result = jnp.sum(w * -jnp.expm1(-p * jnp.exp(log_time)[..., None]), axis=-1)
+        return result if more is None else result + more * jnp.exp(log_time)
 
     def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds

@@ -80,7 +80,7 @@ class TieredMemory(AbstractMemory):
 
     def beyond_s_per_byte(self) -> Array | None:
         """To the first pool among the tiers, else to the first that is not `near`."""
-        pools = [found for tier in self.tiers.values() if (found := tier.beyond_s_per_byte()) is not None]
+        pools = [result for tier in self.tiers.values() if (result := tier.beyond_s_per_byte()) is not None]
         others = [1 / tier.bandwidth() for name, tier in self.tiers.items() if name != self.near]
         return (pools + others)[0] if pools or others else None
 
@@ -111,7 +111,7 @@ class TieredMemory(AbstractMemory):
         return (pools + others)[0]
 
     def kept_ratio(self, data: str, holders: Array, replicas: Array) -> Array:
-        """Ratio of bytes kept to those of one replica: as the tier that holds all of a class says; each keeps the rest."""
+        """Bytes kept over those of one replica: the tier that holds all of a class decides; each keeps the rest."""
         shares = list(self.shares(data))
         if len(shares) > 1:
             return 1.0 + 0.0 * replicas

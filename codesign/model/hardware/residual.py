@@ -70,10 +70,10 @@ class ShapeNetwork(NamedTuple):
 
     def context(self, label: FittedOn) -> np.ndarray:
         """Contribution of accelerator, framework and number format to the first layer."""
-        found = np.zeros_like(self.biases[0])
+        result = np.zeros_like(self.biases[0])
         for names, rows, word in zip(self.names, self.embeddings, label[1:], strict=True):
-            found = found + rows[names.index(word) + 1 if word in names else UNKNOWN]
-        return found
+            result = result + rows[names.index(word) + 1 if word in names else UNKNOWN]
+        return result
 
 
 def features(work: Work, chip: AbstractChip) -> Float[Array, "*b features"]:
@@ -91,8 +91,8 @@ def features(work: Work, chip: AbstractChip) -> Float[Array, "*b features"]:
     elements = batch * rows * depth + groups * depth * cols + batch * rows * cols
     products = batch * rows * cols * depth
     balance = chip.peak_flops_per_s / chip.bandwidth_bytes_per_s
-    found = [log(rows), log(cols), log(depth), log(batch), log(groups), log(batch / groups)]
-    found += [
+    result = [log(rows), log(cols), log(depth), log(batch), log(groups), log(batch / groups)]
+    result += [
         log(products) / 3,
         log(elements) / 3,
         log(products / elements / balance),
@@ -100,21 +100,21 @@ def features(work: Work, chip: AbstractChip) -> Float[Array, "*b features"]:
     ]
     for tall, wide in TILES:
         blocks = jnp.ceil(rows / tall) * jnp.ceil(cols / wide) * batch / processors
-        found += [log(blocks), log(jnp.ceil(blocks) / blocks)]
-        found += [log(jnp.ceil(rows / tall) * tall / rows), log(jnp.ceil(cols / wide) * wide / cols)]
+        result += [log(blocks), log(jnp.ceil(blocks) / blocks)]
+        result += [log(jnp.ceil(rows / tall) * tall / rows), log(jnp.ceil(cols / wide) * wide / cols)]
     each = rows * batch / groups
     for tall, wide in GROUP_TILES:
         tiles = jnp.ceil(each / tall) * groups * jnp.ceil(cols / wide) / processors
-        found += [log(tiles), log(jnp.ceil(tiles) / tiles), log(jnp.ceil(each / tall) * tall / each)]
+        result += [log(tiles), log(jnp.ceil(tiles) / tiles), log(jnp.ceil(each / tall) * tall / each)]
     for multiple in MULTIPLES:
-        found += [(jnp.ceil(side / multiple) * multiple == side).astype(float) for side in (rows, cols, depth)]
-    found += [log(chip.peak_flops_per_s / 1e15), log(chip.bandwidth_bytes_per_s / 3e12), log(processors / 100.0)]
-    found += [log(each), log(groups / processors)]
+        result += [(jnp.ceil(side / multiple) * multiple == side).astype(float) for side in (rows, cols, depth)]
+    result += [log(chip.peak_flops_per_s / 1e15), log(chip.bandwidth_bytes_per_s / 3e12), log(processors / 100.0)]
+    result += [log(each), log(groups / processors)]
     if work.routing is not None:
         spread = work.routing
         sizes = (spread.tokens, spread.visits, spread.experts, spread.shards, spread.load, spread.experts / batch)
-        found += [*map(log, sizes), spread.back]
-    return jnp.stack(jnp.broadcast_arrays(*found), axis=-1)
+        result += [*map(log, sizes), spread.back]
+    return jnp.stack(jnp.broadcast_arrays(*result), axis=-1)
 
 
 def logistic_unit(x: Array) -> Array:

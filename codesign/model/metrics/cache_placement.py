@@ -127,9 +127,9 @@ def _with_beginnings(
     away = [(name, part) for name, part in memory.shares(PREFIXES).items() if name != memory.near]
     token_s = sum((part * token / memory.tiers[name].bandwidth() for name, part in away), 0.0 * token)
     token_j = sum((part * token * memory.tiers[name].energy() for name, part in away), 0.0 * token)
-    found, prompt = share * work.prompt_tokens(), work.prompt_tokens()
+    result, prompt = share * work.prompt_tokens(), work.prompt_tokens()
     hits = PrefixHits(
-        share, work.computed_cv(), work.attended() / prompt, found * token_s, found * token_j,
+        share, work.computed_cv(), work.attended() / prompt, result * token_s, result * token_j,
         {name: part * share for name, part in away}, {}, token_s, token_j,
     )  # fmt: skip
     return dataclasses.replace(work, prefix_cache=hits, cached_ratio=0.0 * work.cached_ratio)

@@ -59,8 +59,8 @@ def cache_room(scenario: Scenario, layout: Layout, used: dict[str, Array] | None
     free = scenario.cluster.accelerator.hbm.usable_bytes() - sum(beside[1:], beside[0])
     if not getattr(scenario.workload, "engine_memory", EngineMemory()).utilisation:
         return free
-    found = cache_budget(scenario, layout, used)
-    return free if found is None else jnp.minimum(free, found.room_bytes)
+    result = cache_budget(scenario, layout, used)
+    return free if result is None else jnp.minimum(free, result.room_bytes)
 
 
 def cache_tokens(scenario: Scenario, layout: Layout, room: Array) -> Array:
@@ -97,8 +97,8 @@ def engine_limits(scenario: Scenario, layout: Layout, used: dict[str, Array]) ->
     work = scenario.workload
     if not isinstance(work, AbstractServing) or not work.engine_memory.utilisation:
         return {}
-    found = cache_budget(scenario, layout, used)
-    return {} if found is None else {"engine": used_share(found.used_bytes, found.budget_bytes)}
+    result = cache_budget(scenario, layout, used)
+    return {} if result is None else {"engine": used_share(result.used_bytes, result.budget_bytes)}
 
 
 def per_tier(used: dict[str, Array]) -> dict[str, Array]:

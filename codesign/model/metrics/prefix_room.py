@@ -99,9 +99,9 @@ def hits_of(scenario: Scenario) -> NumbersOfHits:
     Raises:
         ConfigError: a design without.
     """
-    found = _traced_hits(scenario)
-    tiers, rooms = ({name: float(each) for name, each in one.items()} for one in (found.tiers, found.room_tokens))
-    return NumbersOfHits(float(found.share), float(found.fetch_s), tiers, rooms)
+    result = _traced_hits(scenario)
+    tiers, rooms = ({name: float(each) for name, each in one.items()} for one in (result.tiers, result.room_tokens))
+    return NumbersOfHits(float(result.share), float(result.fetch_s), tiers, rooms)
 
 
 @interpreted
@@ -119,8 +119,8 @@ def _found(tiers: list[_Tier], work: AbstractContinuousServing, caching: PrefixC
     shares: dict[str, Array] = {}
     for tier in tiers:
         own = own + tier.tokens if tier.joins else own
-        found = caching.reuse.found(own if tier.joins else tier.tokens, tier.caches, prompt, answer)
-        share = jnp.maximum(reached, found)
+        result = caching.reuse.found(own if tier.joins else tier.tokens, tier.caches, prompt, answer)
+        share = jnp.maximum(reached, result)
         shares[tier.name] = share - reached
         seconds = seconds + shares[tier.name] * prompt * tier.token_s
         joules = joules + shares[tier.name] * prompt * tier.token_j

@@ -142,5 +142,5 @@ def finite_run(
             came = came * ((own - 1) / (rate / group * np.ptp(came)))
         asked = dataclasses.replace(asked, arrivals=came)
     open_at_once = own if not math.isfinite(clients) else max(math.ceil(clients / group), 1)
-    found = simulate_run(engine, asked, None if rate > 0 else open_at_once)
-    return dataclasses.replace(found.later(host_s(scenario)), rate=found.rate * group)
+    result = simulate_run(engine, asked, None if rate > 0 else open_at_once)
+    return dataclasses.replace(result.later(host_s(scenario)), rate=result.rate * group)

@@ -140,9 +140,9 @@ class CircuitRack(AbstractAllocator):
     def _some(self, server: int, count: int) -> int:
         """The first free accelerators of a server."""
         mask, first = 0, server * self.each
-        for place in range(first, first + self.each):
-            if count and not self.taken >> place & 1:
-                mask, count = mask | 1 << place, count - 1
+        for index in range(first, first + self.each):
+            if count and not self.taken >> index & 1:
+                mask, count = mask | 1 << index, count - 1
         return mask
 
 
@@ -236,7 +236,7 @@ class SubCubes(_AbstractShapes):
         shapes: dict[int, list[int]] = {}
         for count in range(places + 1):
             for varying in itertools.combinations(range(places), count):
-                fixed = [place for place in range(places) if place not in varying]
+                fixed = [index for index in range(places) if index not in varying]
                 for values in itertools.product(range(radix), repeat=len(fixed)):
                     base = sum(value * radix**place for value, place in zip(values, fixed, strict=True))
                     digits = itertools.product(range(radix), repeat=count)

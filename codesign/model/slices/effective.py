@@ -29,10 +29,10 @@ def effective_ratio(
         ConfigError: a size that the rack can never place.
     """
     empty = rack()
-    found = [empty.volume(size) for size in mix.sizes]
-    volumes = tuple(volume for volume in found if volume is not None)
-    if None in found:
-        size = mix.sizes[found.index(None)]
+    result = [empty.volume(size) for size in mix.sizes]
+    volumes = tuple(volume for volume in result if volume is not None)
+    if None in result:
+        size = mix.sizes[result.index(None)]
         raise ConfigError(f"sizes = {mix.sizes}: a rack of {empty.capacity} never places a slice of {size}")
     seen = simulate(empty, mix, load, arrivals, seed).acceptance
 

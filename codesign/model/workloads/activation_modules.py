@@ -127,18 +127,18 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 @one_call("modules")
 def module_switches(chosen: Array, *, modules: Sequence[str]) -> dict[str, Array]:
     """Module -> 1 where a number of a plan names it, else 0: the digits of the number to base 2."""
-    found: dict[str, Array] = {}
-    for place, name in enumerate(modules):
-        found[name] = jnp.floor(chosen / 2.0**place) - 2 * jnp.floor(chosen / 2.0 ** (place + 1))
-    return found
+    result: dict[str, Array] = {}
+    for index, name in enumerate(modules):
+        result[name] = jnp.floor(chosen / 2.0**index) - 2 * jnp.floor(chosen / 2.0 ** (index + 1))
+    return result
 
 
 def _any(switches: Mapping[str, Array], names: Sequence[str]) -> Array | None:
     """1 where one of some modules is named; None where there are none."""
-    found: Array | None = None
+    result: Array | None = None
     for name in names:
-        found = switches[name] if found is None else jnp.maximum(found, switches[name])
-    return found
+        result = switches[name] if result is None else jnp.maximum(result, switches[name])
+    return result
 
 
 def dropped(block: list[BlockOp], layout: Layout) -> list[BlockOp]:
@@ -151,7 +151,7 @@ def dropped(block: list[BlockOp], layout: Layout) -> list[BlockOp]:
     switches = module_switches(layout.plan.recompute_modules, modules=RECOMPUTE_MODULES)
     results = {op.name: op.gradient_bytes for op in block}
     per_op = kept_per_op(block, layout)
-    found: list[BlockOp] = []
+    result: list[BlockOp] = []
     for op in block:
         stored, again, name = op.stored_bytes, layout.selective if op.core else layout.full, plain(op.name)
         gone, redone = _any(switches, DROPPED.get(name, ())), _any(switches, REDONE.get(name, ()))
@@ -164,8 +164,8 @@ def dropped(block: list[BlockOp], layout: Layout) -> list[BlockOp]:
             again = jnp.maximum(again, redone)
         policy, (kept, run) = switches[PER_OP], per_op[op.name]
         stored, again = stored + policy * (kept - stored), again + policy * (run - again)
-        found.append(dataclasses.replace(op, stored_bytes=stored, recomputed=again))
-    return found
+        result.append(dataclasses.replace(op, stored_bytes=stored, recomputed=again))
+    return result
 
 
 def redone_comms(comms: list[BlockComm], layout: Layout, dense_share: Array) -> list[BlockComm]:
@@ -178,15 +178,15 @@ def redone_comms(comms: list[BlockComm], layout: Layout, dense_share: Array) -> 
     """
     switches = module_switches(layout.plan.recompute_modules, modules=RECOMPUTE_MODULES)
     network = switches["mlp"] * dense_share + switches["moe"] * (1 - dense_share)
-    found: list[BlockComm] = []
+    result: list[BlockComm] = []
     for comm in comms:
         again = network if comm.name == "mlp_tp" else _any(switches, REDONE_COMMS.get(comm.name, ()))
         if again is not None:
             comm = dataclasses.replace(comm, recompute=jnp.maximum(comm.recompute, again * comm.forward))
         policy = jnp.maximum(comm.recompute, switches[PER_OP] * redone_per_op(comm))
         comm = dataclasses.replace(comm, recompute=policy)
-        found.append(comm)
-    return found
+        result.append(comm)
+    return result
 
 
 UNREAD = ("mlp_down", "mlp_residual", "moe_shared_down")
@@ -204,12 +204,12 @@ def without_unread(block: list[BlockOp]) -> list[BlockOp]:
 
 def without_unread_sums(comms: list[BlockComm], dense_share: Array) -> list[BlockComm]:
     """Communication without the repeated sum over tensor ranks of a dense network's result, which nothing reads."""
-    found: list[BlockComm] = []
+    result: list[BlockComm] = []
     for comm in comms:
         if comm.name == "mlp_tp" and comm.operation in ("all_reduce", "reduce_scatter"):
             comm = dataclasses.replace(comm, recompute=comm.recompute * (1 - dense_share))
-        found.append(comm)
-    return found
+        result.append(comm)
+    return result
 
 
 def offloaded_share(block: list[BlockOp], layout: Layout) -> Array:
@@ -230,13 +230,13 @@ def offloaded_share(block: list[BlockOp], layout: Layout) -> Array:
 
 def _layers_with(block: list[BlockOp]) -> dict[str, Array]:
     """Module to recompute -> how often an average layer has one of its operations."""
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for name, parts in PARTS_OF.items():
-        found[name] = jnp.asarray(0.0)
+        result[name] = jnp.asarray(0.0)
         for op in block:
             if plain(op.name) in parts:
-                found[name] = found[name] + op.per_layer
-    return found
+                result[name] = result[name] + op.per_layer
+    return result
 
 
 def module_violations(block: list[BlockOp], layout: Layout) -> dict[str, Array]:
@@ -280,4 +280,4 @@ def plain(name: str) -> str:
 
 def modules_of(chosen: Any, modules: Sequence[str]) -> tuple[str, ...]:
     """Names that a number of a plan stands for."""
-    return tuple(name for place, name in enumerate(modules) if int(chosen) >> place & 1)
+    return tuple(name for index, name in enumerate(modules) if int(chosen) >> index & 1)

@@ -161,11 +161,11 @@ class AnySchedule(AbstractContinuousServing):
 
     def weights_of(self, layout: Layout) -> list[Array]:
         """v, w and u of a plan: those of its devices and degrees where `weights` has a row of them."""
-        found = [jnp.asarray(getattr(self, name)) for name in HEAVY]
+        result = [jnp.asarray(getattr(self, name)) for name in HEAVY]
         for count, tp, pp, *own in self.weights:
             mine = (layout.devices == count) & (layout.plan.tp == tp) & (layout.plan.pp == pp)
-            found = [jnp.where(mine, value, usual) for value, usual in zip(own, found, strict=True)]
-        return found
+            result = [jnp.where(mine, value, usual) for value, usual in zip(own, result, strict=True)]
+        return result
 
     def row(self, step: Array, layout: Layout) -> Array:
         """Used share of the combination of rows: at most 1 for a kind that must occur."""

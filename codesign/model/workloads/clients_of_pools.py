@@ -46,15 +46,15 @@ class ClosedLoop(Module):
 
     def answered(self, asked: Answering, most: Array) -> tuple[Array, OpenLoop]:
         """Requests/s, of at most so many, and what they see with their host."""
-        found = most_at(asked, self, most)
-        rate, seen = found.rate, found.seen
+        result = most_at(asked, self, most)
+        rate, seen = result.rate, result.seen
         waiting = at_least(self.concurrency - self.open_at(seen, rate), 0.0) / rate
         seen = seen.later(self.host_s(seen) + waiting)
         if not isinstance(asked, TwoQueues):
             return rate, seen
-        engines, waited = asked.engines[0], at_least(found.seen.ttft_s.mean + waiting - asked.lone_s(), 0.0)
+        engines, waited = asked.engines[0], at_least(result.seen.ttft_s.mean + waiting - asked.lone_s(), 0.0)
         burst = at_least(0.5 * (self.concurrency - 1) * asked.filled_s() / engines - waited, 0.0)
-        others = at_least(rate * (found.seen.ttft_s.mean + waiting) / engines - 1, 0.0)
+        others = at_least(rate * (result.seen.ttft_s.mean + waiting) / engines - 1, 0.0)
         return rate, seen.later(self.start.burst_ratio * burst + self.start.client_overhead_s * others)
 
 

@@ -26,8 +26,8 @@ def others(arrival_cv: Array, mean: Array) -> Array:
     """Expected number of arrivals beyond `mean` within a time to one side of an arrival."""
     cv = jnp.maximum(arrival_cv, EVEN)
     log = jnp.log(jnp.maximum(mean, LEAST) / (SCALE + SCALES * cv * cv)) * (SHAPE + SHAPES / cv)
-    found = 0.5 * (cv * cv - 1) * -jnp.expm1(-jnp.exp(jnp.minimum(log, 5.0)))
-    return jnp.maximum(found, -0.9 * jnp.minimum(mean, 1.0))
+    result = 0.5 * (cv * cv - 1) * -jnp.expm1(-jnp.exp(jnp.minimum(log, 5.0)))
+    return jnp.maximum(result, -0.9 * jnp.minimum(mean, 1.0))
 
 
 def alone(mean: Array, more: Array) -> Array:

@@ -357,14 +357,14 @@ class AbstractContinuousServing(AbstractServing):
 
     def _breakdown(self, passes: dict[str, Pass], often: dict[str, Array], layout: Layout) -> dict[str, Array]:
         """Parts of the time of one answer."""
-        found = {name: often[name] * done.compute_s for name, done in passes.items()}
-        found |= {axis: jnp.asarray(0.0) for axis in (*passes["decode"].exposed_s, "head", "overhead")}
+        result = {name: often[name] * done.compute_s for name, done in passes.items()}
+        result |= {axis: jnp.asarray(0.0) for axis in (*passes["decode"].exposed_s, "head", "overhead")}
         for name, done in passes.items():
             for axis, exposed in done.exposed_s.items():
-                found[axis] = found[axis] + often[name] * exposed
-            found["head"] = found["head"] + often[name] * done.edge_s
-            found["overhead"] = found["overhead"] + often[name] * self.overhead_s(done, layout)
-        return found
+                result[axis] = result[axis] + often[name] * exposed
+            result["head"] = result["head"] + often[name] * done.edge_s
+            result["overhead"] = result["overhead"] + often[name] * self.overhead_s(done, layout)
+        return result
 
     def _flops(self) -> Array:
         """FLOPs of one request that the model itself needs."""
@@ -448,12 +448,12 @@ class AbstractContinuousServing(AbstractServing):
         """Weights, key-value cache of all that is under way, and what the engine keeps beside."""
         weights = self.weight_bytes(layout)
         two_layers = self.two_layers(layout)
-        token, found = self.kv_bytes_per_token(layout), self.found_ratio() * self.prompt_tokens()
+        token, result = self.kv_bytes_per_token(layout), self.found_ratio() * self.prompt_tokens()
         cache, begun = token * self.held_tokens(layout), dict[str, tuple[Array, Array]]()
         if self.distinct_prefixes is not None:  # kept once each, not in each sequence
-            own = at_most(found, self.context())
+            own = at_most(result, self.context())
             cache = cache - token * own * self.rhythm(layout).decodes * layout.plan.pp
-            once = token * found * self.distinct_prefixes
+            once = token * result * self.distinct_prefixes
             begun = {"shared_prefixes": (once, once)}
         tokens, plan = self.profile_tokens(layout), layout.plan
         rows = plan.micro_batch / (plan.pp * plan.attention_dp) * self.verified_tokens

@@ -46,11 +46,11 @@ def carried_by_kinds(demand: Demand, kinds: Array, mean: Array, variance: Array)
     beside = jnp.stack([0.0 * more, *(demand.computed * sizes * come / jnp.maximum(1 - none, 1e-12))])
     likely = jnp.stack([none[0] * none[1], (1 - none[0]) * none[1], 1 - none[1]])
     carried = jnp.minimum(own[:, None] + beside, demand.chunk).ravel()
-    found, often = binned(carried, (weight[:, None] * likely).ravel())
-    own = (often * (found - (often * found).sum()) ** 2).sum()
+    result, often = binned(carried, (weight[:, None] * likely).ravel())
+    own = (often * (result - (often * result).sum()) ** 2).sum()
     wider = jnp.maximum(variance / jnp.maximum(own, 1e-9 * mean**2), 1.0) ** HALFWAY
-    found = jnp.clip(mean + wider * (found - (often * found).sum()), 0.02 * mean, demand.chunk)
-    return found, often
+    result = jnp.clip(mean + wider * (result - (often * result).sum()), 0.02 * mean, demand.chunk)
+    return result, often
 
 
 def binned(values: Array, weight: Array) -> tuple[Array, Array]:

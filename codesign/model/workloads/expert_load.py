@@ -80,13 +80,13 @@ def busiest_ratio(shares: Shares, ranks: int) -> float:
     sums = np.zeros((each, BINS))  # row c: distribution of the sum of c of the experts so far
     sums[0, 0] = 1.0
     union, product = np.zeros(BINS), np.ones(BINS)
-    for so_far, place in enumerate(range(experts - 1, -1, -1)):
-        if counts[place]:
+    for so_far, index in enumerate(range(experts - 1, -1, -1)):
+        if counts[index]:
             below = np.cumsum(sums[min(each - 1, so_far)])
-            reached = np.interp(grid - loads[place], grid, below, left=0.0)
-            union, product = union + counts[place] * (1 - reached), product * reached ** counts[place]
+            reached = np.interp(grid - loads[index], grid, below, left=0.0)
+            union, product = union + counts[index] * (1 - reached), product * reached ** counts[index]
         chance = np.minimum(np.arange(each) / (so_far + 1), 1.0)[:, None]
-        whole, part = divmod(loads[place] / step, 1.0)
+        whole, part = divmod(loads[index] / step, 1.0)
         moved = np.zeros_like(sums)
         for bins, share in ((int(whole), 1 - part), (int(whole) + 1, part)):
             if bins < BINS:
@@ -94,8 +94,8 @@ def busiest_ratio(shares: Shares, ranks: int) -> float:
         sums = (1 - chance) * sums + chance * moved
     weight = 1 / (ranks - 1)
     beyond = 1 - weight * np.maximum(1 - union, 0.0) - (1 - weight) * product
-    found = float(np.sum(beyond) * step - 0.5 * step * beyond[0]) * ranks
-    return max(found, float(loads.sum()))
+    result = float(np.sum(beyond) * step - 0.5 * step * beyond[0]) * ranks
+    return max(result, float(loads.sum()))
 
 
 def _as_tuples(layers: Sequence[Sequence[float]]) -> tuple[Shares, ...]:
@@ -178,11 +178,11 @@ class ExpertLoad(Module):
         """
         known = [each for each in range(1, self.experts + 1) if self.experts % each == 0]
         values = [self._ratio(each) for each in known]
-        found = jnp.zeros_like(ranks) + values[0]
+        result = jnp.zeros_like(ranks) + values[0]
         for low, high, before, after in zip(known, known[1:], values, values[1:], strict=False):
             span = np.log(high / low)
-            found = found + (after - before) * at_most(at_least(jnp.log(ranks / low) / span, 0.0), 1.0)
-        return found
+            result = result + (after - before) * at_most(at_least(jnp.log(ranks / low) / span, 0.0), 1.0)
+        return result
 
     @classmethod
     def example(cls) -> "ExpertLoad":

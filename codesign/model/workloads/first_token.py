@@ -144,10 +144,10 @@ def first_token(
     if demand.prompts is not None:
         late = jnp.broadcast_to(_late_behind(met, late), own.shape).ravel()
         behind = wait / jnp.maximum(weight.ravel() @ late, LEAST_LATE)
-    found = Summed(own.ravel(), left.ravel(), weight.ravel(), late, behind)
-    waits = found._replace(late=jnp.asarray(1.0), seconds=places.seconds + wait)
+    result = Summed(own.ravel(), left.ravel(), weight.ravel(), late, behind)
+    waits = result._replace(late=jnp.asarray(1.0), seconds=places.seconds + wait)
     waits = waits.gathered(own[0].size)
-    parts = found.likely(1 - places.late), waits.likely(places.late)
+    parts = result.likely(1 - places.late), waits.likely(places.late)
     return Percentiles(mean, *tail_quantiles(*parts)), moments(*parts)[1]
 
 

@@ -137,8 +137,8 @@ def most_at(asked: Answering, agreed: RateLimit, most: Array) -> Goodput:
 def _between(asked: Answering, agreed: RateLimit, range_: tuple[Array, float], halvings: int) -> Goodput:
     """The root in a range of logarithms of rates, from its least one, and what is seen there."""
     low, span = range_
-    found, seen = _root(asked, agreed, low, span, halvings)
-    rate = jnp.exp(found)
+    result, seen = _root(asked, agreed, low, span, halvings)
+    rate = jnp.exp(result)
     return Goodput(rate, seen, agreed.used(seen, rate))
 
 
@@ -167,8 +167,8 @@ def _root(asked: Answering, agreed: RateLimit, low: Array, span: float, halvings
         return (low, below, high, above, jnp.where(halved, middle, secant), beyond), at, seen
 
     ends = (low, -clear, low + span, clear, low + 0.5 * span, jnp.zeros_like(clear))
-    _, found, seen = jax.lax.fori_loop(0, halvings + LAST, closer, (ends, low, nothing))
-    return found, seen
+    _, result, seen = jax.lax.fori_loop(0, halvings + LAST, closer, (ends, low, nothing))
+    return result, seen
 
 
 @functools.partial(_root.defjvp, symbolic_zeros=True)
@@ -177,7 +177,7 @@ def _(
 ) -> tuple[tuple[Array, OpenLoop], tuple[Array, OpenLoop]]:
     """Implicit function theorem: one evaluation at the root, along its rate and each number that moves."""
     asked, agreed, low = primals
-    found, seen = _root(asked, agreed, low, span, halvings)
+    result, seen = _root(asked, agreed, low, span, halvings)
     moving = Moving(primals, tangents)
 
     def around(at: Array) -> tuple[Array, OpenLoop]:
@@ -186,14 +186,14 @@ def _(
         seen = asked.seen(rate)
         return _most(seen, agreed, rate), seen
 
-    (used, _), slopes = stored_matrix(around, jnp.concatenate([found[None], moving.at]))
+    (used, _), slopes = stored_matrix(around, jnp.concatenate([result[None], moving.at]))
     grows, rises = slopes[0][0], slopes[0][1:]
     # Where the largest share is not 1, no rate of the range is the root: then it moves with the range.
     there = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))
     ends = jnp.zeros_like(rises) if isinstance(tangents[2], SymbolicZero) else jnp.zeros_like(rises).at[-1].set(1.0)
     steps = jnp.where(there, -rises / jnp.where(there, grows, 1.0), ends)
     whole = jax.tree.map(lambda each: each[..., 1:] + each[..., :1] * steps, slopes[1])
-    return (found, seen), stored_product((steps, whole), moving.way)
+    return (result, seen), stored_product((steps, whole), moving.way)
 
 
 def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:

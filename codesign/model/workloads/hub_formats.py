@@ -144,12 +144,12 @@ def _algorithm(name: Any) -> str | None:
     """
     if name is None:
         return None
-    found = ALGORITHMS.get(str(name).lower())
-    if found is None:
+    result = ALGORITHMS.get(str(name).lower())
+    if result is None:
         known = ", ".join(sorted(ALGORITHMS))
         hint = suggestion(str(name).lower(), list(ALGORITHMS))
         raise ConfigError(f"quant_algo = {str(name)[:40]!r} is no number format that is known{hint} (known: {known})")
-    return found
+    return result
 
 
 def _integers(config: Values, method: str) -> str:
@@ -168,15 +168,15 @@ def _layered(config: Values) -> Asked:
     excluded = config.get("exclude_modules", config.get("ignore"))
     ignored = _Ignored(_words(excluded, "exclude_modules"))
     if isinstance(listed, dict) and listed:
-        found = {
+        result = {
             module: _algorithm(entry.get("quant_algo") if isinstance(entry, dict) else None)
             for module, entry in listed.items()
         }
-        wholes = {module for module in found if module.endswith(".experts")}
+        wholes = {module for module in result if module.endswith(".experts")}
         return lambda module: (
             None
             if ignored(module)
-            else found.get(module) or next((found[one] for one in wholes if module.startswith(f"{one}.")), None)
+            else result.get(module) or next((result[one] for one in wholes if module.startswith(f"{one}.")), None)
         )
     one = _algorithm(config.get("quant_algo"))
     return lambda module: None if ignored(module) else one
@@ -255,17 +255,17 @@ def _cache(config: Values) -> str:
     """
     scheme, name = config.get("kv_cache_scheme"), config.get("kv_cache_quant_algo")
     if name is not None:
-        found = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}.get(str(name).lower())
-        if found is None:
+        result = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}.get(str(name).lower())
+        if result is None:
             raise ConfigError(f"kv_cache_quant_algo = {str(name)[:40]!r} is no format of a cache; fp8, int8, nvfp4 are")
-        return found
+        return result
     if scheme is None:
         return ""
     kind, bits, _, _ = _tensor(scheme, "kv_cache_scheme")
-    found = {("float", 8): "fp8", ("int", 8): "int8", ("float", 4): "fp4"}.get((kind, bits))
-    if found is None:
+    result = {("float", 8): "fp8", ("int", 8): "int8", ("float", 4): "fp4"}.get((kind, bits))
+    if result is None:
         raise ConfigError(f"kv_cache_scheme: {kind} of {bits} bits is no format of a cache that is known")
-    return found
+    return result
 
 
 def _of_class(asked: Asked, names: tuple[str, ...], layers: range, *, listed: bool) -> str:
@@ -274,17 +274,17 @@ def _of_class(asked: Asked, names: tuple[str, ...], layers: range, *, listed: bo
     Which of the names a model has is not said. Where modules are listed one by one, those that are there speak for the
     class; where modules are left alone, those that are left alone do.
     """
-    found = Counter()
+    result = Counter()
     for name in names:
         for prefix in PREFIXES:
             of = Counter(asked(f"{prefix}layers.{layer}.{name}") for layer in layers)
             if listed:  # a layer of another kind has no module of that name
                 of.pop(None, None)
-            found[of.most_common(1)[0][0] if of else None] += 1
+            result[of.most_common(1)[0][0] if of else None] += 1
     if listed:
-        found.pop(None, None)
-    left_alone = not found or None in found
-    return "bf16" if left_alone else str(found.most_common(1)[0][0])
+        result.pop(None, None)
+    left_alone = not result or None in result
+    return "bf16" if left_alone else str(result.most_common(1)[0][0])
 
 
 def formats_of(
@@ -310,13 +310,13 @@ def formats_of(
     routed = range(min(dense or 0, layers - 1), layers)
     first = range(dense or layers)
     of = {"experts": routed, "shared_experts": routed, "dense": first}
-    found = {
+    result = {
         kind: _of_class(asked, names, of.get(kind, range(layers)), listed=listed)
         for kind, names in (MODULES | dict(modules or {})).items()
     }
     heads = [asked(name) for name in ("lm_head", "language_model.lm_head")]
     head = next((one for one in heads if one), None) if listed else (heads[0] if None not in heads else None)
-    return WeightFormats(**found, head=head or "bf16", kv_cache=_cache(config))
+    return WeightFormats(**result, head=head or "bf16", kv_cache=_cache(config))
 
 
 def _names_targets(config: Values) -> bool:

@@ -204,13 +204,13 @@ def one_network_a_layer(values: Values) -> AbstractFeedForward:
 
 def _blocks(values: Values, part: str) -> list[dict[str, Any]]:
     blocks = per_layer(values, "blocks", "block_configs")
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for block in blocks:
         own = block.get(part) if is_mapping(block) else None
         if not is_mapping(own):
             raise ConfigError(f"block_configs: a block without {part}")
-        found.append(dict(own))
-    return found
+        result.append(dict(own))
+    return result
 
 
 def _none(block: dict[str, Any]) -> bool:

@@ -52,8 +52,8 @@ def _count(config: Values, name: str) -> int | None:
 
 def _merge(config: Values, whole: Values) -> int:
     """Patches that become one token, the square of a side."""
-    found = (config.get(key) for key in ("spatial_merge_size", "merge_kernel_size", "pooling_kernel_size"))
-    kernel = next((value for value in (*found, whole.get("spatial_merge_size")) if value is not None), None)
+    result = (config.get(key) for key in ("spatial_merge_size", "merge_kernel_size", "pooling_kernel_size"))
+    kernel = next((value for value in (*result, whole.get("spatial_merge_size")) if value is not None), None)
     shuffled = config.get("pixel_shuffle_ratio")
     if kernel is None and isinstance(shuffled, float) and 1 / 64 <= shuffled <= 1:
         kernel = round(1 / shuffled)
@@ -91,27 +91,27 @@ def vision_of(config: Any, text_hidden: int) -> VisionEncoder | None:
     Raises:
         ConfigError: numbers that are none.
     """
-    found = next((config[key] for key in INSIDE if isinstance(config.get(key), dict)), None)
-    if found is None:
+    result = next((config[key] for key in INSIDE if isinstance(config.get(key), dict)), None)
+    if result is None:
         return None
-    numbers = {name: _count(found, name) for name in KEYS}
+    numbers = {name: _count(result, name) for name in KEYS}
     hidden, layers = numbers["hidden"], numbers["layers"]
     if hidden is None or layers is None:
         return None
-    ratio = found.get("mlp_ratio")
+    ratio = result.get("mlp_ratio")
     fitting = isinstance(ratio, int | float) and not isinstance(ratio, bool) and 0 < ratio < 100
     width = numbers["width"] or (round(ratio * hidden) if fitting else 4 * hidden)
     per_head = (numbers["heads"] or 0) * (numbers["head_dim"] or 0)
-    merge, patch = _merge(found, config), numbers["patch"] or 14
-    pooled = found.get("pooling_kernel_size") is not None  # pooled, not laid side by side
+    merge, patch = _merge(result, config), numbers["patch"] or 14
+    pooled = result.get("pooling_kernel_size") is not None  # pooled, not laid side by side
     tokens, image = config.get("mm_tokens_per_image"), numbers["image"]
     if type(tokens) is int and image and 0 < tokens <= (image // patch) ** 2:  # pooled to as many as are asked for
         merge, pooled = max((image // patch) ** 2 // tokens, 1), True
-    gated = found.get("hidden_act") == "silu" or found.get("model_type") in GATED
-    merged, deep = merge * hidden, found.get("deepstack_visual_indexes")
+    gated = result.get("hidden_act") == "silu" or result.get("model_type") in GATED
+    merged, deep = merge * hidden, result.get("deepstack_visual_indexes")
     ways = 1 + (len(deep) if isinstance(deep, list) else 0)
     projection = hidden * text_hidden if pooled else ways * merged * (merged + text_hidden)
-    if found.get("model_type") == "pixtral":  # merged to the encoder's own width, then two products
+    if result.get("model_type") == "pixtral":  # merged to the encoder's own width, then two products
         projection = (merged * hidden if merge > 1 else 0) + (hidden + text_hidden) * text_hidden
     attention_width = numbers["attention_width"] or per_head or hidden
     return VisionEncoder(
@@ -124,6 +124,6 @@ def vision_of(config: Any, text_hidden: int) -> VisionEncoder | None:
         positions=numbers["positions"] or 0,
         projection=float(projection),
         merge=merge,
-        patches=_patches(found, numbers, patch, merge),
+        patches=_patches(result, numbers, patch, merge),
         heads=numbers["heads"] or max(attention_width // HEAD, 1),
     )

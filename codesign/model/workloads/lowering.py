@@ -93,18 +93,18 @@ def held_by_class(
     table, formats = model.vocab * model.hidden / plan.tp, precision.by_class
     both = (formats.embedding, formats.head) if formats is not None else None
     embedding, head = (WEIGHT_FORMATS[name].nbytes for name in both) if both else (precision.bytes_of("weights"),) * 2
-    found = {"embedding": table * embedding, "head": table * (single - 1) * head}
+    result = {"embedding": table * embedding, "head": table * (single - 1) * head}
     for op in block:
         name = class_of(op.name)
         nbytes = op.weights * op.per_layer * layers * precision.weight_bytes(op.name)
-        found[name] = found.get(name, 0.0) + nbytes
+        result[name] = result.get(name, 0.0) + nbytes
     added = padding_bytes(block, layers, model.hidden, precision)
     if added is not None:
-        found["experts"] = found["experts"] + added
+        result["experts"] = result["experts"] + added
     beside = model.beside_parameters()
     if beside is not None:
-        found[""] = found.get("", 0.0) + beside * precision.bytes_of("activations") / plan.tp
-    return found
+        result[""] = result.get("", 0.0) + beside * precision.bytes_of("activations") / plan.tp
+    return result
 
 
 def module_bytes(block: list[BlockOp], model: Transformer, precision: Precision, plan: Plan) -> dict[str, Array]:

@@ -220,16 +220,16 @@ def _settled(times: Times, demand: Demand) -> Settled:
         return (jnp.clip(longer, start, most), jnp.clip(more, 1e-12, 1.0)), told
 
     load = jnp.minimum(demand.rate * start * demand.computed / demand.chunk, FULLEST)
-    found = jax.lax.fori_loop(0, ROUNDS, alone, (start, load))
-    nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), jax.eval_shape(together, None, (found, ()))[1])
-    return jax.lax.fori_loop(0, TOGETHER + 1, together, (found, nothing))[1]
+    result = jax.lax.fori_loop(0, ROUNDS, alone, (start, load))
+    nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), jax.eval_shape(together, None, (result, ()))[1])
+    return jax.lax.fori_loop(0, TOGETHER + 1, together, (result, nothing))[1]
 
 
 @functools.partial(_settled.defjvp, symbolic_zeros=True)
 def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled, Settled]:
     """Implicit function theorem: what moves at the solution, and with it; what is judged has one matrix of slopes."""
-    found = _settled(*primals)
-    step, share = found.step, found.share
+    result = _settled(*primals)
+    step, share = result.step, result.share
     moving, none = Moving(primals, tangents), jnp.zeros_like(step)
 
     def of_times(at: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -242,16 +242,16 @@ def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled
     here, slopes = matrix(lambda at: _judged(*judged.tree(at)), judged.at)
     alone = jnp.zeros(judged.at.size - 2 - ravel_pytree(steps)[0].size)  # along the demand
     by_step, by_share = (
-        jnp.concatenate([alone, way, ravel_pytree(jax.tree.map(operator.itemgetter((..., place)), also))[0]])
-        for place, way in enumerate(jnp.eye(2))
+        jnp.concatenate([alone, way, ravel_pytree(jax.tree.map(operator.itemgetter((..., index)), also))[0]])
+        for index, way in enumerate(jnp.eye(2))
     )
     missed = slopes.at.mean @ judged.way / step, slopes.told @ judged.way
     ways = here.closer(step, missed)
-    along = step * ways[0] * found.free[0], ways[1] * found.free[1]
+    along = step * ways[0] * result.free[0], ways[1] * result.free[1]
     way = judged.way + along[0] * by_step + along[1] * by_share
     around = jax.tree.map(lambda each: each @ way, slopes)
     slope = jax.jvp(_Around.slope, (here,), (around,))[1]
-    return found, Settled(*along, around.at, slope, jax.tree.map(jnp.zeros_like, found.free))
+    return result, Settled(*along, around.at, slope, jax.tree.map(jnp.zeros_like, result.free))
 
 
 def agreed(times: Times, demand: Demand) -> tuple[EngineStep, Array]:
@@ -259,5 +259,5 @@ def agreed(times: Times, demand: Demand) -> tuple[EngineStep, Array]:
 
     Derivatives are those of the solution.
     """
-    found = _settled(times, demand)
-    return found.at, found.slope
+    result = _settled(times, demand)
+    return result.at, result.slope

@@ -79,14 +79,14 @@ class MixedStep(Module):
 
     def cores(self, layout: Layout, *, mixed: bool, decodes: bool = True) -> list[BlockOp]:
         """Attention of the decodes, and of the chunk, where the step carries them."""
-        whole, found = self.attention_shard(layout), []
+        whole, result = self.attention_shard(layout), []
         if decodes:
-            found = self._core(divided_cache(dataclasses.replace(whole, sequences=self.decodes, queries=self.queries)))
+            result = self._core(divided_cache(dataclasses.replace(whole, sequences=self.decodes, queries=self.queries)))
         if mixed:
             queries = self.prompt_tokens / self.prompts
             chunk = {"sequences": self.prompts, "queries": queries, "keys": at_least(self.keys, 1.0), "decode": False}
-            found += self._core(dataclasses.replace(whole, **chunk))
-        return found
+            result += self._core(dataclasses.replace(whole, **chunk))
+        return result
 
     def _core(self, shard: Shard) -> list[BlockOp]:
         model = self.model

@@ -25,7 +25,7 @@ class StagesOfOneKind(AbstractTraining):
     later: bool = static(default=False)
 
     def layers_per_stage(self, layout: Layout) -> Array:
-        """What the plan says of the later stages; the others have equal parts of the rest."""
+        """Layers that the plan gives a later stage; the others have equal parts of the rest."""
         plan = layout.plan
         after = jnp.where(plan.later_layers > 0, plan.later_layers, ceil(self.model.layers / plan.pp))
         if self.later:
@@ -86,7 +86,7 @@ class MixedTraining(AbstractTraining):
         return self.of_kind(False).layers_per_stage(layout)
 
     def stages(self, layout: Layout) -> dict[str, StageMemory]:
-        """Those of the first kind."""
+        """Memory of the stages of the first kind."""
         return self.of_kind(False).stages(layout)
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
@@ -96,7 +96,7 @@ class MixedTraining(AbstractTraining):
         return (*self.of_kind(False).lower(layout), *renamed)
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
-        """As of one kind, for both."""
+        """Repeats of each phase, for both kinds alike."""
         own = super().repeats(layout)
         return own | {LATER + phase: often for phase, often in own.items()}
 
@@ -134,22 +134,22 @@ class MixedTraining(AbstractTraining):
         )  # fmt: skip
 
     def moments(self, layout: Layout) -> dict[tuple[str, str], Classes]:
-        """Those of the first kind."""
+        """Memory of the stages of the first kind."""
         return self.of_kind(False).moments(layout)
 
     def later_bytes(self, layout: Layout) -> dict[str, Array]:
         """Class of data -> bytes per device of the second kind, at the moment and stage of its peak."""
         work = self.of_kind(True)
-        found = peak(work.moments(layout), layout)
+        result = peak(work.moments(layout), layout)
         told: dict[str, Array] = {}
-        for name, (whole, buffer) in found.items():
+        for name, (whole, buffer) in result.items():
             afar = layout.plan.offloaded(name)
             share = 0.0 if afar is None else afar
             told[name] = jnp.where(layout.plan.later_stages > 0, (1 - share) * whole + share * buffer, 0.0)
         return told
 
     def violations(self, layout: Layout) -> dict[str, Array]:
-        """Those of one kind; whole layers that add up, one chunk a stage in 1F1B, a stage of the first kind."""
+        """Rules of one kind; whole layers that add up, one chunk a stage in 1F1B, a stage of the first kind."""
         plan, layers = layout.plan, self.layers_per_stage(layout)
         uneven = indivisible(layers, jnp.asarray(1.0)) + at_least(1 - layers, 0.0)
         chunks = (plan.virtual_stages - 1) + plan.schedule + plan.first_stage_less + plan.last_stage_less
@@ -173,7 +173,7 @@ class MixedTraining(AbstractTraining):
         return super().broken_rule(rule, layout)
 
     def __check_init__(self) -> None:
-        """It trains."""
+        """Refuse a job without backward pass."""
         if self.forward_only:
             raise ConfigError("workload.forward_only = true: MixedTraining trains; choose workload=training")
 

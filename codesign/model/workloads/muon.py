@@ -85,8 +85,8 @@ class Muon(AbstractOptimizer):
 
     def _matrices(self, block: list[BlockOp]) -> list[tuple[BlockOp, Array]]:
         """Products with weights, and how many matrices one of them has."""
-        found = [op for op in block if op.forward is not None and op.kernel in ("gemm", "moe_gemm") and op.grad_weight]
-        return [(op, op.weights / (op.forward.depth * op.forward.cols)) for op in found if op.forward is not None]
+        result = [op for op in block if op.forward is not None and op.kernel in ("gemm", "moe_gemm") and op.grad_weight]
+        return [(op, op.weights / (op.forward.depth * op.forward.cols)) for op in result if op.forward is not None]
 
     def update_ops(self, layout: Layout, block: list[BlockOp], held: tuple[Array, Array], layers: Array) -> list[Op]:
         """Three products a step and matrix, what goes between ranks, and passes over state; Adam's for the tables."""

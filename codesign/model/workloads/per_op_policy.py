@@ -42,29 +42,29 @@ def kept_per_op(block: list[BlockOp], layout: Layout) -> dict[str, tuple[Array, 
         layout: degrees that say which results are scattered or exchanged.
     """
     ops, one = {op.name: op for op in block}, jnp.asarray(1.0)
-    found = {op.name: (op.stored_bytes, one if op.kernel == "elementwise" else 0.0 * one) for op in block}
+    result = {op.name: (op.stored_bytes, one if op.kernel == "elementwise" else 0.0 * one) for op in block}
     shared = layout.scattered / layout.plan.tp
     for op in block:  # results of norms are inputs of their readers
         if op.name.endswith(("attention_qkv", "attention_qkv_branch", "attention_down", "mlp_up", "moe_router")):
-            found[op.name] = (0.0 * op.stored_bytes, found[op.name][1])
+            result[op.name] = (0.0 * op.stored_bytes, result[op.name][1])
     prefixes = [name.removesuffix("attention_out") for name in ops if name.endswith("attention_out")]
     counts: list[Array] = []
     inputs, layers = jnp.asarray(0.0), jnp.asarray(0.0)
     for prefix in prefixes:
-        count = _projections(ops, prefix, found)
+        count = _projections(ops, prefix, result)
         out = ops[f"{prefix}attention_out"]
         odd = _odd(count + 1)
-        found[out.name] = (out.stored_bytes, 1 - odd)
+        result[out.name] = (out.stored_bytes, 1 - odd)
         inputs, layers = inputs + (odd + shared) * out.gradient_bytes * out.per_layer, layers + out.per_layer
         counts.append(count + 1)
     if counts and "mlp_branch" in ops:
-        found["mlp_branch"] = (ratio(inputs, layers), found["mlp_branch"][1])
+        result["mlp_branch"] = (ratio(inputs, layers), result["mlp_branch"][1])
     before = counts[0] if counts else jnp.asarray(0.0)
     for name in NETWORKS:
         if f"{name}_up" in ops:
-            _network(ops, name, before, shared, found)
-    _experts(ops, layout, found)
-    return found
+            _network(ops, name, before, shared, result)
+    _experts(ops, layout, result)
+    return result
 
 
 def _projections(ops: Mapping[str, BlockOp], prefix: str, found: dict[str, tuple[Array, Array]]) -> Array:

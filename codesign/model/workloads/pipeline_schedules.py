@@ -68,12 +68,12 @@ def chunked_length(layout: Layout, passes: Array, forward: Array, backward: Arra
 def _chunked(chosen: Array, p: Array, passes: Array, forward: Array, backward: Array, weights: Array) -> Array:
     """Longest chain of the schedule that is chosen."""
     rows: list[list[Array]] = [[], [], []]
-    for place in range(MOST_CHAINS):
+    for index in range(MOST_CHAINS):
         counts: list[Array] = [jnp.asarray(0.0)] * 3
         for number, chains in ((ZB_H1, _zb_h1(p)), (ZB_V, _zb_v(p)), (DUAL_PIPE, _dual_pipe(p))):
-            if place < len(chains):
+            if index < len(chains):
                 here = chosen == number
-                counts = [jnp.where(here, passes + more, old) for more, old in zip(chains[place], counts, strict=True)]
+                counts = [jnp.where(here, passes + more, old) for more, old in zip(chains[index], counts, strict=True)]
         for row, count in zip(rows, counts, strict=True):
             row.append(count)
     f, b, w = (jnp.stack(row, axis=-1) for row in rows)
@@ -106,8 +106,8 @@ def schedule_violation(layout: Layout, micro_batches: Array) -> Array:
     chunks = jnp.abs(plan.virtual_stages - jnp.where(chosen == ZB_V, 2.0, 1.0))
     pairs = indivisible(p, jnp.asarray(2.0)) + indivisible(micro_batches, jnp.asarray(2.0))
     other = jnp.where(p > 1, 0.0, 1.0) + plan.first_stage_less + plan.last_stage_less
-    found = few + chunks + other + jnp.where(chosen == DUAL_PIPE, pairs, 0.0)
-    return jnp.where(chosen > ONE_F_ONE_B, found, 0.0)
+    result = few + chunks + other + jnp.where(chosen == DUAL_PIPE, pairs, 0.0)
+    return jnp.where(chosen > ONE_F_ONE_B, result, 0.0)
 
 
 def broken_schedule(layout: Layout, micro_batches: float) -> str:

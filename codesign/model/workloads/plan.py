@@ -292,10 +292,10 @@ def more_modules(chosen: float) -> list[float]:
     if int(chosen) >> policy & 1:
         return []
     left = [2**place for place in range(policy) if not int(chosen) >> place & 1]
-    found: list[float] = []
+    result: list[float] = []
     for count in range(1, MORE_MODULES + 1):
-        found += [chosen + sum(some) for some in itertools.combinations(left, count)]
-    return found
+        result += [chosen + sum(some) for some in itertools.combinations(left, count)]
+    return result
 
 
 class Layout(Module):
@@ -383,9 +383,9 @@ class Layout(Module):
             ConfigError: the plan has no such axis.
         """
         if axis == "world":
-            found = Group(self.devices, ones_like(self.devices))
+            result = Group(self.devices, ones_like(self.devices))
         elif axis in self.plan.axes:
-            found = self.plan.members(axis, self)
+            result = self.plan.members(axis, self)
         else:
             raise ConfigError(f"mesh axis {axis!r} is not one of {', '.join((*self.plan.axes, 'world'))}")
-        return dataclasses.replace(found, algorithm=self.plan.algorithm(axis))
+        return dataclasses.replace(result, algorithm=self.plan.algorithm(axis))

@@ -81,8 +81,8 @@ class AbstractPlan(Module):
     def told(self) -> dict[str, Array]:
         """Fields by which a design is told that is not searched: those `said`, all where none is."""
         every = [field.name for field in dataclasses.fields(self)]
-        found = {name: getattr(self, name) for name in self.said or every}
-        return {name: value for name, value in found.items() if value is not None}
+        result = {name: getattr(self, name) for name in self.said or every}
+        return {name: value for name, value in result.items() if value is not None}
 
 
 def named(field: str, words: Sequence[str], default: float, doc: str) -> Any:
@@ -97,7 +97,7 @@ def combination(field: str, parts: Sequence[str], doc: str) -> Any:
     Its words are the names joined by `+`, in any order: `layernorm+moe_act`.
     """
     words = tuple(
-        "+".join(name for place, name in enumerate(parts) if number >> place & 1) or "none"
+        "+".join(name for index, name in enumerate(parts) if number >> index & 1) or "none"
         for number in range(2 ** len(parts))
     )
     metadata = {"low": 0.0, "high": float(len(words) - 1), "doc": doc, "words": words, "integer": True}

@@ -71,19 +71,19 @@ def pools_apart(
     alone = dataclasses.replace(
         decodes_of(demand, engines[1]), arrival_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
     )
-    found = open_loop(decode, alone)
-    joins = transfer_s + seen * found.tpot_s.mean * (1 - jnp.exp(-found.decodes))
-    places, varied = found.places, 1 + demand.output_cv**2
+    result = open_loop(decode, alone)
+    joins = transfer_s + seen * result.tpot_s.mean * (1 - jnp.exp(-result.decodes))
+    places, varied = result.places, 1 + demand.output_cv**2
     shorter = varied / demand.steps
     waits = joins + places.mean
-    tpot = found.tpot_s.mean + waits * shorter
-    floor = decode.step_s(found.decodes, demand.context, jnp.asarray(0.0), demand.keys)
+    tpot = result.tpot_s.mean + waits * shorter
+    floor = decode.step_s(result.decodes, demand.context, jnp.asarray(0.0), demand.keys)
     square = places.late * 2 * places.seconds**2 - places.mean**2
-    between = above(floor, tpot, found.tpot_variance + (waits**2 * demand.output_cv**2 + square * varied) * shorter**2)
+    between = above(floor, tpot, result.tpot_variance + (waits**2 * demand.output_cv**2 + square * varied) * shorter**2)
     ttft = Percentiles(steps.alone_s + found_s.mean, *tail_quantiles(queue))
-    varies = moments(queue)[1] + square, found.tpot_variance, square
-    return found._replace(
-        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft.mean + waits, found.tpot_s.mean, varies),
+    varies = moments(queue)[1] + square, result.tpot_variance, square
+    return result._replace(
+        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft.mean + waits, result.tpot_s.mean, varies),
         hybrid_step_share=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
     )  # fmt: skip
 

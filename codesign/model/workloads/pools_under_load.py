@@ -70,8 +70,8 @@ class TwoQueues(NamedTuple):
     def seen(self, rate: Array) -> OpenLoop:
         """At so many requests/s of both pools together."""
         asked = self.demand.at(rate)
-        found = pools_apart(self.prefill, self.decode, asked, self.engines, self.transfer_s, self.before)
-        return found.later(self.behind_s).accepting(self.accepted)
+        result = pools_apart(self.prefill, self.decode, asked, self.engines, self.transfer_s, self.before)
+        return result.later(self.behind_s).accepting(self.accepted)
 
 
 class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
@@ -163,11 +163,11 @@ class AbstractPoolsUnderLoad(AbstractPromptPool, AbstractOpenServing):
         two, cut, together = layout.plan.prefill_devices > 0, self.prompt(layout), super().repeats(layout)
         prompts = jnp.where(two, layout.plan.micro_batch * layout.dp / self.prompt_engines(layout), 0.0)
         rounds = self.rhythm(layout).steps * layout.plan.pp
-        found = jax.tree.map(lambda often: jnp.where(two, 0.0, often), together)
-        found["decode"] = jnp.where(two, rounds, together["decode"])
+        result = jax.tree.map(lambda often: jnp.where(two, 0.0, often), together)
+        result["decode"] = jnp.where(two, rounds, together["decode"])
         none = jnp.zeros_like(prompts)
         return (
-            found | dict.fromkeys(PROMPTS, none) | {"prefill": prompts * (cut.whole + cut.rest), KV_TRANSFER: prompts}
+            result | dict.fromkeys(PROMPTS, none) | {"prefill": prompts * (cut.whole + cut.rest), KV_TRANSFER: prompts}
         )
 
 

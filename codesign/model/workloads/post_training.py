@@ -269,9 +269,9 @@ class RlPostTraining(AbstractWorkload):
         engine, steps = self.engine(), self.drain(whole)
         one, ops = engine.decode_step(layout), list[Op]()
         layers = engine.layers_per_stage(layout)
-        for place, phase in enumerate(DECODES):
-            step = dataclasses.replace(one, decodes=steps.batch[place], context=steps.context[place])
-            ops += step.lower(layout, layers, steps.batch[place], phase=phase, mixed=False)
+        for index, phase in enumerate(DECODES):
+            step = dataclasses.replace(one, decodes=steps.batch[index], context=steps.context[index])
+            ops += step.lower(layout, layers, steps.batch[index], phase=phase, mixed=False)
         one = dataclasses.replace(one, decodes=steps.batch[0], context=steps.context[0])
         for phase, prompt in ((PROMPTED, engine.computed_tokens()), (ANEW, engine.context())):
             chunk = self._chunk(one, layout, prompt)
@@ -306,7 +306,7 @@ class RlPostTraining(AbstractWorkload):
         often |= {SCORING: self.scorings() * scorer.micro_batches(scored), SYNC: jnp.asarray(1.0)}
         often |= {RESHARD: jnp.asarray(1.0), SWITCHING: jnp.asarray(1.0), PROMPTED: prompted}
         often[ANEW] = self._cached_anew(layout)
-        return often | {phase: plain[place] for place, phase in enumerate(DECODES)}
+        return often | {phase: plain[index] for index, phase in enumerate(DECODES)}
 
     # time
 
@@ -377,10 +377,10 @@ class RlPostTraining(AbstractWorkload):
         engine, drain = self.engine(), self.drain(layout)
         plain, prompted = self._steps(layout)
         seconds, joules = jnp.asarray(0.0), jnp.asarray(0.0)
-        for place, phase in enumerate(DECODES):
+        for index, phase in enumerate(DECODES):
             done = self._pass(priced, phase, engine, theirs)
-            host = engine.with_host_s(engine.device_s(done, drain.batch[place], theirs), drain.batch[place])
-            seconds, joules = seconds + plain[place] * host, joules + plain[place] * done.energy_j
+            host = engine.with_host_s(engine.device_s(done, drain.batch[index], theirs), drain.batch[index])
+            seconds, joules = seconds + plain[index] * host, joules + plain[index] * done.energy_j
         anew = self._cached_anew(layout)
         for phase, times in ((PROMPTED, prompted), (ANEW, anew)):
             done = self._pass(priced, phase, engine, theirs)
@@ -407,10 +407,10 @@ class RlPostTraining(AbstractWorkload):
     def rollout_classes(self, layout: Layout) -> Classes:
         """Memory of an engine: weights, caches at the fullest moment, what it keeps beside; of the whole layout."""
         engine, theirs, drain = self.engine(), as_generated(layout), self.drain(layout)
-        found = engine.footprint(theirs)
-        beside = found["working"][0] + found["graphs"][0]
+        result = engine.footprint(theirs)
+        beside = result["working"][0] + result["graphs"][0]
         held = drain.held + 0.5 * engine.block_tokens * drain.batch[0]
-        weights, cache = found["weights"][0], engine.kv_bytes_per_token(theirs) * held
+        weights, cache = result["weights"][0], engine.kv_bytes_per_token(theirs) * held
         return {"rollout_weights": (weights, weights), "kv_cache": (cache, cache), "engine": (beside, beside)}
 
     def trainer_classes(self, layout: Layout) -> Classes:
@@ -435,9 +435,9 @@ class RlPostTraining(AbstractWorkload):
         larger = jnp.where(_whole(engine) > near_bytes(trainer, mine), 1.0, 0.0)
         both = plan.together() * (1 - plan.swap)
         state = self._state_bytes(mine) * plan.together() * plan.swap
-        found = {name: _times(each, at_least(larger, both)) for name, each in engine.items()}
-        found |= {name: _times(each, at_least(1 - larger, both)) for name, each in trainer.items()}
-        return found | {"swapped": (state, 0.0 * state)}
+        result = {name: _times(each, at_least(larger, both)) for name, each in engine.items()}
+        result |= {name: _times(each, at_least(1 - larger, both)) for name, each in trainer.items()}
+        return result | {"swapped": (state, 0.0 * state)}
 
     def afar_bytes(self, layout: Layout) -> dict[str, Array]:
         """Bytes of offloaded classes of the trainer."""

@@ -58,8 +58,8 @@ class HitCurve(Module):
 
     def room_for(self, share: Array) -> Array:
         """Blocks that a hit rate needs; infinite where none is enough."""
-        found = jnp.interp(share, self.shares, self.rooms)
-        return jnp.where(share > self.shares[-1], jnp.inf, found)
+        result = jnp.interp(share, self.shares, self.rooms)
+        return jnp.where(share > self.shares[-1], jnp.inf, result)
 
 
 class PowerBounds(NamedTuple):
@@ -90,17 +90,17 @@ def curve_of_reuse(reuse: Reuse, knots: int = KNOTS, parts: int = PARTS) -> HitC
     count = len(reuse.begins)
     edges = np.unique(np.linspace(0, count, parts + 1).astype(int))
     rooms = np.unique(np.rint(np.geomspace(1, max(reuse.blocks, 2), knots)).astype(int))
-    found, longest = np.zeros(len(rooms)), np.zeros(len(rooms))
+    result, longest = np.zeros(len(rooms)), np.zeros(len(rooms))
     ages = reuse.ages
     for low, high in itertools.pairwise(edges.tolist()):
         held = np.append(reuse.held((low + high) // 2), np.inf)  # where there are fewer nothing goes
         times = held[np.minimum(rooms, len(held)) - 1]
-        found += np.searchsorted(np.sort(ages[low:high]), times, side="right") - np.isinf(times) * (
+        result += np.searchsorted(np.sort(ages[low:high]), times, side="right") - np.isinf(times) * (
             np.isinf(ages[low:high]).sum()
         )
         longest += np.where(np.isfinite(times), times, count) * (high - low) / count
     zero = np.zeros(1)
-    return HitCurve(*(jnp.asarray(np.concatenate([zero, each])) for each in (rooms, found / max(count, 1), longest)))
+    return HitCurve(*(jnp.asarray(np.concatenate([zero, each])) for each in (rooms, result / max(count, 1), longest)))
 
 
 def power_bounds(curve: HitCurve) -> PowerBounds:

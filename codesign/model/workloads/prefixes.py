@@ -64,9 +64,9 @@ class PrefixHits(Module):
 
     def metrics(self) -> dict[str, Array]:
         """Metrics by name."""
-        found = {"prefix_hit_rate": self.share, "prefix_fetch_s": self.fetch_s}
-        found |= {f"prefix_hit_rate_{tier}": share for tier, share in self.tiers.items()}
-        return found | {f"prefix_room_tokens_{tier}": room for tier, room in self.room_tokens.items()}
+        result = {"prefix_hit_rate": self.share, "prefix_fetch_s": self.fetch_s}
+        result |= {f"prefix_hit_rate_{tier}": share for tier, share in self.tiers.items()}
+        return result | {f"prefix_room_tokens_{tier}": room for tier, room in self.room_tokens.items()}
 
 
 class AbstractPrefixReuse(Module):
@@ -161,7 +161,7 @@ class TracedPrefixes(AbstractPrefixReuse):
             return values[0] + 0.0 * caches
         known = np.log([count for count, _ in self.curves])
         weights = _weights(known, jnp.log(at_least(caches, 1.0)))
-        return sum((weights[place] * value for place, value in enumerate(values[1:], 1)), weights[0] * values[0])
+        return sum((weights[index] * value for index, value in enumerate(values[1:], 1)), weights[0] * values[0])
 
 
 class PrefixCaching(Module):

@@ -127,8 +127,8 @@ class AbstractPromptPool(AbstractContinuousServing):
         weights = sum(self.loaded_ahead(pool).values(), weights)
         prompts = 2 * cut.room * self.prompt_tokens() * (1 + self.input_cv**2)
         beside = self.engine_bytes(block, tokens, cut.room)
-        found = {"weights": weights, "kv_cache": self.kv_bytes_per_token(pool) * prompts} | beside
-        return {name: jnp.where(layout.plan.prefill_devices > 0, nbytes, 0.0) for name, nbytes in found.items()}
+        result = {"weights": weights, "kv_cache": self.kv_bytes_per_token(pool) * prompts} | beside
+        return {name: jnp.where(layout.plan.prefill_devices > 0, nbytes, 0.0) for name, nbytes in result.items()}
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Rules of both pools; prompts fill no step where they have engines of their own."""

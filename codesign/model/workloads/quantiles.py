@@ -151,8 +151,8 @@ class Summed(NamedTuple):
 
 def tail_quantiles(*parts: Summed) -> tuple[Array, ...]:
     """The percentiles of `SHARES` of what is drawn from one of these parts."""
-    found = _quantiles(tuple(part.numbered() for part in parts))
-    return found[0], found[1], found[2]
+    result = _quantiles(tuple(part.numbered() for part in parts))
+    return result[0], result[1], result[2]
 
 
 class _Often(NamedTuple):
@@ -240,15 +240,15 @@ def _quantiles(parts: tuple[Summed, ...]) -> Array:
     few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in held)
     guess = _Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
     sought = jax.lax.stop_gradient(_Sought(*ends, jnp.clip(guess, *ends)).closer(held, ROUNDS))
-    found = sought.at
-    tail, slope = jax.vmap(lambda value: _beyond(often, value))(found)
+    result = sought.at
+    tail, slope = jax.vmap(lambda value: _beyond(often, value))(result)
     slope = jax.lax.stop_gradient(slope)
     falls = slope < 0
     gap = (tail - left) / jnp.where(falls, slope, -1.0)
     last = jax.lax.stop_gradient(gap)
     # no further than the ends, with all derivatives
-    last = gap - last + jnp.clip(last, found - sought.high, found - sought.low)
-    return unit * (found - jnp.where(falls, last, 0.0))
+    last = gap - last + jnp.clip(last, result - sought.high, result - sought.low)
+    return unit * (result - jnp.where(falls, last, 0.0))
 
 
 def _together(count: int) -> int:

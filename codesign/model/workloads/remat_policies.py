@@ -74,15 +74,15 @@ def _tensor(name: str) -> str:
 def _fields(saved: set[str], far: set[str]) -> dict[str, str]:
     kept = saved | far
     inside = kept - {"decoder_layer_input", "mlpwo"}
-    found = {"recompute": "none" if inside else "full"}
+    result = {"recompute": "none" if inside else "full"}
     if inside:
         gone = list(ALWAYS[:1])
         gone += ["qkv_proj"] if "query_proj" not in kept else []
         gone += ["context"] if "context" not in kept else []
         gone += ["out_proj"] if "out_proj" not in kept else []
         gone += ["mlp_act"] if "mlpwi" in kept else ["mlp"]
-        found["recompute_modules"] = "+".join(gone)
+        result["recompute_modules"] = "+".join(gone)
     named = [READ_AS[tensor] for tensor in READ_AS if tensor in far]
     if named:
-        found |= {"offload_activations": "1", "offload_modules": "+".join(named)}
-    return found
+        result |= {"offload_activations": "1", "offload_modules": "+".join(named)}
+    return result

@@ -171,12 +171,12 @@ def _flowing(lengths: ResponseLengths, stale: Array) -> tuple[Array, Array, Arra
     """
     before = jnp.arange(1, BEFORE + 1.0)
     tried = lengths.mean() * jnp.geomspace(1e-2, 1.0, TRIED) * at_least(lengths.tokens[-1] / lengths.mean(), 1.0)
-    found = lengths.longer(tried[:, None] * before).sum(1)
+    result = lengths.longer(tried[:, None] * before).sum(1)
     beyond = at_least(lengths.tokens - (BEFORE + 0.5) * tried[:, None], 0.0) @ lengths.weight / tried
-    found = found + beyond
-    crossed = jnp.clip(ratio(found[:-1] - stale, found[:-1] - found[1:], 0.0), 0.0, 1.0)
-    crossed = jnp.where(found[:-1] > stale, jnp.where(found[1:] >= stale, 1.0, crossed), 0.0)
-    period = tried[0] * at_most(found[0] / stale, 1.0) + ((tried[1:] - tried[:-1]) * crossed).sum()
+    result = result + beyond
+    crossed = jnp.clip(ratio(result[:-1] - stale, result[:-1] - result[1:], 0.0), 0.0, 1.0)
+    crossed = jnp.where(result[:-1] > stale, jnp.where(result[1:] >= stale, 1.0, crossed), 0.0)
+    period = tried[0] * at_most(result[0] / stale, 1.0) + ((tried[1:] - tried[:-1]) * crossed).sum()
     age = period * ((jnp.arange(POINTS) + 0.5) / POINTS)[:, None] + period * jnp.arange(BEFORE + 1.0)
     active = lengths.longer(age)
     last = at_least(lengths.tokens - age[:, -1:] - 0.5 * period, 0.0) @ lengths.weight / period

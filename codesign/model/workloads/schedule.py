@@ -74,11 +74,11 @@ def total(priced: Priced, phase: str, kind: type, axes: Iterable[str] = (), *, e
 def alongside(priced: Priced, phases: Sequence[str]) -> Priced:
     """Phases of the same operations as one, under the name of the first: costs and counts [phases]."""
     rows = ([(op, cost) for op, cost in priced if op.phase == phase] for phase in phases)
-    found: Priced = []
+    result: Priced = []
     for alike in zip(*rows, strict=True):
         count, cost = jax.tree.map(stacked, *((op.count, cost) for op, cost in alike))
-        found.append((dataclasses.replace(alike[0][0], count=count), cost))
-    return found
+        result.append((dataclasses.replace(alike[0][0], count=count), cost))
+    return result
 
 
 def launches(priced: Priced, phase: str, *, edge: bool) -> Array:

@@ -91,10 +91,10 @@ class AbstractServing(AbstractWorkload):
     def held_weights(self, layout: Layout) -> dict[str, Array]:
         """Class of weights -> bytes of the fullest stage on one device; "" for what has no class."""
         layers = self.layers_per_stage(layout)
-        found = held_by_class(self.weight_block(layout), layers, self.model, self.precision, layout.plan)
+        result = held_by_class(self.weight_block(layout), layers, self.model, self.precision, layout.plan)
         for name, nbytes in self.loaded_ahead(layout).items():
-            found[name] = found.get(name, 0.0) + nbytes
-        return found
+            result[name] = result.get(name, 0.0) + nbytes
+        return result
 
     def module_block(self, layout: Layout) -> list[BlockOp]:
         """Operations of a module that predicts ahead where the model drafts with its own; none else."""

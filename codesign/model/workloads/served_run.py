@@ -78,14 +78,14 @@ class ServedRun(AbstractContinuousServing):
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """With size and loss of the model."""
         served = self.at(layout)
-        found, model = served.timeline(priced, layout), served.model
+        result, model = served.timeline(priced, layout), served.model
         tokens = self._tokens(layout)
         told = {"parameters": model.parameters(), "active_parameters": model.active_parameters(), "run_tokens": tokens}
         seen = self._seen(model, tokens)
         told["training_flops"] = 6 * seen.active * tokens
         if self.scaling_law is not None:
             told |= self.scaling_law.metrics(seen)
-        return dataclasses.replace(found, extra=found.extra | told)
+        return dataclasses.replace(result, extra=result.extra | told)
 
     def limits(self, layout: Layout) -> dict[str, Array]:
         """The range of the law's fit."""

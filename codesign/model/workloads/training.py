@@ -282,7 +282,7 @@ class AbstractTraining(AbstractWorkload):
         return (pp - 1 - missing + (v - 1) * waiting) / v
 
     def pieces(self, priced: Priced, layout: Layout) -> Pieces:
-        """What a stage does in a step, before a schedule says when."""
+        """Times and energy of what a stage does in a step, before a schedule says when."""
         plan, m = layout.plan, self.micro_batches(layout)
         if self.slowdowns is not None:
             priced = self.slowdowns.over(priced, self.layers_per_stage(layout) * (layout.shards(2) - 1))
@@ -437,8 +437,8 @@ class AbstractTraining(AbstractWorkload):
         """Bytes of the stage that holds most of a class, which need not be that of the peak."""
         if self.forward_only:
             return {"weights": self._scored_alone(layout)["weights"][0]}
-        found = self.moments(layout)
-        most = {name: most_of(found, name) for name in ("weights", "gradients", "optimizer", "activations")}
+        result = self.moments(layout)
+        most = {name: most_of(result, name) for name in ("weights", "gradients", "optimizer", "activations")}
         return most | {"activations": most["activations"] * offloaded_share(self._block(layout), layout)}
 
     def _scored_alone(self, layout: Layout) -> dict[str, tuple[Array, Array]]:

@@ -103,7 +103,7 @@ def moments(
     stages: Mapping[str, StageMemory], parts: Parts, layout: Layout, buffers: TrainerBuffers, micro_batches: Array
 ) -> dict[tuple[str, str], Classes]:
     """(stage, moment) -> classes of data in memory then."""
-    found: dict[tuple[str, str], Classes] = {}
+    result: dict[tuple[str, str], Classes] = {}
     for name, stage in stages.items():
         held = _held(stage, parts, layout)
         activations = parts.stored * stage.layers * stage.in_flight
@@ -111,24 +111,24 @@ def moments(
         stays = (1 - parts.offloadable) * activations + 2 * parts.offloadable * parts.stored * there
         stored = {"activations": (activations, stays)}
         backward = {"layer": parts.working * there, "gathered": _gathered(parts, layout, buffers) * there}
-        found[name, "backward"] = _moment(held | stored, backward, buffers, layout)
+        result[name, "backward"] = _moment(held | stored, backward, buffers, layout)
         if stage.scores:
             kept = 1.0 if buffers.gradient_buffers else jnp.where(micro_batches > 1, 1.0, 0.0)
             gradients = held["gradients"]
             scoring = held | stored | {"gradients": (gradients[0] * kept, gradients[1] * kept)}
             scored = {"logits": parts.loss, "gathered": _unsharded(parts.table, parts, layout)}
-            found[name, "loss"] = _moment(scoring, scored, buffers, layout)
+            result[name, "loss"] = _moment(scoring, scored, buffers, layout)
         beside = {} if parts.update is None else {"matrices": parts.update * there}
-        found[name, "update"] = _moment(held, beside, buffers, layout)
-    return found
+        result[name, "update"] = _moment(held, beside, buffers, layout)
+    return result
 
 
 def _moment(held: Classes, working: Mapping[str, Array], buffers: TrainerBuffers, layout: Layout) -> Classes:
     """Classes of a moment with the allocator's share of those that come and go."""
-    found = dict(held) | {name: (nbytes, nbytes) for name, nbytes in working.items()}
-    passing = {name: found[name] for name in ("activations", *working) if name in found}
+    result = dict(held) | {name: (nbytes, nbytes) for name, nbytes in working.items()}
+    passing = {name: result[name] for name in ("activations", *working) if name in result}
     extra = near_bytes(passing, layout) * buffers.allocator_share
-    return found | {"allocator": (extra, extra)}
+    return result | {"allocator": (extra, extra)}
 
 
 def _held(stage: StageMemory, parts: Parts, layout: Layout) -> Classes:

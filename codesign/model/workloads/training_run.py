@@ -84,12 +84,12 @@ class TrainingRun(AbstractTraining):
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """Timeline of one step, with size and loss of the model."""
         step = self.at(layout)
-        found, model = step.timeline(priced, layout), step.model
+        result, model = step.timeline(priced, layout), step.model
         told = {"parameters": model.parameters(), "active_parameters": model.active_parameters()}
-        told |= {"run_tokens": self.run_tokens(layout), "run_flops": found.model_flops * self.steps(layout)}
+        told |= {"run_tokens": self.run_tokens(layout), "run_flops": result.model_flops * self.steps(layout)}
         if self.scaling_law is not None:
             told |= self.scaling_law.metrics(self.trained(model, layout))
-        return dataclasses.replace(found, extra=found.extra | told)
+        return dataclasses.replace(result, extra=result.extra | told)
 
     def steps(self, layout: Layout) -> Array:
         """Number of steps of the run."""

@@ -126,13 +126,13 @@ class Transformer(Module):
 
     def weights_by_class(self) -> dict[str, Array]:
         """Class of weights -> how many; "" for what has no class (`number_formats.CLASSES`)."""
-        found: dict[str, Array] = {"embedding": self.vocab * self.hidden}
-        found["head"] = found["embedding"] * (1 - self.tied_embeddings)
+        result: dict[str, Array] = {"embedding": self.vocab * self.hidden}
+        result["head"] = result["embedding"] * (1 - self.tied_embeddings)
         attention = self.attention.weights_by_class(self.hidden)
         for kind, count in (attention | self.feed_forward.weights_by_class(self.hidden, self.layers)).items():
-            found[kind] = self.layers * count
+            result[kind] = self.layers * count
         beside = self.beside_parameters()
-        return found if beside is None else found | {"": found.get("", 0.0) + beside}
+        return result if beside is None else result | {"": result.get("", 0.0) + beside}
 
     def stored_bytes(self, precision: Precision) -> Array:
         """Bytes of all weights in the formats of a precision, scales included."""

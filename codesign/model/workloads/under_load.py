@@ -169,8 +169,8 @@ class AbstractOpenServing(AbstractContinuousServing):
             more = (1 - share)[:, None] * (one - plain[0]) + share[:, None] * (all_ - plain[-1])
             return jnp.concatenate([plain[:, None], plain[:, None] + more], axis=1)
 
-        found = jax.tree.map(table, done(DECODES), done((*MIXED[0], *MIXED[1])))
-        return self.with_fetches(found, self.nodes(layout)[1])
+        result = jax.tree.map(table, done(DECODES), done((*MIXED[0], *MIXED[1])))
+        return self.with_fetches(result, self.nodes(layout)[1])
 
     def _seconds(self, done: Pass, layout: Layout, decodes: Array) -> Array:
         """Steps from the first stage to the last."""
@@ -233,10 +233,10 @@ class AbstractOpenServing(AbstractContinuousServing):
     def _seen(self, layout: Layout, seen: OpenLoop, requests: Array) -> dict[str, Array]:
         """Metrics by name."""
         seen = seen.later(self.first_overhead_s())
-        found = {"ttft": seen.ttft_s, "tpot": seen.tpot_s, "e2e": seen.e2e_s}
+        result = {"ttft": seen.ttft_s, "tpot": seen.tpot_s, "e2e": seen.e2e_s}
         extra = {
             f"{name}_s" if share == "mean" else f"{name}_{share}_s": getattr(values, share)
-            for name, values in found.items() for share in SHOWN
+            for name, values in result.items() for share in SHOWN
         }  # fmt: skip
         answered, hits = requests * self.output_tokens, self.prefix_hits()
         extra |= {} if hits is None else hits.metrics()
@@ -289,14 +289,14 @@ class AbstractGoodputServing(AbstractOpenServing):
         """At the largest rate."""
         host = self.first_overhead_s()
         left = dataclasses.replace(self.slo, ttft_s=at_least(self.slo.ttft_s - host, LEAST_LEFT_S))
-        found = most_at(asked, left, most)
-        shares = found.used | {"ttft_s": (found.used["ttft_s"] * left.ttft_s + host) / self.slo.ttft_s}
+        result = most_at(asked, left, most)
+        shares = result.used | {"ttft_s": (result.used["ttft_s"] * left.ttft_s + host) / self.slo.ttft_s}
         used = {f"slo_{SLO_SHARES[name]}": share for name, share in shares.items()}
         limits = {
             name.removesuffix("_s"): jnp.where(share > MET, share, jnp.minimum(share, 1.0))
             for name, share in shares.items()
         }
-        return Answered(found.rate, found.seen, used, limits)
+        return Answered(result.rate, result.seen, used, limits)
 
 
 class ServingAtRate(AbstractServingAtRate):

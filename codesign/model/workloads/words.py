@@ -29,10 +29,10 @@ class Words:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "Words":
         """Words from what `dataclasses.asdict` wrote; keys of other versions are left out."""
-        found = asdict(cls()) | {key: value for key, value in told.items() if key in cls.__dataclass_fields__}
-        found["metrics"] = {str(name): (str(label), str(unit)) for name, (label, unit) in found["metrics"].items()}
-        found["headline"] = tuple(found["headline"])
-        return cls(**found)
+        result = asdict(cls()) | {key: value for key, value in told.items() if key in cls.__dataclass_fields__}
+        result["metrics"] = {str(name): (str(label), str(unit)) for name, (label, unit) in result["metrics"].items()}
+        result["headline"] = tuple(result["headline"])
+        return cls(**result)
 
 
 OTHERS = Words()

@@ -64,11 +64,11 @@ class Amortised(AbstractSearch):
             report(Progress("amortised", answer.evaluated, answer.evaluated, math.exp(min(answer.upper, 700.0))))
         if self.proof is not None:
             return self._proven(problem, guesser, answer, seed, report, seconds)
-        found = np.isfinite(answer.upper)
+        result = np.isfinite(answer.upper)
         points = designs_of(
             with_plans(instant.oracle, problem, answer.row[None]), np.zeros(1, dtype=int), answer.u[None]
         )
-        claim = regret_text(guesser.facts) if found else "no feasible design found near the network's guess; no proof"
+        claim = regret_text(guesser.facts) if result else "no feasible design found near the network's guess; no proof"
         facts = {"family": guesser.family, **guesser.facts}
         certificate = certify(
             problem.wanted, answer.upper, -math.inf, convex=False, closed=False, reason=claim, amortised=facts

@@ -221,10 +221,10 @@ class InstantAnswer:
             order = np.argsort(_soft(exact, AMORTISED.price), kind="stable")
             kinds = [order[np.unique(column, return_index=True)[1]] for column in self.instant.table[plans[order]].T]
             chosen += [np.arange(min(first, len(plans))), *kinds]
-        found = np.unique(np.concatenate(chosen))
-        found = found[np.isfinite(exact[found]).all(axis=1)]
-        if len(found):
-            self._settle(plans[found], u[found])
+        result = np.unique(np.concatenate(chosen))
+        result = result[np.isfinite(exact[result]).all(axis=1)]
+        if len(result):
+            self._settle(plans[result], u[result])
 
     def _screen(self, plans: np.ndarray, u: np.ndarray) -> Float[np.ndarray, "k rows"]:
         """Rows of the hard model, goal first."""

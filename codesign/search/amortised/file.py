@@ -74,12 +74,12 @@ def check_numbers(path: Path, features: int, outputs: int, arrays: tuple[np.ndar
     wanted = {"centre": (features,), "whiten": (features, kept)} | {
         name: leaf.shape for name, leaf in flat(made).items()
     }
-    found = {"centre": centre, "whiten": whiten} | flat(parameters)
-    for name in sorted(wanted.keys() | found.keys()):
-        has, needs = np.shape(found[name]) if name in found else None, wanted.get(name)
+    result = {"centre": centre, "whiten": whiten} | flat(parameters)
+    for name in sorted(wanted.keys() | result.keys()):
+        has, needs = np.shape(result[name]) if name in result else None, wanted.get(name)
         if has != needs:
             raise _unfit(path, f"{name} has shape {has or 'none'}, this network needs {needs or 'none'}")
-        if not np.isfinite(found[name]).all():
+        if not np.isfinite(result[name]).all():
             raise _unfit(path, f"{name} holds numbers that are not finite")
 
 

@@ -71,8 +71,8 @@ class NetworkShape:
     def has(self, table: Float[np.ndarray, "plans fields"]) -> Float[np.ndarray, "plans values"]:
         """1 where a plan has a value."""
         columns = zip(table.T, self.plan.values(), strict=True)
-        found = [column[:, None] == np.array(values) for column, values in columns]
-        return np.concatenate([np.zeros((len(table), 0)), *found], axis=1).astype(np.float32)
+        result = [column[:, None] == np.array(values) for column, values in columns]
+        return np.concatenate([np.zeros((len(table), 0)), *result], axis=1).astype(np.float32)
 
     def split(self, outputs: Any) -> tuple[Any, Any]:
         """Outputs -> ([..., values, values] scores of pairs, [..., 1 + values, hardware] logits of coordinates)."""

@@ -86,14 +86,14 @@ class Blackbox(AbstractSearch):
         """The best designs with different plans, then the front where there are several goals."""
         box, counts = trial.evaluator.box, {"points": trial.count}
         seconds = {self.optimizer.name: trial.elapsed}
-        found = trial.incumbent.feasible
-        if not found:
+        result = trial.incumbent.feasible
+        if not result:
             _, plan, u = trial.least
             claim = f"no feasible design found by {self.optimizer.name}, no certificate{stopped}"
             return Trace(box.designs(np.array([plan]), u[None]), [self.optimizer.name], counts, seconds, claim)
         best = trial.incumbent.ranked(self.top_k)
         plans = [*best, *(point[1] for point in trial.front)]
-        u = np.array([*(found[p][1] for p in best), *(point[2] for point in trial.front)])
+        u = np.array([*(result[p][1] for p in best), *(point[2] for point in trial.front)])
         claim = f"heuristic solution by {self.optimizer.name}, no certificate{stopped}"
         method = [self.optimizer.name] * len(best) + ["pareto"] * len(trial.front)
         return Trace(box.designs(np.array(plans), u.reshape(len(plans), -1)), method, counts, seconds, claim)

@@ -122,10 +122,10 @@ class Evaluator:
 
     def __call__(self, plan: Int[np.ndarray, " points"], u: Float[np.ndarray, "points variables"]) -> Prices:
         """Price plans by their numbers, at hardware coordinates."""
-        found = self._points(self.box.problem.scenario, self._table[plan], u, np.ones(len(plan)))
-        goals, over = found.exact[:, self._goals], np.maximum(found.exact[:, self._limits], 0.0)
-        legal = found.broken <= 0
-        known = np.isfinite(goals).all(axis=1) & ~np.isnan(over).any(axis=1) & ~np.isnan(found.broken)
+        result = self._points(self.box.problem.scenario, self._table[plan], u, np.ones(len(plan)))
+        goals, over = result.exact[:, self._goals], np.maximum(result.exact[:, self._limits], 0.0)
+        legal = result.broken <= 0
+        known = np.isfinite(goals).all(axis=1) & ~np.isnan(over).any(axis=1) & ~np.isnan(result.broken)
         total = np.where(known & legal, over.sum(axis=1), np.inf)
         worst = np.where(known & legal, over.max(axis=1, initial=0.0), np.inf)
         return Prices(np.where(known[:, None], goals, np.inf), total, worst)

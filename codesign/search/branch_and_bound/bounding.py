@@ -301,8 +301,8 @@ class Bounding:
         rounds = self.table.rounds[plan]
         suspect = np.flatnonzero(violates & (rounds >= 2) & (rounds % 3 == 2))
         if len(suspect):
-            found = interior.solve(alone[suspect], np.ones(len(suspect)), np.full(len(suspect), 1e-7))
-            self._amiss(plan[suspect], alone[suspect], at[suspect], found.weights)
+            result = interior.solve(alone[suspect], np.ones(len(suspect)), np.full(len(suspect), 1e-7))
+            self._amiss(plan[suspect], alone[suspect], at[suspect], result.weights)
 
     def _amiss(self, plan: np.ndarray, alone: np.ndarray, at: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Rule out plans whose constraints, so weighted, are positive everywhere; says which these are."""

@@ -141,15 +141,15 @@ class BranchAndBound:
 
     def _followed(self, group: np.ndarray) -> np.ndarray:
         """The plans that these groups lead to, following the parts that look best."""
-        oracle, found = self._oracle, [group[self._oracle.single(group)]]
+        oracle, result = self._oracle, [group[self._oracle.single(group)]]
         parts = group[~oracle.single(group)]
         while len(parts):
             parts, _ = oracle.split(parts)
             self.bounding.grow()
             parts = parts[np.argsort(self._looks_there(parts), kind="stable")[: 4 * BRANCH_AND_BOUND.followed]]
-            found.append(parts[oracle.single(parts)])
+            result.append(parts[oracle.single(parts)])
             parts = parts[~oracle.single(parts)]
-        return np.concatenate(found)
+        return np.concatenate(result)
 
     def dive(self) -> None:
         """Solve the plans and groups that look best, each at its own best hardware, and climb from there."""
@@ -167,7 +167,7 @@ class BranchAndBound:
 
     def _best_of(self, groups: np.ndarray) -> np.ndarray:
         """The plans of the groups that look best, each bounded where its group has its optimum."""
-        bounding, oracle, found = self.bounding, self._oracle, [groups[:0]]
+        bounding, oracle, result = self.bounding, self._oracle, [groups[:0]]
         parts = parent = groups[np.argsort(self._looks(groups), kind="stable")[: BRANCH_AND_BOUND.followed // 4]]
         while len(parts):
             parts, place = oracle.split(parts)
@@ -178,9 +178,9 @@ class BranchAndBound:
             best = np.argsort(self._looks(parts), kind="stable")[: 4 * BRANCH_AND_BOUND.followed]
             parts, parent = parts[best], parent[best]
             single = oracle.single(parts)
-            found.append(parts[single])
+            result.append(parts[single])
             parts, parent = parts[~single], parent[~single]
-        return np.concatenate(found)
+        return np.concatenate(result)
 
     def _looks(self, plan: np.ndarray) -> np.ndarray:
         """An estimate of each one's optimum, from where it was seen last."""

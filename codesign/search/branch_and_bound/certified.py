@@ -154,8 +154,8 @@ class Certified(AbstractSearch):
     def _least_violating(self, oracle: AbstractModelOracle) -> tuple[np.ndarray, np.ndarray]:
         """Find the plan of a sample that breaks its limits least in the middle of the box."""
         plan = oracle.sample(np.random.default_rng(0), 4096)
-        found = oracle.tangents(plan, np.full((len(plan), len(oracle.variables)), 0.5), 50.0)
-        at = int(np.argmin(found.exact[:, 1:].max(axis=1)))
+        result = oracle.tangents(plan, np.full((len(plan), len(oracle.variables)), 0.5), 50.0)
+        at = int(np.argmin(result.exact[:, 1:].max(axis=1)))
         return plan[at : at + 1], np.full((1, len(oracle.variables)), 0.5)
 
     @classmethod
@@ -187,10 +187,10 @@ def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome, **more: Any
 
 def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certificate) -> Evidence | None:
     """Evidence of the bound beside the claim, where all of it was recorded."""
-    found = outcome.bounding
-    if not isinstance(found.recorder, Recorder):
+    result = outcome.bounding
+    if not isinstance(result.recorder, Recorder):
         return None
-    kept = evidence_of(oracle, found.recorder, found.programme.rows, found.table.leaf, found.lower, outcome.lower)
+    kept = evidence_of(oracle, result.recorder, result.programme.rows, result.table.leaf, result.lower, outcome.lower)
     if kept is not None:
         kept.header["claim"] = _claimed(oracle, outcome, certificate)
     return kept
@@ -198,9 +198,9 @@ def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certif
 
 def _claimed(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certificate) -> dict[str, Any]:
     """Claim of the best design, to stand beside the evidence of its bound."""
-    found = outcome.bounding
-    design = {} if found.plan < 0 else oracle.point(found.plan, found.u)
-    none = certificate.convex and found.plan < 0 and outcome.lower == math.inf
+    result = outcome.bounding
+    design = {} if result.plan < 0 else oracle.point(result.plan, result.u)
+    none = certificate.convex and result.plan < 0 and outcome.lower == math.inf
     return certificate.claimed(design, infeasible=none)
 
 

@@ -36,12 +36,12 @@ class Largest(AbstractRelay):
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """A tangent of the largest row there lies below the largest everywhere."""
-        found = self.inner.tangents(plan, u, sharpness)
+        result = self.inner.tangents(plan, u, sharpness)
         self.evaluated += len(plan)
-        at = self._columns[found.exact[:, self._columns].argmax(axis=1)]
+        at = self._columns[result.exact[:, self._columns].argmax(axis=1)]
         lane = np.arange(len(plan))
-        exact = np.concatenate([found.exact, found.exact[lane, at][:, None]], axis=1)
-        return Tangents(exact, np.concatenate([found.affine, found.affine[lane, at][:, None]], axis=1), found.broken)
+        exact = np.concatenate([result.exact, result.exact[lane, at][:, None]], axis=1)
+        return Tangents(exact, np.concatenate([result.affine, result.affine[lane, at][:, None]], axis=1), result.broken)
 
 
 class Conflict:

@@ -103,11 +103,11 @@ def look_again(oracle: AbstractOracle, verdict: Verdict, designs: dict[int, np.n
         top = np.argsort(-excess.max(axis=1), kind="stable")[:CLIMBERS]
         plan, a, b, excess, pairs = plan[top], a[top], b[top], excess[top], pairs + len(excess)
         moved = [np.clip(end + reach * rng.normal(size=end.shape), 0, 1) for end in (a, b)]
-        found = _finite_excess(oracle, plan, *moved)
-        better = found.max(axis=1) > excess.max(axis=1)
+        result = _finite_excess(oracle, plan, *moved)
+        better = result.max(axis=1) > excess.max(axis=1)
         a, b = (np.where(better[:, None], new, old) for new, old in zip(moved, (a, b), strict=True))
-        excess, reach = np.where(better[:, None], found, excess), 0.7 * reach
-        worst = np.maximum(worst, found.max(axis=0))
+        excess, reach = np.where(better[:, None], result, excess), 0.7 * reach
+        worst = np.maximum(worst, result.max(axis=0))
     known = {name: max(verdict.worst.get(name, -np.inf), float(w)) for name, w in zip(oracle.names, worst, strict=True)}
     broken = [name for name, w in known.items() if w > TOLERANCE]
     text = f"{broken[0]} is not log-convex: {known[broken[0]]:.2g} above convexity near a design" if broken else ""

@@ -68,15 +68,15 @@ def effects(
 ) -> dict[str, float]:
     """Mean range of the rows between the ends of each of these fields, summed over the rows: how much it matters."""
     rng = np.random.default_rng(seed)
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for column, (name, values) in enumerate(lists.items()):
         if name in fields:
             rows = np.repeat(plans[rng.integers(0, len(plans), LOOKS)], 2, axis=0)
             rows[:, column] = np.tile(values[[0, -1]], LOOKS)
             exact, _ = ask(rows, np.repeat(rng.uniform(size=(LOOKS, width)), 2, axis=0))
             moved = np.abs(exact[1::2] - exact[::2])
-            found[name] = float(np.where(np.isfinite(moved), moved, 0.0).mean(axis=0).sum())
-    return found
+            result[name] = float(np.where(np.isfinite(moved), moved, 0.0).mean(axis=0).sum())
+    return result
 
 
 def find_orders(
@@ -90,7 +90,7 @@ def find_orders(
 ) -> dict[str, Order]:
     """Find the fields that every row orders, on random plans and hardware, half of it at corners of the box."""
     rng = np.random.default_rng(seed)
-    found: dict[str, Order] = {}
+    result: dict[str, Order] = {}
     for column, (name, values) in enumerate(lists.items()):
         if name not in fields:
             continue
@@ -102,8 +102,8 @@ def find_orders(
         exact, broken = ask(rows, np.repeat(u, taken.shape[1], axis=0))
         order = _order(exact.reshape(samples, taken.shape[1], -1), broken.reshape(samples, -1), taken, len(values))
         if order is not None and all(_ranking(below) is not None for below in order.below):
-            found[name] = order
-    return found
+            result[name] = order
+    return result
 
 
 def _order(exact: np.ndarray, broken: np.ndarray, taken: np.ndarray, count: int) -> Order | None:

@@ -143,8 +143,8 @@ class Recorder(AbstractListener):
             here = _rounded(weights[mine], least[last : last + len(mine)])
             lane, cut, row = np.nonzero(here)
             nodes.append(plan[mine])
-            found = (last + lane, at[mine[lane], cut], row, here[lane, cut, row])
-            for column, values in zip(columns.values(), found, strict=True):
+            result = (last + lane, at[mine[lane], cut], row, here[lane, cut, row])
+            for column, values in zip(columns.values(), result, strict=True):
                 column.append(values)
             last += len(mine)
         cuts = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in columns.items()}

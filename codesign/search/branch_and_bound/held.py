@@ -37,7 +37,7 @@ class Held(AbstractRelay):
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Rows at the whole point; tangents over the free coordinates."""
         self.evaluated += len(plan)
-        found = self.inner.tangents(plan, self.whole(u), sharpness)
-        intercept = found.affine[..., 0] + found.affine[..., 1 + self.fixed] @ self.at
-        affine = np.concatenate([intercept[..., None], found.affine[..., 1 + self.free]], axis=-1)
-        return Tangents(found.exact, affine, found.broken)
+        result = self.inner.tangents(plan, self.whole(u), sharpness)
+        intercept = result.affine[..., 0] + result.affine[..., 1 + self.fixed] @ self.at
+        affine = np.concatenate([intercept[..., None], result.affine[..., 1 + self.free]], axis=-1)
+        return Tangents(result.exact, affine, result.broken)

@@ -124,17 +124,17 @@ def held_by_runner(
         KeyboardInterrupt: somebody asked to end.
     """
     parts = [HeldPart(i, tuple(sorted(held.items())), bounded) for i, held in enumerate(helds)]
-    found: dict[int, HeldFound] = {}
+    result: dict[int, HeldFound] = {}
     why: BaseException | None = None
     try:
         with closing(runner.results(work, parts)) as arriving:
             for one in arriving:
-                found |= {} if one is None else {one.part.number: one}
-                best = min((each.outcome.state["incumbent"].upper for each in found.values()), default=float("inf"))
-                report(Progress("values" if bounded else "integer", len(found), len(parts), best))
+                result |= {} if one is None else {one.part.number: one}
+                best = min((each.outcome.state["incumbent"].upper for each in result.values()), default=float("inf"))
+                report(Progress("values" if bounded else "integer", len(result), len(parts), best))
     except (CodesignError, KeyboardInterrupt) as error:
         why = error
-    for number in sorted(found):
-        yield found[number]
+    for number in sorted(result):
+        yield result[number]
     if why is not None:
         raise why

@@ -27,13 +27,13 @@ class InsidePoints:
         worst = exact[:count, 1:].max(axis=1, initial=-np.inf)
         for lane in np.flatnonzero(worst < -INSIDE):
             self._inside[int(plan[lane])] = (points[lane], exact[lane])
-        edge, found = points[count:], exact[count:]
-        asked = np.flatnonzero(~keeps(found) & (found[:, 0] < upper) & np.isfinite(found).all(axis=1))
+        edge, result = points[count:], exact[count:]
+        asked = np.flatnonzero(~keeps(result) & (result[:, 0] < upper) & np.isfinite(result).all(axis=1))
         asked = asked[[p in self._inside for p in plan[asked].tolist()]]
         if len(asked) == 0:
             return asked, edge[:0]
         inside = [self._inside[p] for p in plan[asked].tolist()]
         u, rows = np.array([each[0] for each in inside]), np.array([each[1] for each in inside])
-        over = np.maximum(found[asked, 1:], 0.0)
+        over = np.maximum(result[asked, 1:], 0.0)
         share = (over / np.where(over > 0, over - np.minimum(rows[:, 1:], -1e-12), 1.0)).max(axis=1)[:, None]
         return asked, edge[asked] + share * (u - edge[asked])

@@ -81,12 +81,12 @@ class _Programmes:
     def times(self, z: np.ndarray) -> np.ndarray:
         """Change of the left-hand sides with z."""
         n, m = self.n, self.tangents
-        found = np.empty((m + 2 * n + 1, z.shape[1]))
-        np.einsum("tnl,nl->tl", self.slope, z[:n], out=found[:m])
-        found[: self.goals] -= z[-1]
-        found[self.goals : m] -= z[-2]
-        found[m : m + n], found[m + n : -1], found[-1] = z[:n], -z[:n], -z[-2]
-        return found
+        result = np.empty((m + 2 * n + 1, z.shape[1]))
+        np.einsum("tnl,nl->tl", self.slope, z[:n], out=result[:m])
+        result[: self.goals] -= z[-1]
+        result[self.goals : m] -= z[-2]
+        result[m : m + n], result[m + n : -1], result[-1] = z[:n], -z[:n], -z[-2]
+        return result
 
     def slack(self, z: np.ndarray) -> np.ndarray:
         """Slack of every constraint."""
@@ -99,23 +99,23 @@ class _Programmes:
     def weighted(self, v: np.ndarray) -> np.ndarray:
         """Sum of the constraints' gradients with these weights."""
         n, m = self.n, self.tangents
-        found = np.empty((n + 2, v.shape[1]))
-        np.einsum("tnl,tl->nl", self.slope, v[:m], out=found[:n])
-        found[:n] += v[m : m + n] - v[m + n : -1]
-        found[-2], found[-1] = -v[self.goals : m].sum(axis=0) - v[-1], -v[: self.goals].sum(axis=0)
-        return found
+        result = np.empty((n + 2, v.shape[1]))
+        np.einsum("tnl,tl->nl", self.slope, v[:m], out=result[:n])
+        result[:n] += v[m : m + n] - v[m + n : -1]
+        result[-2], result[-1] = -v[self.goals : m].sum(axis=0) - v[-1], -v[: self.goals].sum(axis=0)
+        return result
 
     def normal(self, d: np.ndarray) -> np.ndarray:
         """Sum of the squares of the gradients with these weights, below the diagonal."""
         n, m = self.n, self.tangents
-        found = np.zeros((n + 2, n + 2, d.shape[1]))
+        result = np.zeros((n + 2, n + 2, d.shape[1]))
         scaled = self.slope * d[:m, None]
         for i in range(n):
-            np.einsum("tl,tjl->jl", scaled[:, i], self.slope[:, : i + 1], out=found[i, : i + 1])
-            found[i, i] += d[m + i] + d[m + n + i]
-        found[-2, :n], found[-2, -2] = -scaled[self.goals :].sum(axis=0), d[self.goals : m].sum(axis=0) + d[-1]
-        found[-1, :n], found[-1, -1] = -scaled[: self.goals].sum(axis=0), d[: self.goals].sum(axis=0)
-        return found
+            np.einsum("tl,tjl->jl", scaled[:, i], self.slope[:, : i + 1], out=result[i, : i + 1])
+            result[i, i] += d[m + i] + d[m + n + i]
+        result[-2, :n], result[-2, -2] = -scaled[self.goals :].sum(axis=0), d[self.goals : m].sum(axis=0) + d[-1]
+        result[-1, :n], result[-1, -1] = -scaled[: self.goals].sum(axis=0), d[: self.goals].sum(axis=0)
+        return result
 
     def bound(self, v: np.ndarray) -> np.ndarray:
         """`lower_bound` of multipliers that are not normalised yet."""
@@ -157,8 +157,8 @@ class _Factor:
         """x with normal x = right."""
         x = right * self.scale
         if self.one_by_one:
-            found = [one.solve(column) for one, column in zip(self.one_by_one, x.T.tolist(), strict=True)]
-            return np.array(found).T * self.scale
+            result = [one.solve(column) for one, column in zip(self.one_by_one, x.T.tolist(), strict=True)]
+            return np.array(result).T * self.scale
         for j, (inverse, below, _) in enumerate(self.steps):
             x[j] *= inverse
             x[j + 1 :] -= below * x[j]
@@ -294,5 +294,5 @@ def _solve(
     weights = np.maximum(final_v[:tangents], 0.0).reshape(rows, count, lanes).transpose(2, 1, 0)
     weights = weights * (affine[..., 0] > 0.5 * EMPTY)
     weights = weights / np.maximum(weights[:, :, 0].sum(axis=1), 1e-12)[:, None, None]
-    edge, inside = (np.clip(found[:n].T, 0.0, 1.0) for found in (final_z, central))
+    edge, inside = (np.clip(result[:n].T, 0.0, 1.0) for result in (final_z, central))
     return Solved(edge, inside, final_z[-2].copy(), weights, lower_bound(affine, weights))

@@ -169,8 +169,8 @@ class Oracle(AbstractModelOracle):
         scenario: Scenario | None = None,
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, " points"]]:
         """Rows alone; `scenario` as in `tangents`."""
-        found = self.found(self.table[plan], u, 1.0, scenario, slopes=False)
-        return found.exact, found.broken
+        result = self.found(self.table[plan], u, 1.0, scenario, slopes=False)
+        return result.exact, result.broken
 
     def of_rows(
         self,
@@ -181,8 +181,8 @@ class Oracle(AbstractModelOracle):
         names: Sequence[str] | None = None,
     ) -> Tangents:
         """Rows and tangents of plans given by the values of their fields; of these rows alone if any are named."""
-        found = self.found(rows, u, sharpness, scenario, names)
-        return Tangents(found.exact, affine(found.below, found.slopes, u), found.broken)
+        result = self.found(rows, u, sharpness, scenario, names)
+        return Tangents(result.exact, affine(result.below, result.slopes, u), result.broken)
 
     def found(
         self,
@@ -198,10 +198,10 @@ class Oracle(AbstractModelOracle):
         self.evaluated += len(rows)
         sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(rows),))
         tree = self.problem.scenario if scenario is None else scenario
-        found = self.points(names, slopes=slopes and bool(self.variables))(tree, rows, u, sharpness)
+        result = self.points(names, slopes=slopes and bool(self.variables))(tree, rows, u, sharpness)
         if slopes and not self.variables:  # nothing to differ along: the exact rows are their own bounds
-            return found._replace(below=found.exact, slopes=np.empty((*found.exact.shape, 0)))
-        return found
+            return result._replace(below=result.exact, slopes=np.empty((*result.exact.shape, 0)))
+        return result
 
     def columns(self, plan: Int[np.ndarray, " points"]) -> dict[str, np.ndarray]:
         """Fields of these plans."""

@@ -92,20 +92,20 @@ class GroupOracle(AbstractModelOracle):
         Without hardware variables there is nothing else to prove: fields that designs contradict are not walked for.
         """
         lists = {name: np.unique(values) for name, values in self.problem.space.lists.items()}
-        width, found = len(self.variables), dict[str, Order]()
+        width, result = len(self.variables), dict[str, Order]()
         if width or find_orders(lists, some, width, self._ask, seed, list(self._free), FEW):
             judgement = self.judged()
             proven = {name: order_of(judgement, self.names, name, values) for name, values in self._free.items()}
-            found = {name: order for name, order in proven.items() if order is not None}
-        left = [name for name in self._free if name not in found]
+            result = {name: order for name, order in proven.items() if order is not None}
+        left = [name for name in self._free if name not in result]
         roots = len(next(iter(self._listed.values()), [0])) * np.prod([len(self._free[n]) for n in left], dtype=float)
         if roots > MOST_ROOTS:
             tested = find_orders(lists, some, width, self._ask, seed, left)
-            found |= tested
+            result |= tested
             if tested and not self.doubt:
                 self.doubt = f"the order of {', '.join(tested)} was tested on {SAMPLES} designs, not proven"
-        size = effects(lists, some, width, self._ask, seed, list(found))
-        return {name: order._replace(effect=size[name]) for name, order in found.items()}
+        size = effects(lists, some, width, self._ask, seed, list(result))
+        return {name: order._replace(effect=size[name]) for name, order in result.items()}
 
     def judged(
         self,
@@ -126,8 +126,8 @@ class GroupOracle(AbstractModelOracle):
         return judge(self.model.program, cases, self._listed, self._free, held, ordered)
 
     def _ask(self, rows: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = self.model.found(rows, u, 1.0, slopes=False)
-        return found.exact, found.broken
+        result = self.model.found(rows, u, 1.0, slopes=False)
+        return result.exact, result.broken
 
     evaluated: Any = relayed("model", "evaluated")
     count: Any = relayed("tree", "count")
@@ -152,13 +152,13 @@ class GroupOracle(AbstractModelOracle):
         """Rows and tangents; of a group, rows that no plan of it has all at once (`exact` is no design's)."""
         plan, sharpness = np.asarray(plan), np.broadcast_to(np.asarray(sharpness, dtype=float), (len(plan),))
         group, rows = self._best_of(plan)
-        found = self.model.of_rows(rows, u, sharpness, scenario)
+        result = self.model.of_rows(rows, u, sharpness, scenario)
         for view in self.views[1:] if len(group) else []:
             names, table = [self.names[row] for row in map(int, view.rows)], self.tree.table(plan[group], view.best)
             other = self.model.of_rows(table, u[group], sharpness[group], scenario, names)
-            found.exact[np.ix_(group, view.rows)] = other.exact
-            found.affine[np.ix_(group, view.rows)] = other.affine
-        return found
+            result.exact[np.ix_(group, view.rows)] = other.exact
+            result.affine[np.ix_(group, view.rows)] = other.affine
+        return result
 
     def screening(self, plan: np.ndarray, u: np.ndarray) -> Tangents | None:
         """Tangents of memory and the like alone, of single plans."""
@@ -171,12 +171,12 @@ class GroupOracle(AbstractModelOracle):
         """Rows alone; of a group as in `tangents`."""
         plan = np.asarray(plan)
         group, rows = self._best_of(plan)
-        found = self.model.found(rows, u, 1.0, scenario, slopes=False)
+        result = self.model.found(rows, u, 1.0, scenario, slopes=False)
         for view in self.views[1:] if len(group) else []:
             names, table = [self.names[row] for row in map(int, view.rows)], self.tree.table(plan[group], view.best)
             other = self.model.found(table, u[group], 1.0, scenario, names, slopes=False)
-            found.exact[np.ix_(group, view.rows)] = other.exact
-        return found.exact, found.broken
+            result.exact[np.ix_(group, view.rows)] = other.exact
+        return result.exact, result.broken
 
     def _best_of(self, plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(places of groups, fields of all: of groups, those that are best for the rows of the first view)."""

@@ -181,19 +181,19 @@ class PlanTree:
             first, last = 0, len(self.lists[name])
             if last > LONG:
                 first, last = max(at[i] - NEAR, 0), min(at[i] + NEAR + 1, last)
-            others = np.array([place for place in range(first, last) if place != at[i]], dtype=int)
+            others = np.array([index for index in range(first, last) if index != at[i]], dtype=int)
             moved = np.repeat(rows[changed < changes], len(others), axis=0)
             moved[:, i] = np.tile(others, len(moved) // max(len(others), 1))
             changed = np.concatenate([changed, np.repeat(changed[changed < changes] + 1, len(others))])
             rows = np.concatenate([rows, moved])
-        outer, found = self._find_outer(rows[:, self.rest])
-        return np.unique(self.listed(outer[found], rows[found][:, self.columns]))
+        outer, result = self._find_outer(rows[:, self.rest])
+        return np.unique(self.listed(outer[result], rows[result][:, self.columns]))
 
     def number_of(self, plan: Mapping[str, float]) -> int:
         """The number of a plan by the values of its fields; -1 where they are not listed together."""
         place = np.array([[int(np.searchsorted(self.lists[name], plan[name])) for name in self.fields]])
-        outer, found = self._find_outer(place[:, self.rest])
-        return int(self.listed(outer, place[:, self.columns])[0]) if found[0] else -1
+        outer, result = self._find_outer(place[:, self.rest])
+        return int(self.listed(outer, place[:, self.columns])[0]) if result[0] else -1
 
     def _index_outer(self) -> tuple[np.ndarray, np.ndarray]:
         """(sorted keys of the outer combinations, their order)."""

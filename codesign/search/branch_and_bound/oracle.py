@@ -142,8 +142,8 @@ class AbstractOracle(abc.ABC):
         self, plan: Int[np.ndarray, " points"], u: Float[np.ndarray, "points variables"]
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, " points"]]:
         """(exact rows, broken) of `tangents` alone, for less where an oracle can do without tangents."""
-        found = self.tangents(plan, u, 1.0)
-        return found.exact, found.broken
+        result = self.tangents(plan, u, 1.0)
+        return result.exact, result.broken
 
 
 def relayed(home: str, name: str) -> Any:

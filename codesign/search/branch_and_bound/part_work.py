@@ -96,34 +96,34 @@ def proven_in_parts(
     search.incumbent()
     bounding, stopped = search.bounding, ""
     parts = [replace(part, beat=bounding.upper) for part in plan_parts(work.problem, SHARES * runner.count)]
-    found = PartProof(math.inf, (), {}, work.keep)
+    result = PartProof(math.inf, (), {}, work.keep)
     try:
         with closing(runner.results(work, parts)) as arriving:
             for one in arriving:
-                found = found if one is None else merged(found, one)
-                best = min([bounding.upper, *(design.value for design in found.designs)])
-                report(Progress("parts", len(found.told), len(parts), best, math.nan))
-                if time.perf_counter() > until and len(found.told) < len(parts):
+                result = result if one is None else merged(result, one)
+                best = min([bounding.upper, *(design.value for design in result.designs)])
+                report(Progress("parts", len(result.told), len(parts), best, math.nan))
+                if time.perf_counter() > until and len(result.told) < len(parts):
                     stopped = f"stopped at its time limit of {work.effort.seconds:g} s"
                     break
     except KeyboardInterrupt:
         stopped = INTERRUPTED
     except CodesignError as error:
         stopped = str(error)
-    whole = len(found.told) == len(parts)
-    _offer(search, oracle, found)
-    bounding.table.raise_all(np.full(oracle.count, found.lower if whole else -math.inf))
-    bounding.solved += found.count("solved")
+    whole = len(result.told) == len(parts)
+    _offer(search, oracle, result)
+    bounding.table.raise_all(np.full(oracle.count, result.lower if whole else -math.inf))
+    bounding.solved += result.count("solved")
     bounding.note()
     counts = {
         "plans": oracle.plan_count,
-        "points": bounding.evaluated + found.count("points"),
+        "points": bounding.evaluated + result.count("points"),
         "solved": bounding.solved,
-        "open": found.count("open"),
+        "open": result.count("open"),
         "parts": len(parts),
     }
-    outcome = Outcome(bounding, counts, bounding.elapsed, stopped or found.stopped)
-    return ProvenInParts(outcome, _evidence(oracle, found) if whole else None, found.doubt)
+    outcome = Outcome(bounding, counts, bounding.elapsed, stopped or result.stopped)
+    return ProvenInParts(outcome, _evidence(oracle, result) if whole else None, result.doubt)
 
 
 def _offer(search: BranchAndBound, oracle: AbstractModelOracle, found: PartProof) -> None:

@@ -40,13 +40,13 @@ class Programme:
         self, plan: Int[np.ndarray, " k"], u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float
     ) -> tuple[np.ndarray, np.ndarray]:
         """(exact rows, affine rows) of this programme, goal first, constraints relative to what is allowed."""
-        found = self.oracle.tangents(plan, u, sharpness)
-        return self._own(found.exact, found.broken), self._allowing(found.affine)
+        result = self.oracle.tangents(plan, u, sharpness)
+        return self._own(result.exact, result.broken), self._allowing(result.affine)
 
     def screening(self, plan: Int[np.ndarray, " k"], u: Float[np.ndarray, "k n"]) -> np.ndarray | None:
         """Affine rows of which only those that cost little are known; None where there are none."""
-        found = self.oracle.screening(plan, u)
-        return None if found is None else self._allowing(found.affine)
+        result = self.oracle.screening(plan, u)
+        return None if result is None else self._allowing(result.affine)
 
     def _allowing(self, affine: np.ndarray) -> np.ndarray:
         own = affine[:, self._index].copy()

@@ -87,13 +87,13 @@ def optima(
         points = np.concatenate([solved.edge, solved.central])
         asked = np.concatenate([plans[active]] * 2)
         sharpness = np.clip(3.0 / np.concatenate([spread, spread]), 30.0, 1e7)
-        exact, found = bounding.programme.tangents(asked, points, sharpness)
+        exact, result = bounding.programme.tangents(asked, points, sharpness)
         at = np.concatenate([active, active])
         holds = feasible_logs((exact[:, 1:] - moves[at, 1:]).max(axis=1, initial=-np.inf))
         values = np.where(holds, exact[:, 0], np.inf)
         np.minimum.at(upper, at, values)
         for p in pools:
-            pools[p] = _trimmed(pools[p], found[asked == p], solved.weights, plans[active] == p)
+            pools[p] = _trimmed(pools[p], result[asked == p], solved.weights, plans[active] == p)
         hopeless = (solved.violation > tolerance) & (lower[active] - before < tolerance)
         beaten = lower > upper.reshape(-1, rivals).min(axis=1).repeat(rivals)
         active = active[(upper[active] - lower[active] > tolerance) & ~hopeless & ~beaten[active]]
@@ -116,9 +116,9 @@ def resources(bounding: Bounding, tolerance: float, rivals: int = 24) -> list[Re
     exact, _ = bounding.programme.tangents(np.array([best]), bounding.u[None], 1e6)
     used = np.exp(exact[0])
     near = [i for i in range(1, len(rows)) if used[i] > 0.5]
-    found = [Resource(n, float(used[i]), 0.0, 0.0, (-np.inf, np.inf), 0.0, best) for i, n in enumerate(rows)]
+    result = [Resource(n, float(used[i]), 0.0, 0.0, (-np.inf, np.inf), 0.0, best) for i, n in enumerate(rows)]
     if not near:
-        return found[1:]
+        return result[1:]
     steps = [0.0, *(sign * size for size in (SMALL, *MOVES) for sign in (-1, 1))]
     moves = np.zeros((1 + len(near) * (len(steps) - 1), len(rows)))
     lane = {(near[0], 0.0): 0}
@@ -136,8 +136,8 @@ def resources(bounding: Bounding, tolerance: float, rivals: int = 24) -> list[Re
             holds = [s for s in MOVES if abs(change[sign * s] - slope * sign * s) <= LINEAR]
             broken = [s for s in MOVES if s not in holds]
             valid.append(sign * max([s for s in holds if not broken or s < min(broken)], default=SMALL))
-        found[i] = Resource(rows[i], float(used[i]), fewer, more, (valid[0], valid[1]), *gained[i])
-    return found[1:]
+        result[i] = Resource(rows[i], float(used[i]), fewer, more, (valid[0], valid[1]), *gained[i])
+    return result[1:]
 
 
 def _tenth_more(bounding: Bounding, near: list[int], tolerance: float, rivals: int) -> dict[int, tuple[float, int]]:

@@ -240,9 +240,9 @@ class Integer(AbstractSearch):
     def _reals(self, oracle: Oracle, listed: list[dict[int, float]], work: HeldWork, report: Report) -> Iterator[Real]:
         """The optimum of each combination of values, in their order."""
         if self.runner is not None:
-            for found in held_by_runner(self.runner, work, listed, True, report):
-                oracle.evaluated += found.points
-                yield found.real(oracle)
+            for result in held_by_runner(self.runner, work, listed, True, report):
+                oracle.evaluated += result.points
+                yield result.real(oracle)
             return
         for number, held in enumerate(listed):
             place = f"{number + 1} of {len(listed)}, " if len(listed) > 1 else ""
@@ -255,9 +255,9 @@ class Integer(AbstractSearch):
         asked = {tuple(sorted(held.items())): held for one in real if one.outcome.bounding.plan >= 0
                  for held in self._around(oracle, one) if held != one.held}  # fmt: skip
         known: dict[Coordinates, Outcome] = {}
-        for found in held_by_runner(self.runner, work, list(asked.values()), False, report) if asked else ():
-            oracle.evaluated += found.points
-            known[found.part.held] = found.outcome.over(Programme(Held(oracle, dict(found.part.held))))
+        for result in held_by_runner(self.runner, work, list(asked.values()), False, report) if asked else ():
+            oracle.evaluated += result.points
+            known[result.part.held] = result.outcome.over(Programme(Held(oracle, dict(result.part.held))))
         return lambda held: known[tuple(sorted(held.items()))]
 
     def _around(self, oracle: Oracle, real: Real) -> list[dict[int, float]]:

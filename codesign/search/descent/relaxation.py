@@ -68,22 +68,22 @@ class Relaxation:
         if self.kind == "gumbel":
             temperature = annealed((HOTTEST, COLDEST), progress)
             return self._mixed((x + noise) / temperature)
-        found: dict[str, Array] = {}
+        result: dict[str, Array] = {}
         for i, (name, values) in enumerate(self.values.items()):
             relaxed = _unscaled(values, _interpolated(values, x[i]))
             if self.kind == "straight_through":
                 nearest = asarray(values)[jnp.argmin(jnp.abs(_scaled_all(values) - _interpolated(values, x[i])))]
                 relaxed = relaxed + jax.lax.stop_gradient(nearest - relaxed)
-            found[name] = relaxed
-        return found
+            result[name] = relaxed
+        return result
 
     def _mixed(self, logits: Array) -> dict[str, Array]:
-        found, first = dict[str, Array](), 0
+        result, first = dict[str, Array](), 0
         for name, values in self.values.items():
             weights = jax.nn.softmax(logits[first : first + len(values)])
-            found[name] = _unscaled(values, jnp.sum(weights * _scaled_all(values)))
+            result[name] = _unscaled(values, jnp.sum(weights * _scaled_all(values)))
             first += len(values)
-        return found
+        return result
 
     def settled(self, x: Float[np.ndarray, "starts size"]) -> Float[np.ndarray, "starts fields"]:
         """Final fields of each start, in scaled units (log2 where values are positive), without noise."""
@@ -101,8 +101,8 @@ class Relaxation:
             return np.zeros((len(settled), 1), dtype=int)
         table = np.stack([_scaled(values, plans[name]) for name, values in self.values.items()], axis=-1)
         count = min(count, len(table))
-        found = [np.argpartition(((table - row) ** 2).sum(axis=1), count - 1)[:count] for row in settled]
-        return np.array(found)
+        result = [np.argpartition(((table - row) ** 2).sum(axis=1), count - 1)[:count] for row in settled]
+        return np.array(result)
 
 
 def _is_log(values: np.ndarray) -> bool:

@@ -124,20 +124,20 @@ class Stored:
     def __init__(self, folders: Iterable[Path], sweep: Sweep):
         study, every = study_of(sweep), [path for folder in folders for path in sorted(folder.glob("*.parquet"))]
         self.damaged = 0
-        found: list[tuple[int, int, Path, Portion]] = []
+        result: list[tuple[int, int, Path, Portion]] = []
         ours = [path for path in every if path.name.startswith(study[:SHORT])]
         self.others = len(every) - len(ours)
         for path in ours:
             try:
                 portion = load_portion(path)
                 first, blocks = portion.chunks[0].tolist()
-                found += [(first, blocks, path, portion)] if portion.study == study else []
+                result += [(first, blocks, path, portion)] if portion.study == study else []
             except ConfigError:
                 self.damaged += 1
         self.portions: list[Portion] = []
         self.paths: list[Path] = []
         end = 0
-        for first, blocks, path, portion in sorted(found, key=lambda one: one[:2]):
+        for first, blocks, path, portion in sorted(result, key=lambda one: one[:2]):
             alike = not self.portions or np.array_equal(portion.edges, self.portions[0].edges)
             if first >= end and first + blocks <= sweep.block_count and blocks > 0 and alike:
                 end = first + blocks

@@ -181,6 +181,6 @@ def kept_of(problem: Problem, screened: Screened) -> Trace:
     claim = "best of an exhaustive grid over all legal plans; no certificate between the grid's levels"
     if screened.stopped:
         claim = f"{screened.stopped}: best so far{screened.onward}"
-    found = Trace(axes.points(pairs), method, counts, {"grid": screened.seconds}, claim)
-    found.tables = screened.tables()
-    return found
+    result = Trace(axes.points(pairs), method, counts, {"grid": screened.seconds}, claim)
+    result.tables = screened.tables()
+    return result

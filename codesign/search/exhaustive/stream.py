@@ -90,13 +90,13 @@ class Kept:
         """
         cls.check(path)
         what, names = f"search.resume: {str(path)!r}", [f.name for f in fields(cls)]
-        found = read_arrays(path, what, ("edition", "study", "checksum", *names))
-        if str(found["edition"]) != EDITION:
+        result = read_arrays(path, what, ("edition", "study", "checksum", *names))
+        if str(result["edition"]) != EDITION:
             raise ConfigError(f"{what} is of another edition of this package: begin the search anew")
-        if str(found["study"]) != study:
+        if str(result["study"]) != study:
             raise ConfigError(f"{what} is of another study: repeat the overrides of that run")
-        arrays = {name: found[name] for name in names}
-        if str(found["checksum"]) != checksum(arrays):
+        arrays = {name: result[name] for name in names}
+        if str(result["checksum"]) != checksum(arrays):
             raise ConfigError(f"{what} is damaged: its checksum is not that of its numbers; begin the search anew")
         return cls(**arrays)
 
@@ -145,9 +145,9 @@ class Kept:
         """All levels of these plans have been seen: the best plans so far."""
         rows = self.row[: len(plan)]
         for first, name in ((0, "best"), (2, "nearest")):
-            found = np.isfinite(rows[:, first])
-            values = np.concatenate([getattr(self, name), rows[found, first]])
-            pairs = np.stack([plan[found], rows[found, first + 1].astype(np.int64)], axis=-1)
+            result = np.isfinite(rows[:, first])
+            values = np.concatenate([getattr(self, name), rows[result, first]])
+            pairs = np.stack([plan[result], rows[result, first + 1].astype(np.int64)], axis=-1)
             pairs = np.concatenate([getattr(self, f"{name}_at"), pairs])
             order = np.lexsort((pairs[:, 1], pairs[:, 0], values))[:keep]
             setattr(self, name, values[order])

@@ -227,16 +227,16 @@ class _Family:
 
 def _reached(one: Statement, metrics: tuple[str, ...], value: np.ndarray, lean: np.ndarray) -> np.ndarray:
     """Lower bound of the statement's metric by each note; inf where it says that nothing keeps to the levels."""
-    found, goal = value.copy(), lean[:, metrics.index(one.goal)]
+    result, goal = value.copy(), lean[:, metrics.index(one.goal)]
     for i, name in enumerate(metrics):
         if name == one.goal:
             continue
         if name in one.levels:
-            found -= lean[:, i] * one.levels[name]
+            result -= lean[:, i] * one.levels[name]
         else:
-            found[lean[:, i] > 0] = -np.inf
-    never = np.where(found > FORGIVEN, np.inf, -np.inf)
-    return np.where(settled(goal), found, np.where(goal == 0.0, never, -np.inf))
+            result[lean[:, i] > 0] = -np.inf
+    never = np.where(result > FORGIVEN, np.inf, -np.inf)
+    return np.where(settled(goal), result, np.where(goal == 0.0, never, -np.inf))
 
 
 def _use(

@@ -142,10 +142,10 @@ class FrontWalk:
     def metrics_of(self, plan: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(logs of the metrics, whether all limits hold) of designs."""
         oracle = self.sweep.oracle.inner
-        found = oracle.tangents(plan, u, REFERENCE_SHARPNESS)
+        result = oracle.tangents(plan, u, REFERENCE_SHARPNESS)
         own, limits = ([oracle.names.index(row) for row in rows] for rows in (self.rows, self.sweep.limits))
-        holds = feasible_logs(found.exact[:, limits].max(axis=1, initial=-np.inf))
-        return found.exact[:, own], holds & (found.broken <= 0) & np.isfinite(found.exact).all(axis=1)
+        holds = feasible_logs(result.exact[:, limits].max(axis=1, initial=-np.inf))
+        return result.exact[:, own], holds & (result.broken <= 0) & np.isfinite(result.exact).all(axis=1)
 
     def ends(self) -> bool:
         """Least value of every metric, and its greatest among the designs that are best in another."""
@@ -299,5 +299,5 @@ class FrontWalk:
                 if all(cell.high[i] >= most[i] for i in np.flatnonzero(free)):
                     high = np.where(free, np.inf, cell.high)
                     corners.append([self._lower(high[None])[0], *np.where(free, cell.high, low)])
-        found = np.array(corners).reshape(-1, len(self.rows))
-        return found[np.isfinite(found).all(axis=1)]
+        result = np.array(corners).reshape(-1, len(self.rows))
+        return result[np.isfinite(result).all(axis=1)]

@@ -33,10 +33,10 @@ def settle(walk: FrontWalk, oracle: AbstractModelOracle) -> tuple[list[Statement
     backed = pool.back(statements, oracle)
     bounds = np.where(np.isfinite(backed.bounds), np.floor((backed.bounds - MARGIN) * STEPS) / STEPS, backed.bounds)
     backed = replace(backed, bounds=bounds)
-    found, rest = len(walk.found), len(walk.found) + len(walk.impossible)
-    for one, bound in zip(walk.found, backed.bounds[:found].tolist(), strict=True):
+    result, rest = len(walk.found), len(walk.found) + len(walk.impossible)
+    for one, bound in zip(walk.found, backed.bounds[:result].tolist(), strict=True):
         one.lower = bound
-    never = np.isposinf(backed.bounds[found:rest]).tolist()
+    never = np.isposinf(backed.bounds[result:rest]).tolist()
     walk.impossible = [levels for levels, kept in zip(walk.impossible, never, strict=True) if kept]
     walk.lowest = dict(zip(walk.lowest, backed.bounds[rest:].tolist(), strict=True))
     claimed = [Statement(s.goal, s.levels, float(b)) for s, b in zip(statements, backed.bounds, strict=True)]

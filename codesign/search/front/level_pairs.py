@@ -77,10 +77,10 @@ class Levelled(AbstractOracle):
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Rows and tangents relative to the levels."""
         self.evaluated += len(plan)
-        found, shift = self.inner.tangents(self.plan[plan], u, sharpness), self.shift[plan]
-        affine = found.affine.copy()
+        result, shift = self.inner.tangents(self.plan[plan], u, sharpness), self.shift[plan]
+        affine = result.affine.copy()
         affine[..., 0] -= shift
-        return Tangents(found.exact - shift, affine, found.broken)
+        return Tangents(result.exact - shift, affine, result.broken)
 
 
 class LevelIncumbents(AbstractIncumbent):

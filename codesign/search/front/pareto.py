@@ -197,12 +197,12 @@ class Pareto(AbstractSearch):
             )
             for one in front
         )
-        found = ProvenFront(
+        result = ProvenFront(
             self.metrics, tuple(self.maximise), points, knee(logs), hypervolume(logs, reference),
             hypervolume(corners, reference) if len(corners) else None, tuple(tuple(values(c)) for c in corners),
             dict(zip(self.metrics, values(reference), strict=True)),
         )  # fmt: skip
-        return certify_front(found, convex=convex, closed=not stopped, reason=verdict.reason or stopped)
+        return certify_front(result, convex=convex, closed=not stopped, reason=verdict.reason or stopped)
 
     @classmethod
     def example(cls, problem: Problem) -> "Pareto":

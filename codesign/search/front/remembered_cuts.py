@@ -66,7 +66,7 @@ class Remembering(AbstractRelay):
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Ask, and remember the answer in the place of the oldest of its plan."""
-        found = self.inner.tangents(plan, u, sharpness)
+        result = self.inner.tangents(plan, u, sharpness)
         self.evaluated += len(plan)
         self._make_room()
         number = self.places.place(u, sharpness)
@@ -74,10 +74,10 @@ class Remembering(AbstractRelay):
         plan = plan[kept]
         slot = (self._asked[plan] + _repeats(plan)) % self.depth
         np.add.at(self._asked, plan, 1)
-        self.exact[plan, slot] = np.where((found.broken > 0)[:, None], np.inf, found.exact)[kept]
-        self.affine[plan, slot], self.at[plan, slot] = found.affine[kept], u[kept]
+        self.exact[plan, slot] = np.where((result.broken > 0)[:, None], np.inf, result.exact)[kept]
+        self.affine[plan, slot], self.at[plan, slot] = result.affine[kept], u[kept]
         self.number[plan, slot] = number[kept]
-        return found
+        return result
 
     def recall(self, plan: np.ndarray, slot: int) -> Recalled:
         """Points of the tangents in this slot, of the plans that have one there."""

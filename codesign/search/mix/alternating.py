@@ -87,8 +87,8 @@ class Alternating:
         distinct, first = np.unique(tuples, axis=0, return_index=True)
         tuples, u = distinct, u[first]
         bounding = solve_tuples(self.members, self.blend, tuples, u, self.gap, self.upper, MIX.rounds)
-        found = [(value, tuples[p], at) for p, (value, at) in bounding.feasible.items()]
-        known = {tuple(entry[1].tolist()): entry for entry in sorted([*found, *self.beam], key=lambda e: -e[0])}
+        result = [(value, tuples[p], at) for p, (value, at) in bounding.feasible.items()]
+        known = {tuple(entry[1].tolist()): entry for entry in sorted([*result, *self.beam], key=lambda e: -e[0])}
         self.beam = sorted(known.values(), key=lambda e: e[0])[: MIX.beam]
         if bounding.plan < 0:
             if not np.isfinite(self.upper):  # nothing feasible yet: go on from the least violation

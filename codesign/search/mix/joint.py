@@ -89,15 +89,15 @@ class JointOracle(AbstractOracle):
     ) -> Tangents:
         """Rows of every workload side by side, below a blended goal."""
         self.evaluated += len(plan)
-        found = [self._of(k, self.tuples[plan, k], u, sharpness) for k in range(len(self.members))]
-        goals = np.stack([exact[:, 0] for exact, _ in found], axis=-1)
-        lean = np.stack([affine[:, 0] for _, affine in found], axis=1)  # points, members, coefficients
+        result = [self._of(k, self.tuples[plan, k], u, sharpness) for k in range(len(self.members))]
+        goals = np.stack([exact[:, 0] for exact, _ in result], axis=-1)
+        lean = np.stack([affine[:, 0] for _, affine in result], axis=1)  # points, members, coefficients
         at = lean[..., 0] + np.einsum("pmv,pv->pm", lean[..., 1:], u)
         value, slopes = self.blend.tangent(at)
         goal = np.einsum("pm,pmv->pv", slopes, lean)
         goal[:, 0] += value - (slopes * at).sum(axis=1)
-        exact = np.concatenate([self.blend.value(goals)[:, None], *(e[:, 1:] for e, _ in found)], axis=1)
-        affine = np.concatenate([goal[:, None], *(a[:, 1:] for _, a in found)], axis=1)
+        exact = np.concatenate([self.blend.value(goals)[:, None], *(e[:, 1:] for e, _ in result)], axis=1)
+        affine = np.concatenate([goal[:, None], *(a[:, 1:] for _, a in result)], axis=1)
         return Tangents(exact, affine, np.zeros(len(plan)))
 
     def _of(

@@ -19,11 +19,11 @@ class LeanedOracle(AbstractRelay):
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Evaluate and lean."""
         self.evaluated += len(plan)
-        found = self.inner.tangents(plan, u, sharpness)
-        affine = found.affine.copy()
+        result = self.inner.tangents(plan, u, sharpness)
+        affine = result.affine.copy()
         affine[:, self._goal] *= self._weight
         affine[:, self._goal, 1:] += self._slope
-        return Tangents(self._leaned(found.exact, u), affine, found.broken)
+        return Tangents(self._leaned(result.exact, u), affine, result.broken)
 
     def values(self, plan: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Exact rows alone, leaned."""

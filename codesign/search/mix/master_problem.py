@@ -164,20 +164,20 @@ class Master:
 
     def relaxed(self) -> MasterSolution | None:
         """Over continuous shares, with duals; None where it has no solution."""
-        found = scipy.optimize.linprog(
+        result = scipy.optimize.linprog(
             self.cost, self.upper_matrix, self.upper_right, self.equal_matrix, self.equal_right,
             np.stack([self.low, self.high], axis=-1), method="highs",
         )  # fmt: skip
-        if found.x is None or found.status != 0:
+        if result.x is None or result.status != 0:
             return None
         K, n = len(self.members), self.n
-        each = np.maximum(-found.ineqlin.marginals[-self.cuts :], 0.0)
+        each = np.maximum(-result.ineqlin.marginals[-self.cuts :], 0.0)
         each = each / max(each.sum(), 1e-12)
-        other = -found.eqlin.marginals[2 * K :].reshape(K - 1, n) if K > 1 else np.zeros((0, n))
+        other = -result.eqlin.marginals[2 * K :].reshape(K - 1, n) if K > 1 else np.zeros((0, n))
         slopes = np.concatenate([-other.sum(axis=0)[None], other])
         used = each > 0
         lean = Lean(each @ self.slopes, slopes, float(each @ self.constants), self.points[used], each[used])
-        return self._solution(found.x, float(found.fun), float(found.fun), lean)
+        return self._solution(result.x, float(result.fun), float(result.fun), lean)
 
     def whole(self, seconds: float, gap: float, centre: float) -> MasterSolution | None:
         """Over whole shares; `bound` holds for every tuple of these plans. None where nothing was found in time.
@@ -188,7 +188,7 @@ class Master:
         right[-self.cuts :] += centre - 1.0
         whole = np.zeros(len(self.cost))
         whole[: self.total] = 1
-        found = scipy.optimize.milp(
+        result = scipy.optimize.milp(
             self.cost, integrality=whole, bounds=scipy.optimize.Bounds(self.low, self.high),
             constraints=[
                 scipy.optimize.LinearConstraint(self.upper_matrix, -np.inf, right),
@@ -196,12 +196,12 @@ class Master:
             ],
             options={"time_limit": seconds, "mip_rel_gap": gap},
         )  # fmt: skip
-        if found.status == 2:  # no tuple of these plans is feasible
+        if result.status == 2:  # no tuple of these plans is feasible
             return MasterSolution(np.inf, np.inf, [], [], [], np.zeros((0, self.n)), np.zeros(0))
-        bound = found.mip_dual_bound
+        bound = result.mip_dual_bound
         if bound is None or not np.isfinite(bound):
             return None
         bound += centre - 1.0
-        if found.x is None:
+        if result.x is None:
             return MasterSolution(np.inf, bound, [], [], [], np.zeros((0, self.n)), np.zeros(0))
-        return self._solution(found.x, float(found.fun) + centre - 1.0, bound)
+        return self._solution(result.x, float(result.fun) + centre - 1.0, bound)

@@ -104,11 +104,11 @@ class Mix(AbstractSearch):
 
     def members(self, oracles: Oracles | None = None, seed: int = 0) -> list[Member]:
         """The workloads as programmes, in all cases where constants are uncertain; `seed` draws the cases."""
-        found: list[Member] = []
+        result: list[Member] = []
         for name, (oracle, allowed) in (oracles or oracles_of(self.problems, self.batch_size)).items():
             rows = judged(oracle, self.cases, self.over_cases, self.tail, seed)
-            found.append(Member(name, Programme(rows, allowed=allowed)))
-        return found
+            result.append(Member(name, Programme(rows, allowed=allowed)))
+        return result
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """The first workload's design, the certificate all of them; without problems of its own, of the one problem."""
@@ -151,8 +151,8 @@ class _MixRun:
     @property
     def lower(self) -> float:
         """Bound on the blended log."""
-        found = self.proof.lower if self.proof else -math.inf
-        return min(max(found, self.own_bound), self.search.upper)
+        result = self.proof.lower if self.proof else -math.inf
+        return min(max(result, self.own_bound), self.search.upper)
 
     def note(self, stage: str) -> None:
         """One line of history and progress."""
@@ -259,16 +259,16 @@ class _MixRun:
         return kept
 
     def _certificate(self, verdict: Verdict) -> Certificate:
-        search, found = self.search, math.isfinite(self.search.upper)
-        closed = found and math.expm1(search.upper - self.lower) <= self.mix.gap * LATE
-        hopeless = self._hopeless() if verdict.convex and not found else []
+        search, result = self.search, math.isfinite(self.search.upper)
+        closed = result and math.expm1(search.upper - self.lower) <= self.mix.gap * LATE
+        hopeless = self._hopeless() if verdict.convex and not result else []
         relative = " relative to its own best" if self.mix.relative else ""
         return certify(
             Wanted(f"{self.mix.aggregate} of {len(self.members)} goals{relative}"), search.upper, self.lower,
             convex=verdict.convex, closed=closed or bool(hopeless),
             reason=verdict.reason or ("" if closed else self.stopped),
             convexity=Convexity(verdict.pairs, {**verdict.worst}, verdict.unproven), history=tuple(self.history),
-            workloads=tuple(self._each()) if found else (), alone_infeasible=tuple(hopeless),
+            workloads=tuple(self._each()) if result else (), alone_infeasible=tuple(hopeless),
             bound_of_own_hardware=BLENDED.value(self.own_bound),
         )  # fmt: skip
 

@@ -101,11 +101,11 @@ def _replayed(rounds: Sequence[Round], counts: Sequence[int], claim: float) -> _
     """Drop plans round by round by what the notes say; None where a plan that is asked for has no bound."""
     left = [np.ones(count, dtype=bool) for count in counts]
     floors = [np.full(count, -np.inf) for count in counts]
-    found = _Replay(left, [], [])
+    result = _Replay(left, [], [])
     for one in rounds:
         if any((side.recorder.source[mine] < 0).any() for side, mine in zip(one.sides, left, strict=True)):
             return None
-        found.asked.append([mine.copy() for mine in left])
+        result.asked.append([mine.copy() for mine in left])
         least = [
             float(np.min(side.lower, where=mine, initial=np.inf)) for side, mine in zip(one.sides, left, strict=True)
         ]
@@ -118,8 +118,8 @@ def _replayed(rounds: Sequence[Round], counts: Sequence[int], claim: float) -> _
             room.append(np.where(np.isfinite(side.lower), np.minimum(above, spare), 0.0))
         for mine, floor in zip(left, floors, strict=True):
             mine &= floor < claim
-        found.room.append(room)
-    return found
+        result.room.append(room)
+    return result
 
 
 def needed(
@@ -137,8 +137,8 @@ def needed(
 
 
 def _proves(rounds: Sequence[Round], whole: WholeShares | None, counts: Sequence[int], claim: float) -> bool:
-    found = _replayed(rounds, counts, claim)
-    return found is not None and found.proves(whole)
+    result = _replayed(rounds, counts, claim)
+    return result is not None and result.proves(whole)
 
 
 def evidence_of_mix(
@@ -167,20 +167,20 @@ def evidence_of_mix(
     target = lower - ROUNDING
     kept = needed(alone, None, counts, target)
     kept, whole = (kept, None) if kept else (needed(leaning, whole, counts, target), whole)
-    found = None if kept is None else _replayed(kept, counts, target)
-    if kept is None or found is None:
+    result = None if kept is None else _replayed(kept, counts, target)
+    if kept is None or result is None:
         return None
     first = np.concatenate([[0], np.cumsum(counts)])
     tables = _Tables(members[0].programme.oracle.variables)
     for number, one in enumerate(kept):
         for k, side in enumerate(one.sides):
-            some = np.flatnonzero(found.asked[number][k])
+            some = np.flatnonzero(result.asked[number][k])
             scale = float(one.lean.weights[k]) if one.alone else 1.0
-            tables.round(number, int(first[k]), side.recorder.kept(some, found.room[number][k][some]), scale)
-    if whole is not None and all(left.any() for left in found.left):
+            tables.round(number, int(first[k]), side.recorder.kept(some, result.room[number][k][some]), scale)
+    if whole is not None and all(left.any() for left in result.left):
         for k, mine in enumerate(whole.inside):
             for plan, seen in zip(mine.tolist(), whole.cuts[k], strict=True):
-                if found.left[k][plan]:
+                if result.left[k][plan]:
                     tables.whole(int(first[k]) + plan, seen)
         points = whole.points.tolist()
     else:
@@ -241,8 +241,8 @@ class _Tables:
         goal = np.bincount(cuts["node"], weights=np.where(row == 0, weight, 0.0), minlength=len(nodes)) > 0
         weight = np.where((row > 0) & goal[cuts["node"]], scale * weight, weight)
         plan = first + nodes[cuts["node"]]
-        found = (np.full(len(plan), number), plan, cuts["point"] + self.placed, row, weight)
-        for column, values in zip(self.cuts.values(), found, strict=True):
+        result = (np.full(len(plan), number), plan, cuts["point"] + self.placed, row, weight)
+        for column, values in zip(self.cuts.values(), result, strict=True):
             column.append(values)
         self.points.append(np.column_stack([points, sharpness]))
         self.placed += len(points)

@@ -134,11 +134,11 @@ class Searches:
                 yield asked(k, 1 / (count - k)).run(member.programme, self.seed)
             return
         every = [asked(k, 1.0) for k in range(count)]
-        found: dict[str, tuple[SentOutcome, int]] = {}
+        result: dict[str, tuple[SentOutcome, int]] = {}
         with closing(self.runner.results(self.work, every)) as arriving:
             for one in arriving:
-                found |= {} if one is None else {one[0]: one[1:]}
+                result |= {} if one is None else {one[0]: one[1:]}
         for member, search in zip(self.members, every, strict=True):
-            outcome, points = found[search.name]
+            outcome, points = result[search.name]
             self.oracles[member.name][0].evaluated += points
             yield outcome.over(search.of(member.programme))

@@ -294,8 +294,8 @@ class _Fleet:
 
     def _weigh(self, request: int, index: int) -> None:
         requests, store = self.requests, self.view.stores[index]
-        found = requests.hash_tokens * store.leading(requests.hashes_of(request)) if store is not None else 0
-        work = max(float(requests.prompts[request]) - found, 1.0) + float(requests.outputs[request])
+        result = requests.hash_tokens * store.leading(requests.hashes_of(request)) if store is not None else 0
+        work = max(float(requests.prompts[request]) - result, 1.0) + float(requests.outputs[request])
         self.work[request] = work
         self.view.tokens[index] += work
 
@@ -460,9 +460,9 @@ class _Fleet:
         end = float(np.nanmax(last))
         paid = sum((end if math.isnan(one.ended) else one.ended) - one.began for one in self.members)
         counts = counted(engines)
-        found = shares(marks[0], marks[-1]) if len(marks) > 1 else {}
+        result = shares(marks[0], marks[-1]) if len(marks) > 1 else {}
         chosen = begin + np.flatnonzero(~np.isnan(last[begin:]))
-        one = measured(self.requests, self.came, first, last, chosen, counts=counts, **found)
+        one = measured(self.requests, self.came, first, last, chosen, counts=counts, **result)
         return FleetServed(
             one, self.requests, self.came, first, last, np.array(self.where), paid, end, self.samples,
             self.starts, self.failed, self.moved, self.refused,

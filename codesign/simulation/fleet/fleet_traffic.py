@@ -108,12 +108,12 @@ class Modulation:
 
     def factors(self, rng: np.random.Generator, span_s: float) -> tuple[np.ndarray, np.ndarray]:
         """Edges of stays from 0 to `span_s`, and the rate over its mean in each."""
-        state, edges, found = 0, [0.0], list[float]()
+        state, edges, result = 0, [0.0], list[float]()
         while edges[-1] < span_s:
             edges.append(edges[-1] + float(rng.exponential(self.stays_s[state])))
-            found.append(self.rates[state] / self.mean())
+            result.append(self.rates[state] / self.mean())
             state = _next(rng, state, len(self.rates))
-        return np.minimum(np.array(edges), span_s), np.array(found)
+        return np.minimum(np.array(edges), span_s), np.array(result)
 
 
 def by_profile(

@@ -80,12 +80,12 @@ def least_work(engine: Engine, requests: Requests, tpot_s: float = math.inf) -> 
     seconds = np.array([times.linear_s(float(b), float(c)) for b, c in zip(n, q, strict=True)])
     limit = tpot_s * engine.verified
     bound = math.isfinite(limit)
-    found = scipy.optimize.linprog(
+    result = scipy.optimize.linprog(
         [-float(steps.sum()), -float(computed.sum()), limit * float(steps.sum()) if bound else 0.0],
         A_ub=np.stack([n, q, -n * seconds], 1), b_ub=seconds,
         bounds=[(0, None), (0, None), (0, None if bound else 0.0)],
     )  # fmt: skip
-    price, prompt, slower = found.x
+    price, prompt, slower = result.x
     decode = max(price - slower * limit if bound else price, 0.0) * (1 - ROUNDING)
     prompt *= 1 - ROUNDING
     reading = max(min(times.context_s(float(b)) for b in rows), 0.0)
@@ -149,21 +149,21 @@ def _solved(
     low = np.concatenate([least, np.zeros(count), np.full(2 * count, -np.inf)])
     most = np.full(count, float(max(scaling.most, initial)))
     high = np.concatenate([most, np.full(count, np.inf), *(arrived for arrived, _, _ in parts)])
-    for place, (arrived, spared, limit) in enumerate(parts):
+    for index, (arrived, spared, limit) in enumerate(parts):
         if not math.isfinite(limit):
             continue
         after = math.ceil(limit / step)
         due = np.concatenate([np.zeros(min(after, count)), arrived[: max(count - after, 0)]])
-        own = slice((2 + place) * count, (3 + place) * count)
+        own = slice((2 + index) * count, (3 + index) * count)
         low[own] = np.clip(due - spared, 0.0, high[own])
     cost = np.concatenate([np.full(count, step), np.full(count, scaling.start_s), np.zeros(2 * count)])
-    found = scipy.optimize.linprog(
+    result = scipy.optimize.linprog(
         cost, A_ub=sparse.vstack([row for row, _ in rows]), b_ub=np.concatenate([side for _, side in rows]),
         bounds=np.stack([low, high], 1), method="highs",
     )  # fmt: skip
-    if found.status != 0:
+    if result.status != 0:
         raise ConfigError(
             f"no number of replicas up to {scaling.most} keeps the limits, whatever the policy:"
             " allow more or later answers"
         )
-    return LeastReplicas(float(found.fun) * (1 - ROUNDING), step, found.x[:count])
+    return LeastReplicas(float(result.fun) * (1 - ROUNDING), step, result.x[:count])

@@ -169,8 +169,8 @@ class _Prompts:
                 heapq.heappush(self.heap, (now, index))
             return
         index = self.router.choose(request, view)
-        found = self._found(index, request)
-        self.work[request] = float(max(self.lengths[request] - found, 1))
+        result = self._found(index, request)
+        self.work[request] = float(max(self.lengths[request] - result, 1))
         view.requests[index] += 1
         view.tokens[index] += self.work[request]
         self.queues[index].append(request)
@@ -181,10 +181,10 @@ class _Prompts:
     def _begun(self, request: int, index: int, at: float) -> tuple[int, int]:
         """A prompt and how much of it the replica's cache holds, which is brought now."""
         self.began[request], self.where[request] = at, index
-        found, store = self._found(index, request), self.view.stores[index]
-        if found and store is not None:
-            store.use(self.requests.hashes_of(request), -(-found // self.requests.hash_tokens))
-        return request, found
+        result, store = self._found(index, request), self.view.stores[index]
+        if result and store is not None:
+            store.use(self.requests.hashes_of(request), -(-result // self.requests.hash_tokens))
+        return request, result
 
     def _found(self, index: int, request: int) -> int:
         store = self.view.stores[index]

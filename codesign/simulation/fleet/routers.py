@@ -178,9 +178,9 @@ def router_of(name: str, requests: Requests, seed: int = 0) -> AbstractRouter:
     """
     if name not in ROUTERS:
         raise ConfigError(f"router = {name!r} does not exist{suggestion(name, ROUTERS)}")
-    found = ROUTERS[name]
-    lacks: Sequence[object] = getattr(requests, found.needs) if found.needs else [0]
+    result = ROUTERS[name]
+    lacks: Sequence[object] = getattr(requests, result.needs) if result.needs else [0]
     if not len(lacks):
-        column = {"hashes": "hash_ids of prompts' blocks", "sessions": "a column session"}[found.needs]
+        column = {"hashes": "hash_ids of prompts' blocks", "sessions": "a column session"}[result.needs]
         raise ConfigError(f"router = {name!r} goes by {column}, which these requests do not have: take another router")
-    return found(requests, seed)
+    return result(requests, seed)

@@ -70,26 +70,26 @@ def dispersion(arrivals: np.ndarray, window_s: float = WINDOW_S) -> float:
 def traffic_measures(requests: Requests) -> dict[str, float]:
     """Numbers of a stream by name, those that are not known left out."""
     prompts, outputs = requests.prompts * 1.0, requests.outputs * 1.0
-    found: dict[str, float] = {"requests": float(len(requests))}
+    result: dict[str, float] = {"requests": float(len(requests))}
     if requests.arrivals is not None and np.ptp(requests.arrivals) > 0:
         gaps = np.diff(requests.arrivals)
-        found |= {"requests_per_s": 1 / float(gaps.mean()), "arrival_cv": float(gaps.std() / gaps.mean())}
-        found["dispersion"] = dispersion(requests.arrivals)
+        result |= {"requests_per_s": 1 / float(gaps.mean()), "arrival_cv": float(gaps.std() / gaps.mean())}
+        result["dispersion"] = dispersion(requests.arrivals)
     for name, values in (("input_tokens", prompts), ("output_tokens", outputs)):
-        found |= {name: float(values.mean()), f"{name}_cv": float(values.std() / values.mean())}
-        found[f"{name}_p99"] = float(np.percentile(values, 99))
+        result |= {name: float(values.mean()), f"{name}_cv": float(values.std() / values.mean())}
+        result[f"{name}_p99"] = float(np.percentile(values, 99))
     if len(requests.class_names):
-        found["classes"] = float(len(requests.class_names))
+        result["classes"] = float(len(requests.class_names))
     if len(requests.sessions):
-        found["sessions"] = float(len(np.unique(requests.sessions)))
-        found["turns"] = len(requests) / found["sessions"]
+        result["sessions"] = float(len(np.unique(requests.sessions)))
+        result["turns"] = len(requests) / result["sessions"]
     if requests.hashed and len(requests.hashes):
         reuse = reuse_of(requests)
         ages = reuse.ages[reuse.before >= 0]
-        found |= {
+        result |= {
             "reused_ratio": len(ages) * requests.hash_tokens / float(prompts.sum()),
             "working_set_tokens": float(reuse.blocks) * requests.hash_tokens,
         }
         if len(ages):
-            found["reuse_age_p50"] = float(np.median(ages)) * requests.hash_tokens
-    return {name: value for name, value in found.items() if np.isfinite(value)}
+            result["reuse_age_p50"] = float(np.median(ages)) * requests.hash_tokens
+    return {name: value for name, value in result.items() if np.isfinite(value)}

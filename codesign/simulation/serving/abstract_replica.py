@@ -108,7 +108,7 @@ class AbstractReplica(abc.ABC):
         if not queue or ranks[queue[-1].request] <= own:
             queue.append(waiting)
             return
-        queue.insert(next(place for place, one in enumerate(queue) if ranks[one.request] > own), waiting)
+        queue.insert(next(index for index, one in enumerate(queue) if ranks[one.request] > own), waiting)
 
     def step(self, until: float, done: Callable[[int], None]) -> bool:
         """Run a step, or equal steps until somebody may arrive (`until`) or leaves; False where there is nothing to do.
@@ -222,12 +222,12 @@ class AbstractReplica(abc.ABC):
         """Tokens of a prompt that need not be computed, those of the store on their way with the coming step."""
         hashes = self.requests.hashes_of(waiting.request)
         count = store.leading(hashes)
-        found = min(count * self.requests.hash_tokens, waiting.tokens - 1)
-        if found <= cached:
+        result = min(count * self.requests.hash_tokens, waiting.tokens - 1)
+        if result <= cached:
             return cached
         store.use(hashes, count)
-        self.loading += found - cached
-        return found
+        self.loading += result - cached
+        return result
 
     def _remember(self, request: int) -> None:
         self.admitted.append(request)

@@ -44,16 +44,16 @@ class BlockPool:
 
     def hit(self, prefix: int) -> int:
         """Blocks of a prefix that are there."""
-        found = self.prefixes.get(prefix)
-        return found.blocks if found else 0
+        result = self.prefixes.get(prefix)
+        return result.blocks if result else 0
 
     def use(self, prefix: int) -> None:
         """One more request reads a prefix that is there."""
-        found = self.prefixes[prefix]
-        if not found.users:
+        result = self.prefixes[prefix]
+        if not result.users:
             del self.unused[prefix]
-            self.evictable -= found.blocks
-        found.users += 1
+            self.evictable -= result.blocks
+        result.users += 1
 
     def share(self, prefix: int, blocks: int) -> None:
         """Blocks that one request has filled become a prefix, which it uses."""
@@ -61,11 +61,11 @@ class BlockPool:
 
     def leave(self, prefix: int) -> None:
         """One request fewer reads a prefix."""
-        found = self.prefixes[prefix]
-        found.users -= 1
-        if not found.users:
+        result = self.prefixes[prefix]
+        result.users -= 1
+        if not result.users:
             self.unused[prefix] = None
-            self.evictable += found.blocks
+            self.evictable += result.blocks
 
     def _forget(self, prefix: int) -> None:
         blocks = self.prefixes.pop(prefix).blocks

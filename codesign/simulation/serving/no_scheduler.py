@@ -79,10 +79,10 @@ def least_token_s(times: TabulatedSteps, asked: MeanRequest, rate: float) -> flo
     """Seconds that a token takes at least, mean over all tokens, at `rate` requests/s; infinite beyond the most."""
     tokens, decodes, prompts, seconds = asked.kinds(times)
     want = np.array([rate * asked.steps, rate * asked.prompt_tokens])
-    found = scipy.optimize.linprog(
+    result = scipy.optimize.linprog(
         seconds * decodes / want[0], A_ub=seconds[None], b_ub=[1.0], A_eq=np.stack([tokens, prompts]), b_eq=want
     )
-    return float(found.fun) if found.status == 0 else float("inf")
+    return float(result.fun) if result.status == 0 else float("inf")
 
 
 def most_rate(times: TabulatedSteps, asked: MeanRequest, token_s: float = float("inf")) -> float:
@@ -96,5 +96,5 @@ def most_rate(times: TabulatedSteps, asked: MeanRequest, token_s: float = float(
         np.stack([np.append(tokens, -asked.steps), np.append(prompts, -asked.prompt_tokens)])
     )
     cost = np.append(np.zeros(len(seconds)), -1.0)
-    found = scipy.optimize.linprog(cost, A_ub=np.stack(rows), b_ub=bounds, A_eq=equal, b_eq=np.zeros(2))
-    return float(-found.fun) if found.status == 0 else 0.0
+    result = scipy.optimize.linprog(cost, A_ub=np.stack(rows), b_ub=bounds, A_eq=equal, b_eq=np.zeros(2))
+    return float(-result.fun) if result.status == 0 else 0.0

@@ -41,13 +41,13 @@ class Served:
 
     def summary(self) -> dict[str, float]:
         """Means and quantiles by the names that metrics have."""
-        found = {"rate": self.rate, "decodes": self.decodes, "hybrid_step_share": self.hybrid_step_share}
+        result = {"rate": self.rate, "decodes": self.decodes, "hybrid_step_share": self.hybrid_step_share}
         for name in ("ttft_s", "tpot_s", "e2e_s"):
             values = getattr(self, name)
-            found[name] = float(values.mean()) if len(values) else float("nan")
+            result[name] = float(values.mean()) if len(values) else float("nan")
             for share in (50, 90, 99):
-                found[f"{name}.p{share}"] = float(np.quantile(values, share / 100)) if len(values) else float("nan")
-        return found | {name: float(count) for name, count in self.counts.items()}
+                result[f"{name}.p{share}"] = float(np.quantile(values, share / 100)) if len(values) else float("nan")
+        return result | {name: float(count) for name, count in self.counts.items()}
 
     def later(self, seconds: float) -> "Served":
         """Copy in which every request spends so long at the host before it comes to the engine."""

@@ -40,13 +40,13 @@ class Replica(AbstractReplica):
 
     def _leave(self, request: int) -> int:
         """Take a sequence out and its blocks back; tokens that it had stored."""
-        found = self.decoding.pop(request)
-        tokens = found.stored + self.decoded - found.joined
+        result = self.decoding.pop(request)
+        tokens = result.stored + self.decoded - result.joined
         self.context -= tokens
-        self.opening[(found.joined - found.stored) % self.engine.block_tokens] -= 1
-        self.pool.give(self.engine.blocks_of(tokens) - found.shared)
-        if found.prefix >= 0:
-            self.pool.leave(found.prefix)
+        self.opening[(result.joined - result.stored) % self.engine.block_tokens] -= 1
+        self.pool.give(self.engine.blocks_of(tokens) - result.shared)
+        if result.prefix >= 0:
+            self.pool.leave(result.prefix)
         return tokens
 
     def _left(self, request: int) -> int:
@@ -55,8 +55,8 @@ class Replica(AbstractReplica):
     def _ended(self) -> Iterable[int]:
         while self.ends and self.ends[0][0] <= self.decoded:
             end, request = heapq.heappop(self.ends)
-            found = self.decoding.get(request)
-            if found is not None and found.ends == end:
+            result = self.decoding.get(request)
+            if result is not None and result.ends == end:
                 yield request
 
     def _make_room(self) -> None:

@@ -203,8 +203,8 @@ def _by_alias(rows: list[tuple[int, dict[str, Any]]], what: str) -> TraceTable:
     if ARRIVAL in names:
         came = to_seconds([row[names[ARRIVAL]] for _, row in rows], names[ARRIVAL], what)[served]
     labels = labels_of([row for (_, row), good in zip(rows, served, strict=True) if good])
-    found = TraceTable(prompts[served], outputs[served], came, labels=labels)
-    return found if came is None else in_order(found)
+    result = TraceTable(prompts[served], outputs[served], came, labels=labels)
+    return result if came is None else in_order(result)
 
 
 def _of_table(found: TraceTable, what: str, *, timed: bool) -> Requests:
@@ -234,13 +234,13 @@ def _known(found: TraceTable) -> dict[str, Any]:
 
 def _labelled(labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Labels as numbers."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if "session" in labels:
-        found["sessions"] = np.unique(labels["session"], return_inverse=True)[1]
+        result["sessions"] = np.unique(labels["session"], return_inverse=True)[1]
     if "class" in labels:
-        names, found["classes"] = np.unique(labels["class"], return_inverse=True)
-        found["class_names"] = tuple(map(str, names))
-    return found
+        names, result["classes"] = np.unique(labels["class"], return_inverse=True)
+        result["class_names"] = tuple(map(str, names))
+    return result
 
 
 def _rows(text: str, what: str) -> list[tuple[int, dict[str, Any]]]:

@@ -112,7 +112,7 @@ def simulate_run(
             replica.add(request)
         _run(replica, total, done, report)
     counts = counted([replica])
-    found = measured(
+    result = measured(
         requests,
         came,
         replica.first,
@@ -121,7 +121,7 @@ def simulate_run(
         counts=counts,
         **shares(dict.fromkeys(counts, 0), counts),
     )
-    return dataclasses.replace(found, rate=total / float(np.max(replica.last)))
+    return dataclasses.replace(result, rate=total / float(np.max(replica.last)))
 
 
 def simulate_apart(
@@ -169,10 +169,12 @@ def simulate_apart(
         _feed(replica, own, ready, report, cached=True)
         last[own] = replica.last[own]
         replicas.append(replica)
-    found = counted(replicas)
+    result = counted(replicas)
     chosen = np.arange(int(total * WARM_UP), total)
     kept: dict[str, Any] = {"timeline": replicas[0].timeline or [], "handed": handed} if timeline else {}
-    return measured(requests, came, first, last, chosen, counts=found, **shares(dict.fromkeys(found, 0), found), **kept)
+    return measured(
+        requests, came, first, last, chosen, counts=result, **shares(dict.fromkeys(result, 0), result), **kept
+    )
 
 
 def _replica(engine: Engine, requests: Requests, *, timeline: bool) -> AbstractReplica:

@@ -18,7 +18,7 @@ def chance_of(accepted: float, verified: int) -> float:
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
-        few = sum(middle**place for place in range(verified)) < accepted
+        few = sum(middle**index for index in range(verified)) < accepted
         low, high = (middle, high) if few else (low, middle)
     return high
 
@@ -60,11 +60,11 @@ class SpeculatingReplica(AbstractReplica):
         return int(self.left[request])
 
     def _leave(self, request: int) -> int:
-        found, tokens = self.decoding.pop(request), int(self.stored[request])
+        result, tokens = self.decoding.pop(request), int(self.stored[request])
         self.context -= tokens
-        self.pool.give(self.engine.blocks_of(tokens) - found.shared)
-        if found.prefix >= 0:
-            self.pool.leave(found.prefix)
+        self.pool.give(self.engine.blocks_of(tokens) - result.shared)
+        if result.prefix >= 0:
+            self.pool.leave(result.prefix)
         self.running = None
         return tokens
 

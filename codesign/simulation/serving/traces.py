@@ -133,10 +133,10 @@ def label_of(name: str) -> str:
 def labels_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Labels of requests, by column; more classes than anybody agrees on limits for are none."""
     names = {column: str(key) for key in (rows[0] if rows else ()) if (column := label_of(str(key)))}
-    found = {column: [str(row.get(name)) for row in rows] for column, name in names.items()}
-    if len(set(found.get("class", ()))) > MOST_LABELS:
-        del found["class"]
-    return found
+    result = {column: [str(row.get(name)) for row in rows] for column, name in names.items()}
+    if len(set(result.get("class", ()))) > MOST_LABELS:
+        del result["class"]
+    return result
 
 
 def numbered(blocks: Sequence[Any], prompts: np.ndarray, what: str) -> tuple[list[list[int]], int]:
@@ -148,20 +148,20 @@ def numbered(blocks: Sequence[Any], prompts: np.ndarray, what: str) -> tuple[lis
     if not any(is_list(one) for one in blocks):
         return [], BLOCK
     codes: dict[Any, int] = {}
-    found: list[list[int]] = []
+    result: list[list[int]] = []
     for at, ids in enumerate(blocks):
         if ids is None:
-            found.append([])
+            result.append([])
             continue
         if not is_list(ids) or not all(isinstance(one, int | str) for one in ids):
             raise ConfigError(f"{what}, request {at + 1}: hash_ids = {_short(ids)} is no list of numbers or names")
-        found.append([codes.setdefault(one, len(codes)) for one in ids])
-    counts = np.array([len(ids) for ids in found])
+        result.append([codes.setdefault(one, len(codes)) for one in ids])
+    counts = np.array([len(ids) for ids in result])
     for size in BLOCK_SIZES:
         whole = (counts == -(-prompts // size)) | (counts == prompts // size)
         if whole[counts > 0].mean() >= AGREE:
-            return found, size
-    return found, BLOCK
+            return result, size
+    return result, BLOCK
 
 
 def to_seconds(values: Sequence[Any], name: str, what: str, *, milliseconds: bool = False) -> np.ndarray:
@@ -174,31 +174,31 @@ def to_seconds(values: Sequence[Any], name: str, what: str, *, milliseconds: boo
     """
     if values and isinstance(values[0], str) and re.match(r"\s*\d{4}-\d\d-\d\d", values[0]):
         return _dates(values, name, what)
-    found = np.empty(len(values))
+    result = np.empty(len(values))
     for at, value in enumerate(values):
         number = _float(value)
         if number is None:
             raise ConfigError(f"{what}, request {at + 1}: {name} = {_short(value)} is no time")
-        found[at] = number
-    found -= found.min(initial=np.inf) if len(found) else 0.0
-    span = float(found.max(initial=0.0))
+        result[at] = number
+    result -= result.min(initial=np.inf) if len(result) else 0.0
+    span = float(result.max(initial=0.0))
     if milliseconds or re.sub(r"[^a-z]", "", name.lower()).endswith("ms"):
-        return found / 1e3
+        return result / 1e3
     absolute = max((number for value in values[:1] if (number := _float(value)) is not None), default=0.0)
     unit = 1e9 if absolute > 1e17 else 1e6 if absolute > 1e14 else 1e3 if absolute > 1e11 else 1.0  # since 1970
-    return found / unit if span else found
+    return result / unit if span else result
 
 
 def _dates(values: Sequence[Any], name: str, what: str) -> np.ndarray:
-    found = np.empty(len(values))
+    result = np.empty(len(values))
     for at, value in enumerate(values):
         try:
             text = re.sub(r"(\.\d{6})\d+", r"\1", str(value).strip())  # seven digits in Azure's
             stamp = datetime.fromisoformat(text.replace(" UTC", "+00:00"))
-            found[at] = (stamp.replace(tzinfo=None) - datetime(2000, 1, 1)).total_seconds()
+            result[at] = (stamp.replace(tzinfo=None) - datetime(2000, 1, 1)).total_seconds()
         except (ValueError, OverflowError):
             raise ConfigError(f"{what}, request {at + 1}: {name} = {_short(value)} is no date") from None
-    return found - found.min(initial=np.inf)
+    return result - result.min(initial=np.inf)
 
 
 def read_json_trace(text: str, what: str) -> TraceTable:
@@ -232,8 +232,8 @@ def read_json_trace(text: str, what: str) -> TraceTable:
     prompts = columns[0][served]
     hashes, size = numbered(blocks, prompts, what)
     labels = labels_of([row for row, good in zip(kept, served, strict=True) if good])
-    found = TraceTable(prompts, columns[1][served], came, shared_prefix(blocks, prompts), labels, hashes, size)
-    return found if came is None else in_order(found)
+    result = TraceTable(prompts, columns[1][served], came, shared_prefix(blocks, prompts), labels, hashes, size)
+    return result if came is None else in_order(result)
 
 
 def in_order(found: TraceTable) -> TraceTable:
@@ -253,7 +253,7 @@ def in_order(found: TraceTable) -> TraceTable:
 def shared_prefix(blocks: Iterable[Any], prompts: np.ndarray) -> float:
     """Share of prompt tokens in leading blocks that a request before had, as a cache without an end finds them."""
     seen = set[Any]()
-    found = 0.0
+    result = 0.0
     for ids, tokens in zip(blocks, prompts, strict=True):
         if not is_list(ids):
             continue
@@ -262,10 +262,10 @@ def shared_prefix(blocks: Iterable[Any], prompts: np.ndarray) -> float:
             if not isinstance(one, int | str) or one not in seen:
                 break
             hits += 1
-        found += min(hits * BLOCK, float(tokens))
+        result += min(hits * BLOCK, float(tokens))
         seen.update(one for one in ids if isinstance(one, int | str))
     total = float(prompts.sum()) if len(prompts) else 0.0
-    return found / total if total else 0.0
+    return result / total if total else 0.0
 
 
 def _rows(text: str, what: str) -> list[Any]:
@@ -314,13 +314,13 @@ def _requests(one: Any) -> list[Any]:
 
 def _turns(turns: Sequence[Any]) -> list[Any]:
     """A request a pair of turns: what was said before it, and the answer."""
-    found, before = list[Any](), 0.0
+    result, before = list[Any](), 0.0
     for at, turn in enumerate(turns):
         length = len(str(turn.get("value", turn.get("content", "")))) / CHARACTERS if is_mapping(turn) else 0.0
         if at % 2:
-            found.append({"input_tokens": max(round(before), 1), "output_tokens": max(round(length), 1)})
+            result.append({"input_tokens": max(round(before), 1), "output_tokens": max(round(length), 1)})
         before += length
-    return found
+    return result
 
 
 def _payload(node: Any) -> Any:
@@ -336,15 +336,15 @@ def _payload(node: Any) -> Any:
 
 def _counts(values: Sequence[Any], column: str, what: str) -> np.ndarray:
     """Whole numbers of tokens."""
-    found = np.empty(len(values))
+    result = np.empty(len(values))
     for at, value in enumerate(values):
         number = _float(value)
         if number is None or not 0 <= number <= 1e12:
             raise ConfigError(
                 f"{what}, request {at + 1}: {column} = {_short(value)} is no number of tokens from 0 to 1e12"
             )
-        found[at] = number
-    return found.astype(int)
+        result[at] = number
+    return result.astype(int)
 
 
 def _float(value: Any) -> float | None:

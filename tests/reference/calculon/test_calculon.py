@@ -17,14 +17,14 @@ def rows(reference_dir):
 
 
 def test_runs_agree(rows):
-    found = {row["quantity"]: row for row in rows if row["group"] == "all"}
-    assert set(found) == set(calculon.QUANTITIES)
+    result = {row["quantity"]: row for row in rows if row["group"] == "all"}
+    assert set(result) == set(calculon.QUANTITIES)
     for quantity, (median, p90) in BARS.items():
-        assert found[quantity]["n"] == 32
-        assert found[quantity]["median"] <= median
-        assert found[quantity]["p90"] <= p90
+        assert result[quantity]["n"] == 32
+        assert result[quantity]["median"] <= median
+        assert result[quantity]["p90"] <= p90
     for quantity in ("fw_time", "bw_time", "recompute_time", "pp_comm_time", "optimizer_time"):
-        assert found[quantity]["median"] < 1e-4, quantity  # the same operations, counted the same
+        assert result[quantity]["median"] < 1e-4, quantity  # the same operations, counted the same
 
 
 def test_rows_have_the_schema(rows):

@@ -20,9 +20,9 @@ def test_share_hides_as_much_as_asked():
     def hides(x):
         return np.minimum(x * backward, sync) + np.minimum(x * forward, gather)
 
-    found = np.asarray(calculon_overlap._hiding(*map(jnp.asarray, (hides(share), sync, gather, backward, forward))))
-    np.testing.assert_allclose(hides(found), hides(share), rtol=1e-9)
-    assert (found <= share * (1 + 1e-9)).all()  # the least that does
+    result = np.asarray(calculon_overlap._hiding(*map(jnp.asarray, (hides(share), sync, gather, backward, forward))))
+    np.testing.assert_allclose(hides(result), hides(share), rtol=1e-9)
+    assert (result <= share * (1 + 1e-9)).all()  # the least that does
 
 
 def test_spaces_are_as_large_as_the_peer_counts():

@@ -52,11 +52,11 @@ class Chosen(AbstractCollective):
     def _of_the_plan(self, group: Group, asked: Callable[[AbstractCollective], Any]) -> Any:
         """Evaluate `asked` on each option, and select the value of the one that the plan names."""
         offered = sorted(self.options, key=ALGORITHMS.index)
-        found = asked(self.options[offered[0]])
+        result = asked(self.options[offered[0]])
         for name in offered[1:]:
             chosen = jnp.abs(group.algorithm - ALGORITHMS.index(name)) < 0.5
-            found = where(chosen, asked(self.options[name]), found)
-        return found
+            result = where(chosen, asked(self.options[name]), result)
+        return result
 
     @classmethod
     def example(cls) -> "Chosen":

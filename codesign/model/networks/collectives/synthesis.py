@@ -126,14 +126,14 @@ def best_schedule(size: int, nbytes: float, rack: Circuits, both_ways: bool = Tr
     @functools.cache
     def rest(left: int, share: float, whole_only: bool) -> tuple[float, Schedule]:
         """Seconds of `left` members that still have to meet, with `share` bytes; after one whole exchange all have."""
-        found: tuple[float, Schedule] = (math.inf, ()) if left > 1 else (0.0, ())
+        result: tuple[float, Schedule] = (math.inf, ()) if left > 1 else (0.0, ())
         for whole in (True,) if whole_only else (False, True)[: 1 + both_ways]:
             for block in radix_blocks(left, whole):
                 after = left // block.product()
                 own = block_s(block, share, rack, after == 1, both_ways)
                 spent, tail = rest(after, share if whole else share / block.product(), whole)
-                if own + spent < found[0]:
-                    found = (own + spent, (block, *tail))
-        return found
+                if own + spent < result[0]:
+                    result = (own + spent, (block, *tail))
+        return result
 
     return rest(size, float(nbytes), False)

@@ -39,16 +39,16 @@ class ScheduleTable(NamedTuple):
 @functools.lru_cache(maxsize=64)
 def schedule_table(nbytes: float, rack: Circuits, both_ways: bool) -> ScheduleTable:
     """The quickest schedules for `nbytes` on a rack, of 0 to `MOST_MEMBERS` members."""
-    found = [best_schedule(size, nbytes, rack, both_ways)[1] if size > 1 else () for size in range(MOST_MEMBERS + 1)]
-    shape = (MOST_MEMBERS + 1, max(map(len, found)))
+    result = [best_schedule(size, nbytes, rack, both_ways)[1] if size > 1 else () for size in range(MOST_MEMBERS + 1)]
+    shape = (MOST_MEMBERS + 1, max(map(len, result)))
     table = ScheduleTable(np.ones(shape), *(np.zeros(shape) for _ in range(4)))
-    for size, schedule in enumerate(found):
+    for size, schedule in enumerate(result):
         left = 1.0
-        for place, block in enumerate(schedule):
-            of = rounds_of(block, left, last=place == len(schedule) - 1, both_ways=both_ways)
-            table.partners[size, place] = block.partners()
-            table.messages[size, place], table.settings[size, place] = of.messages, of.settings
-            table.wire[size, place], table.sent[size, place] = block.partners() * of.share, of.sent
+        for index, block in enumerate(schedule):
+            of = rounds_of(block, left, last=index == len(schedule) - 1, both_ways=both_ways)
+            table.partners[size, index] = block.partners()
+            table.messages[size, index], table.settings[size, index] = of.messages, of.settings
+            table.wire[size, index], table.sent[size, index] = block.partners() * of.share, of.sent
             left /= 1 if block.whole else block.product()
     return table
 
@@ -94,7 +94,7 @@ class SynthesisedAllReduce(AbstractCollective):
         here = jnp.abs(group.size[..., None] - np.arange(MOST_MEMBERS + 1)) < 0.5
 
         def blocks(column: np.ndarray) -> list[Array]:
-            return [jnp.sum(jnp.where(here, column[:, place], 0.0), axis=-1) for place in range(column.shape[1])]
+            return [jnp.sum(jnp.where(here, column[:, index], 0.0), axis=-1) for index in range(column.shape[1])]
 
         seconds = sent = total = 0.0 * (group.size * nbytes)
         for partners, messages, settings, wire, each in zip(*map(blocks, table), strict=True):

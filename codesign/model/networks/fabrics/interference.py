@@ -151,10 +151,10 @@ def intra_latency_s(node: CoupledNode, load: Array, beyond: Array) -> Array:
     """
     used, service = load * (1 + node.packet_overhead_ratio), node.on_link_s()
     same = (1 - beyond) ** 2 / (node.accelerators - 1)
-    found = wait_s(used, service)
+    result = wait_s(used, service)
     gained = 0.5 * (1 - same) * used * service
     packet = service * node.packet_bytes / node.message_bytes
-    return _injection_wait_s(node, load) + service + found * (1 - MEMORY_RATIO * same) + gained + packet
+    return _injection_wait_s(node, load) + service + result * (1 - MEMORY_RATIO * same) + gained + packet
 
 
 def flow_completion_s(node: CoupledNode, tree: RealLifeFatTree, load: Array, beyond: Array) -> Array:

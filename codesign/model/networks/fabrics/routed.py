@@ -178,15 +178,15 @@ def tabulate(shape: AbstractShape, pattern: str, rails: int) -> Tables:
     listed = {2**i for i in range(count.bit_length())} | {n for n in range(1, count + 1) if count % n == 0}
     known = sorted(range(1, count + 1) if count <= BLOCK else listed)
     sizes = np.array(known + [count] * (-len(known) % BLOCK), dtype=float)
-    kinds, found = len(topology.kinds), dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]()
+    kinds, result = len(topology.kinds), dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]()
     loads, hops = (np.zeros((len(sizes), len(sizes), kinds)) for _ in range(2))
     for row, size in enumerate(sizes):
         for column, stride in enumerate(sizes):
             step = int(min(stride, count // 2))
             members = int(max(2, min(size, count // step)))
-            if (members, step) not in found:
-                found[members, step] = _figures(routes, members, step, pattern, rails)
-            loads[row, column], hops[row, column] = found[members, step]
+            if (members, step) not in result:
+                result[members, step] = _figures(routes, members, step, pattern, rails)
+            loads[row, column], hops[row, column] = result[members, step]
     return Tables(sizes, loads, hops)
 
 

@@ -38,17 +38,17 @@ def read_topology(path: str | Path) -> Topology:
     if not path.exists():
         raise ConfigError(f"topology file {str(path)!r} does not exist")
     what = f"topology file {path.name}"
-    found = read_json(path, what) if path.suffix == ".json" else read_yaml_file(path, what)
-    if is_mapping(found) and "nodes" in found and ("links" in found or "edges" in found):
-        graph = _node_link(found, path.name)
-    elif is_mapping(found) and "edges" in found:
-        graph = _edge_list(found, path.name)
+    result = read_json(path, what) if path.suffix == ".json" else read_yaml_file(path, what)
+    if is_mapping(result) and "nodes" in result and ("links" in result or "edges" in result):
+        graph = _node_link(result, path.name)
+    elif is_mapping(result) and "edges" in result:
+        graph = _edge_list(result, path.name)
     else:
         raise ConfigError(f"topology file {path.name} is neither {FORMATS}")
-    forwards = found.get("forwards", False)
+    forwards = result.get("forwards", False)
     if not isinstance(forwards, bool):
         raise ConfigError(f"topology file {path.name}: forwards = {forwards!r}; allowed: true or false")
-    return from_networkx(graph, str(found.get("name", path.stem)), forwards=forwards)
+    return from_networkx(graph, str(result.get("name", path.stem)), forwards=forwards)
 
 
 def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":

@@ -86,10 +86,10 @@ class Topology:
             if name not in device:
                 what = "a switch, no endpoint" if name in self.nodes else "no node"
                 raise ConfigError(f"group: {name!r} is {what} of topology {self.name}{suggestion(name, device)}")
-        found = list(dict.fromkeys(device[name] for name in names))
-        if len(found) < 2:
+        result = list(dict.fromkeys(device[name] for name in names))
+        if len(result) < 2:
             raise ConfigError(f"group {', '.join(names) or '()'} spans nothing: name at least two different endpoints")
-        return np.array(found)
+        return np.array(result)
 
 
 def from_networkx(
@@ -161,11 +161,11 @@ def _endpoints(graph: "nx.DiGraph[Any]", name: str) -> list[Any]:
     if len(numbered) < 2:
         raise ConfigError(f"topology {name} has {len(numbered)} endpoints: give nodes an `endpoint` number, 0, 1, ...")
     ordered = sorted(numbered, key=lambda node: numbered[node])
-    for place, node in enumerate(ordered):
-        if numbered[node] == place:
+    for index, node in enumerate(ordered):
+        if numbered[node] == index:
             continue
-        twice = place > 0 and numbered[ordered[place - 1]] == numbered[node]
-        why = f"is that of {ordered[place - 1]} too" if twice else f"comes where {place} should"
+        twice = index > 0 and numbered[ordered[index - 1]] == numbered[node]
+        why = f"is that of {ordered[index - 1]} too" if twice else f"comes where {index} should"
         raise ConfigError(
             f"topology {name}: {node}: endpoint = {numbered[node]} {why}; allowed: the numbers 0 to {len(ordered) - 1},"
             " each once"
@@ -178,7 +178,7 @@ def _numbers(u: Any, v: Any, values: dict[str, Any], links: Mapping[str, Cable] 
     where = f"topology {name}: link {u} -> {v}"
     kind, width = str(values.get("kind", "link")), _number(values.get("width", 1.0), "width", where)
     if "bandwidth_bytes_per_s" in values:
-        found = [_number(values.get(key, 0.0), key, where) for key in NUMBERS]
+        result = [_number(values.get(key, 0.0), key, where) for key in NUMBERS]
     elif links is None:
         raise ConfigError(f"{where} has no bandwidth_bytes_per_s")
     elif kind not in links:
@@ -186,10 +186,10 @@ def _numbers(u: Any, v: Any, values: dict[str, Any], links: Mapping[str, Cable] 
     else:
         cable = links[kind]
         given = (width * cable.bandwidth_bytes_per_s, cable.latency_s, cable.energy_j_per_byte)
-        found = [_number(value, key, where) for value, key in zip(given, NUMBERS, strict=True)]
-    if not found[0] > 0:
-        raise ConfigError(f"{where}: bandwidth_bytes_per_s = {found[0]:g} must be positive")
-    return [width, *found]
+        result = [_number(value, key, where) for value, key in zip(given, NUMBERS, strict=True)]
+    if not result[0] > 0:
+        raise ConfigError(f"{where}: bandwidth_bytes_per_s = {result[0]:g} must be positive")
+    return [width, *result]
 
 
 def _of(value: Any, *kinds: type) -> bool:

@@ -37,10 +37,10 @@ def best_rates(load: np.ndarray, capacity: np.ndarray) -> FlowSolution:
     """
     used = load.any(axis=1)
     matrix, scale = scipy.sparse.csr_matrix(load[used]), float(capacity[used].max())
-    found = scipy.optimize.linprog(-np.ones(load.shape[1]), A_ub=matrix, b_ub=capacity[used] / scale, method="highs")
+    result = scipy.optimize.linprog(-np.ones(load.shape[1]), A_ub=matrix, b_ub=capacity[used] / scale, method="highs")
     price = np.zeros(len(capacity))
-    price[used] = -np.asarray(found.ineqlin.marginals)
-    return FlowSolution(-found.fun * scale, found.x * scale, price)
+    price[used] = -np.asarray(result.ineqlin.marginals)
+    return FlowSolution(-result.fun * scale, result.x * scale, price)
 
 
 def crossings(topology: Topology, sources: np.ndarray, sinks: np.ndarray) -> FlowSolution:
@@ -64,8 +64,8 @@ def crossings(topology: Topology, sources: np.ndarray, sinks: np.ndarray) -> Flo
     leaving = np.asarray(balance[topology.endpoints[sources]].sum(axis=0)).ravel()
     bounds = np.column_stack([np.zeros(edges), topology.bandwidth_bytes_per_s / scale])
     kept = balance[inner]
-    found = scipy.optimize.linprog(-leaving, A_eq=kept, b_eq=np.zeros(kept.shape[0]), bounds=bounds, method="highs")
-    return FlowSolution(-found.fun * scale, found.x * scale, -np.asarray(found.upper.marginals))
+    result = scipy.optimize.linprog(-leaving, A_eq=kept, b_eq=np.zeros(kept.shape[0]), bounds=bounds, method="highs")
+    return FlowSolution(-result.fun * scale, result.x * scale, -np.asarray(result.upper.marginals))
 
 
 def equal_rate(load: np.ndarray, capacity: np.ndarray) -> float:

@@ -104,11 +104,11 @@ def _distances(topology: Topology, source: np.ndarray, target: np.ndarray) -> np
     ends = np.zeros(count, bool)
     ends[topology.endpoints] = not topology.forwards
     for hops in range(1, count):
-        found = (backwards @ front.astype(np.float32) > 0) & (distance == UNREACHED)
-        if not found.any():
+        result = (backwards @ front.astype(np.float32) > 0) & (distance == UNREACHED)
+        if not result.any():
             break
-        distance[found] = hops
-        front = found & ~ends[:, None]
+        distance[result] = hops
+        front = result & ~ends[:, None]
     return distance
 
 

@@ -45,7 +45,7 @@ class Torus(AbstractShape):
         """
         if not self.extents or min(self.extents) < 1:
             raise ConfigError(f"Torus: extents = {list(self.extents)} must be whole numbers of at least 1")
-        graph, name = new_graph(), {place: f"gpu {i}" for i, place in enumerate(_snake(self.extents))}
+        graph, name = new_graph(), {index: f"gpu {i}" for i, index in enumerate(_snake(self.extents))}
         for number, place in enumerate(name):
             row = sum(i * 10**axis for axis, i in enumerate(reversed(place[:-1])))
             graph.add_node(name[place], endpoint=number, box=number, rail=0, layer=row)

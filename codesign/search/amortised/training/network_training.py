@@ -46,11 +46,11 @@ def losses(family: StudyFamily, base: Problem, shape: NetworkShape) -> Callable[
         tree = replace(scenario, {path: row[i] for i, path in enumerate(inputs)})
         values = base.space.values({name: u[i] for i, name in enumerate(shape.hardware)})
         metrics = evaluate(base.space.place(tree, dict(zip(shape.fields, plan, strict=True)) | values))
-        found = rows(metrics, values)
+        result = rows(metrics, values)
         moved = {name: jnp.log(row[len(inputs) + i] / base.objective.limits[name]) for i, name in enumerate(limits)}
-        over = sum(at_least(found[name] - moved.get(name, 0.0), 0.0) for name in found if name != GOAL)
+        over = sum(at_least(result[name] - moved.get(name, 0.0), 0.0) for name in result if name != GOAL)
         broken = jnp.max(jnp.stack([*map(asarray, metrics.violations.values()), asarray(0.0)]))
-        return jnp.where(broken > 0, jnp.inf, found[GOAL] + PRICE * over)
+        return jnp.where(broken > 0, jnp.inf, result[GOAL] + PRICE * over)
 
     return loss
 
