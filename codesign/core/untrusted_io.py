@@ -105,8 +105,8 @@ def tree_of_yaml(text: str, what: str) -> Any:
         if result is not None:
             raise ConfigError(
                 f"{what}, line {result[1]}: {result[0]} is no decimal number (YAML may read it in"
-                f" base {60 if ':' in result[0] else 8}); write the number itself, a time with its unit as in 1.5h, or a"
-                f" word in quotes: '{result[0]}'"
+                f" base {60 if ':' in result[0] else 8}); write the number itself, a time with its unit as in 1.5h, or"
+                f" a word in quotes: '{result[0]}'"
             )
         return read_yaml(text)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
