@@ -113,7 +113,6 @@ def test_collectives_of_a_machine_that_nobody_measured_err_as_those_of_its_kind_
     for name in ("mi300x", "a100_pcie"):
         cluster = scenario_from_config(f"accelerator={name}", "workload=continuous", "framework=none").cluster
         result[name] = find("collective", (wires_of(cluster),), PHYSICS, NEW)
-    assert wires_of(dataclasses.replace(cluster, network={})) == "any in a domain"
     assert result["mi300x"].half_width() < 2.5 < result["a100_pcie"].half_width()
 
 
