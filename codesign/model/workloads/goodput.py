@@ -187,6 +187,8 @@ def _(
         return _most(seen, agreed, rate), seen
 
     (used, _), slopes = stored_matrix(around, jnp.concatenate([result[None], moving.at]))
+    # Squares of times overflow at prompts of 1e30 tokens: what is no number there moves nothing.
+    slopes = jax.tree.map(lambda each: jnp.where(jnp.isfinite(each), each, 0.0), slopes)
     grows, rises = slopes[0][0], slopes[0][1:]
     # Where the largest share is not 1, no rate of the range is the root: then it moves with the range.
     there = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))

@@ -93,20 +93,26 @@ def _projections(ops: Mapping[str, BlockOp], prefix: str, found: dict[str, tuple
 
 
 def _latent_projections(ops: Mapping[str, BlockOp], prefix: str, found: dict[str, tuple[Array, Array]]) -> Array:
-    """Latent attention: down and up for queries, then for keys and values; without the first down, one less."""
-    down, query, expanded = (ops[f"{prefix}{name}"] for name in LATENT)
+    """Latent attention: down and up for queries, then for keys and values; without the first down, one less.
+
+    Keys and values that are attended as they are (`CompressedAttention`) have no product up.
+    """
+    down, query = (ops[f"{prefix}{name}"] for name in LATENT[:2])
+    expanded = ops.get(f"{prefix}{LATENT[2]}")
     reduced = jnp.where(query.stored_bytes > 0, 1.0, 0.0)  # queries have a latent vector of their own
     # with it: q_a, q_b, kv_a, kv_b are 1 to 4; without: q, kv_a, kv_b are 1 to 3
     found[query.name] = (query.stored_bytes, reduced)
     found[down.name] = (0.0 * down.stored_bytes, 1 - reduced)
-    found[expanded.name] = (reduced * expanded.stored_bytes, reduced)
+    if expanded is not None:
+        found[expanded.name] = (reduced * expanded.stored_bytes, reduced)
     core = ops.get(f"{prefix}attention_core")
-    count = 3 + reduced
+    count = (2 if expanded is None else 3) + reduced
     if f"{prefix}attention_gate_in" in ops:
         found[f"{prefix}attention_gate_in"] = (ops[f"{prefix}attention_gate_in"].stored_bytes, 1 - _odd(count + 1))
         count = count + 1
     if core is not None:
-        found[core.name] = ((1 - reduced) * (query.gradient_bytes + expanded.gradient_bytes), 0.0 * reduced)
+        gradients = query.gradient_bytes if expanded is None else query.gradient_bytes + expanded.gradient_bytes
+        found[core.name] = ((1 - reduced) * gradients, 0.0 * reduced)
     return count
 
 
