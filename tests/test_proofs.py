@@ -24,7 +24,7 @@ EXCEPTIONS = {
     "serve_goodput": "workloads/under_load.py",  # steps with few decodes put together from others, and a queue
     "lumorph_rack": "collectives/radix.py",  # lanes divided in whole numbers, and the best of several algorithms
     "serve_dlrm_pool": "hardware/memory_hits.py",  # hits of a cache
-    "serve_llama31_405b_edge": "hardware/accelerator.py",  # traffic of a cache: shares that stand as 1 - x
+    "serve_llama31_405b_edge": "hardware/memory_tiers.py",  # room of HBM beside a pool: sums of what edges leave
     "train_dlrm": "workloads/recommendation_training.py",  # two exchanges hidden behind 1.6 times the work there is
 }
 
