@@ -210,7 +210,7 @@ def test_rows_left_out_are_predicted_as_by_a_fit_without_them():
     """To first order: a third of the rows is 6 % slower than the constants say, and the others do not know."""
     jobs = jobs_of_a_table()
     none, blank = np.zeros(len(jobs)), np.ones(len(jobs))
-    engine = serving_fit.FittedEngine(1.1, 1e-4, 0.03, 0.0, 1e-3, 0.2, 5.0)
+    engine = serving_fit.FittedEngine(1.1, 1e-4, 0.03, 5e-6, 0.0, 1e-3, 0.2, 5.0)
     said = serving_fit.seen(jobs, none, blank, blank).under(engine)
     odd = np.arange(len(jobs)) % 3 == 0
     rows = serving_fit.seen(jobs, none, *(np.where(odd, 1.06 * times, times) for times in said))
