@@ -1,5 +1,6 @@
 """Collectives by the schedules that `synthesis` finds for circuits, one for each number of members."""
 
+import abc
 import functools
 from typing import ClassVar, NamedTuple
 
@@ -53,8 +54,8 @@ def schedule_table(nbytes: float, rack: Circuits, both_ways: bool) -> ScheduleTa
     return table
 
 
-class SynthesisedAllReduce(AbstractCollective):
-    """All-reduce by the schedule that is quickest for `for_bytes` on a rack of these numbers, exact in its class.
+class AbstractSynthesised(AbstractCollective):
+    """A collective by the schedule that is quickest for `for_bytes` on a rack of these numbers, exact in its class.
 
         sum over blocks of circuits   w (messages alpha + settings delta) + wire chi nbytes beta
 
@@ -74,7 +75,7 @@ class SynthesisedAllReduce(AbstractCollective):
     bytes_per_s: float = static(default=300e9, converter=float)
     lanes: int = static(default=16, converter=int)
 
-    both_ways: ClassVar[bool] = True
+    both_ways: ClassVar[bool]
 
     def __check_init__(self) -> None:
         """A rack and a message that there can be."""
@@ -83,9 +84,9 @@ class SynthesisedAllReduce(AbstractCollective):
             if not 0 < value < float("inf"):
                 raise ConfigError(f"{name} = {value:g} of {type(self).__name__} is not positive and finite")
 
+    @abc.abstractmethod
     def fallback(self) -> AbstractCollective:
         """Algorithm for other numbers of members."""
-        return RadixAllReduce(radix=asarray(4.0))
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """The schedule of this number of members."""
@@ -111,7 +112,17 @@ class SynthesisedAllReduce(AbstractCollective):
         )
 
 
-class SynthesisedAllGather(SynthesisedAllReduce):
+class SynthesisedAllReduce(AbstractSynthesised):
+    """An all-reduce by the schedule that is quickest for `for_bytes`."""
+
+    both_ways: ClassVar[bool] = True
+
+    def fallback(self) -> AbstractCollective:
+        """Algorithm for other numbers of members."""
+        return RadixAllReduce(radix=asarray(4.0))
+
+
+class SynthesisedAllGather(AbstractSynthesised):
     """An all-gather by the schedule that is quickest for `for_bytes`; a reduce-scatter runs backwards."""
 
     operation: ClassVar[str] = "all_gather"
