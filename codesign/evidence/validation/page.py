@@ -76,7 +76,7 @@ FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions
     ("power", ".*", "four constants of steps, energies of boards, on these rows"),
     ("across nodes", "inside one node", "curves, on another source"),
     ("across nodes", "across nodes", "how both levels go together, three constants, on half of these rows"),
-    ("disaggregated", ".*", "engines, on rows of one pool"),
+    ("disaggregated", ".*", "engines, on rows of one pool; two choices on these rows"),
     (".*", ".*", "nothing on whole jobs: kernels and collectives alone"),
 )
 

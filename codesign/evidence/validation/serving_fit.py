@@ -210,7 +210,8 @@ def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None
             100 * float(np.median(np.abs(a / b - 1)))
             for a, b in ((ours.between_s, rows.between_s), (ours.first_s, rows.first_s))
         ]
-        note = f"{len(few)} rows, median residual {errors[0]:.1f} % between tokens, {errors[1]:.1f} % to the first"
+        note = f"{len(engine)} constants on {len(few)} rows, median residual {errors[0]:.1f} % between tokens,"
+        note += f" {errors[1]:.1f} % to the first"
         progress(f"{name}: {note}")
         result[name] = engine._asdict()
         origins[name] = {"source": "aiconfigurator", "at": "serving_aggregated", "kind": "fitted", "note": note}

@@ -65,6 +65,8 @@ class DisaggregatedClients(AbstractPoolsUnderLoad):
     no crowd comes while others wait (`arrival_cv` 0 by default). See `ClosedLoop`, with burst_ratio and
     client_overhead_s of `clients`.
 
+    Assumes: two choices made on measured rows of two pools, gaps without variation and a host of each pool; without a
+    pool nobody is in step, as `ContinuousServing` knows it (`Lockstep`), which is the form that was fitted there.
     Source: Little's law; held against an event simulation of clients (`tests/test_clients_of_pools.py`).
     """
 
