@@ -51,6 +51,7 @@ RATE, PLACES = "workload.arrivals_per_s", "plan.micro_batch"
 USUAL_PLACES = 256  # sequences that an engine takes at a time where nobody says, as vLLM does
 OF_A_DEVICE = "tokens_per_s_per_device"
 PARTS = ("compute", "weights", "kv_cache")
+WORD = re.compile(r"[a-z]\w*")  # of a path that is chosen by a word, such as plan.recompute=full
 SHARE = re.compile(r"(\w+)_s\.(p\d+)")  # a percentile as a simulation names it
 LAYOUT = ("plan.tp", "plan.pp", "plan.cp")
 """Whose product is the number of devices where no column states it."""
@@ -59,7 +60,8 @@ LAYOUT = ("plan.tp", "plan.pp", "plan.cp")
 class MeasuredRun(NamedTuple):
     """A row: where it stands, its design, and what was measured, by metric in SI units.
 
-    `requests` are those of a run with a beginning and an end, which come at a `rate` or, where that is 0, from clients.
+    `requests` are those of a run with a beginning and an end, which come at a `rate` or, where that is 0, from clients;
+    `carried` is the text of columns that choose and measure nothing, such as a source.
     """
 
     place: str
@@ -68,6 +70,7 @@ class MeasuredRun(NamedTuple):
     group: str
     requests: int = 0
     rate: float = 0.0
+    carried: str = ""
 
 
 def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> list[MeasuredRun]:
@@ -117,6 +120,7 @@ def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
     numbers: dict[str, float] = {}
     measured: dict[str, float] = {}
     shares: dict[str, float] = {}
+    words: dict[str, str] = {}
     for column, cell in row.items():
         text, metric, path = cell.strip(), metric_of(column), number_path(column)
         if not text:
@@ -128,6 +132,8 @@ def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
         elif metric is not None:
             number = _yes(text, column) if metric.name == "fits" else _number(text, column)
             _set(measured, metric.name, metric.unit * number, column)
+        elif path is not None and column == path and WORD.fullmatch(text):
+            _set(words, path, text, column)
         elif path is not None:
             _set(numbers, path, _number(text, column), column)
     if not measured:
@@ -144,13 +150,15 @@ def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
     else:
         requests = 0
     run = _run(chosen, numbers)
+    run = run._replace(chosen=(*run.chosen, *(f"{path}={word}" for path, word in words.items())))
     if MEMORY_METRICS & set(measured):
         run = run._replace(chosen=(*run.chosen, *_started(chosen, numbers, run, shares.get("share", 0.0))))
     devices = run.numbers.get("cluster.device_count")
     if "workload=training" in run.chosen and devices and OF_A_DEVICE in measured:
         measured["tokens_per_s"] = devices * measured.pop(OF_A_DEVICE)
     group = f"{chosen['accelerator']} {chosen.get('model', '')}"
-    return MeasuredRun(place, run, measured, group, requests, rate)
+    carried = ", ".join(cell.strip() for column, cell in row.items() if cell.strip() and not _used(column))
+    return MeasuredRun(place, run, measured, group, requests, rate, carried)
 
 
 def _set(into: dict[str, Any], key: str, value: Any, column: str) -> None:

@@ -15,8 +15,8 @@ __all__ = ["tables_of", "write_tables"]
 
 HEAD = """# Errors by stratum
 
-How far predictions are from measurements, as `codesign validate DIR --page reports/validation` computes it on the
-tables that constants were fitted on. [What matters most](../../docs/errors.md) is a page of its own.
+How far predictions are from measurements, as `codesign validate DIR --page FOLDER` computes it. The project's own page
+is of the tables that constants were fitted on; what matters most of it is in `docs/errors.md`.
 
 An error is |predicted / measured - 1|; bias is its signed median; rank
 is Spearman's correlation inside a device and model, averaged; `inside` is the share of rows within the 90 % interval,
@@ -30,6 +30,7 @@ has no such width, that of its stratum counts. The shares show that such a width
 coverage on a table that nobody has seen. `inside` of single devices and sources is not chosen."""
 FEWEST = 5  # rows of a device that are worth a line
 FEWEST_COVERED = 20  # rows of a stratum whose interval is judged
+NEAR = 0.25  # error of a single run that is told as near
 
 
 class Bar(NamedTuple):
@@ -76,6 +77,7 @@ FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions
     ("power", ".*", "four constants of steps, energies of boards, on these rows"),
     ("across nodes", "inside one node", "curves, on another source"),
     ("across nodes", "across nodes", "how both levels go together, three constants, on half of these rows"),
+    ("measured runs", ".*", "nothing on these rows"),
     ("disaggregated", ".*", "engines, on rows of one pool; two choices on these rows"),
     (".*", ".*", "nothing on whole jobs: kernels and collectives alone"),
 )
@@ -198,9 +200,34 @@ def _as_csv(strata: Sequence[Row]) -> str:
     return text.getvalue()
 
 
+def _runs_page(runs: Sequence[Row]) -> str:
+    """Each run beside its prediction: the table of those that lie outside of their intervals, misses included."""
+    lines = ["# Each measured run", ""]
+    known = [row for row in runs if row["low"] is not None]
+    inside = sum(row["low"] <= row["measured"] <= row["high"] for row in known)
+    near = sum(abs(row["error"]) <= NEAR for row in runs if row["error"] is not None)
+    lines += [
+        f"Of {len(runs)} measured values {near} are predicted within {NEAR:.0%}; of {len(known)} with an interval of 90 %"
+        f" {inside} lie inside it. Numbers are in SI units, as the commands below print them.", "",
+    ]  # fmt: skip
+    body: list[list[str]] = []
+    for row in runs:
+        low, high = row["low"], row["high"]
+        ends = "" if low is None else f"{low:.4g} to {high:.4g}"
+        held = "" if low is None else "yes" if low <= row["measured"] <= high else "no"
+        error = "" if row["error"] is None else f"{100 * row['error']:+.1f}"
+        body.append([row["group"], row["carried"], row["quantity"], f"{row['predicted']:.4g}", ends,
+                     f"{row['measured']:.4g}", error, held])  # fmt: skip
+    head = ("run", "of it", "metric", "predicted", "90 % interval", "measured", "error %", "inside")
+    lines += _table(head, body)
+    commands = dict.fromkeys(row["command"] for row in runs)
+    return "\n".join([*lines, "", "```", *commands, "```"]) + "\n"
+
+
 def tables_of(rows: Sequence[Row]) -> dict[str, str]:
-    """File name -> content: an overview, a page a suite, and all strata as CSV."""
+    """File name -> content: an overview, a page a suite, all strata as CSV, and few measured runs one by one."""
     scored = [row for row in rows if row["suite"] not in ("note", RUN)]
+    runs = [row for row in rows if row["suite"] == RUN]
     strata = [row for row in scored if row["group"] == "all"]
     suites = _by(lambda row: row["suite"], strata)
     pages = dict[str, str]()
@@ -208,8 +235,11 @@ def tables_of(rows: Sequence[Row]) -> dict[str, str]:
         groups = [row for row in scored if row["suite"] == suite and row["group"] != "all" and row["n"] >= FEWEST]
         groups = [row for row in groups if not row["stratum"].startswith("peer ")]
         pages[file_of(suite)] = _suite_page(suite, mine, groups)
+    if runs:
+        pages["runs.md"] = _runs_page(runs)
     lines = [HEAD, "## Tables", ""]
     lines += [f"- [{suite[0].upper()}{suite[1:]}]({file_of(suite)})" for suite in suites]
+    lines += ["- [each measured run](runs.md)"] if runs else []
     lines += ["- [all strata as CSV](strata.csv)", "", "## Bars and intervals", "", *_missed(strata), ""]
     lines += ["## What was set aside", ""]
     lines += [f"- {row['quantity']}" for row in rows if row["suite"] == "note"]

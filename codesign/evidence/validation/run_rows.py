@@ -42,6 +42,7 @@ def run_rows(found: Sequence[Compared]) -> list[Row]:
             "predicted": one.predicted, "measured": one.measured,
             "low": None if low is None else low * one.predicted, "high": None if high is None else high * one.predicted,
             "error": one.predicted / one.measured - 1 if one.measured else None, "command": command_of(one.run),
+            "carried": one.run.carried,
         })  # fmt: skip
     return rows
 
