@@ -31,7 +31,7 @@ from ..core.resources import conf_dir
 from ..core.short_names import CHOICES, NUMBERS, WORDS
 from ..core.yaml_io import is_list, is_mapping
 from .construct import parameters, resolve
-from .engines import with_engine
+from .engines import CHANGING, with_engine
 from .groups import (
     PACKAGES,
     Edition,
@@ -49,7 +49,8 @@ from .kept_files import kept
 from .model_names import model_option
 from .own import own_folders
 from .plain_composition import Composition, as_config, compose_plainly
-from .prices import GROUP, with_prices
+from .prices import GROUP as PRICES
+from .prices import with_prices
 from .starting import started
 
 EXPERT_LOAD = "workload.expert_load"
@@ -333,7 +334,7 @@ def composed(overrides: list[str]) -> DictConfig:
         early = [item for item in values if item not in late]
         _override(early, config)  # jobs that choose alike compose their files once
         for pool in POOLS:
-            config = _with_pool(config, pool, [text for text in groups_chosen if text.startswith(f"{GROUP}=")])
+            config = _with_pool(config, pool, [text for text in groups_chosen if text.startswith(f"{PRICES}=")])
         _override(late, config)
         if not any(mentions(text) for text in overrides):
             return config
@@ -404,7 +405,11 @@ def _struct(plain: dict[str, Any]) -> DictConfig:
 @functools.lru_cache(maxsize=64)
 def _with_choices(overrides: tuple[str, ...], edition_of_files: Edition) -> dict[str, Any]:
     """A composition after its engine and list of prices, as plain mappings that nobody may change."""
-    config = with_prices(with_engine(_struct(_whole(overrides, edition_of_files).config)))
+    whole = _whole(overrides, edition_of_files).config
+    work = whole.get("workload")
+    if PRICES not in whole and is_mapping(work) and not CHANGING & work.keys():
+        return whole
+    config = with_prices(with_engine(_struct(whole)))
     plain = OmegaConf.to_container(config, resolve=False)
     assert is_mapping(plain)
     return plain

@@ -49,6 +49,7 @@ OVERLAPS = "overlaps"  # shares of communication that a framework hides: default
 HIDDEN = ("tp", "cp", "ep", "dp", "pp", "offload")
 SLOWDOWNS = "slowdowns"  # of a framework that trains
 CONSTANT = "request_overhead_s"  # of an engine: who has it serves
+CHANGING = frozenset(("engine", OVERLAPS, SLOWDOWNS))  # keys of a workload without which `with_engine` changes nothing
 
 
 def with_engine(config: DictConfig) -> DictConfig:

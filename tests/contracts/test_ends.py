@@ -5,16 +5,22 @@ breaks a rule of the plan in REFUSED_BY_A_RULE. The options of a group that have
 """
 
 import csv
+import pkgutil
+from dataclasses import fields, is_dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contracts.choices import PLACES, built, chooses, nameless, options
 from contracts.ends import FAR, Row, faults, field_of, probe, visits
 
+import codesign
 from codesign.config.plausibility import unusual
 from codesign.core.errors import ConfigError
 from codesign.core.fields import check_ranges, get_path, replace, walk
+from codesign.core.module import Module
 from codesign.model.metrics import evaluate
 
 pytestmark = pytest.mark.slow
@@ -41,30 +47,8 @@ def scenarios(group: str):
     return {choice: nameless(built(choice)) for choice in options(group)}
 
 
-@pytest.mark.parametrize("group", PLACES)
-def test_every_end_is_finite_or_breaks_a_rule(group):
-    """And the option as it is is priced, breaks no rule it did not break before, and has numbers that matter."""
-    path, trees, wrong, leaves = PLACES[group], scenarios(group), [], set()
-    for visit in visits(priced(), trees, path):
-        wrong += faults([visit])
-        leaves.add((visit.name, visit.row.leaf))
-        if not visit.row.leaf:
-            slopes = [slope for leaf, slope in visit.slopes.items() if leaf.startswith(f"{path}.")]
-            if slopes and not any(slopes) and not chooses(get_path(trees[visit.name], path)):
-                wrong.append(f"{visit}: nothing below {path} matters")
-    assert not wrong, "\n".join(wrong)
-    assert len(leaves) >= LEAST_LEAVES[group]
-
-
 MEANT = {"accelerator=calculon_a100_80e", "accelerator=groq_3_lpu", "accelerator=arc_pro_b60"}
 """Options whose provenance says that their numbers are unusual (tests/test_plausibility.py)."""
-
-
-def test_no_option_is_unusual():
-    for group in PLACES:
-        for choice, scenario in scenarios(group).items():
-            if choice not in MEANT:
-                assert [one.text for one in unusual(scenario)] == [], choice
 
 
 def tried(tree, path: str):
@@ -76,56 +60,102 @@ def tried(tree, path: str):
 
 
 @cache
-def refusals() -> dict[tuple[str, str], tuple[str, str, float]]:
-    """(`Class.field`, what is asked) -> (option, leaf, value) of the first option that refuses it."""
-    result = {}
-    for group, path in PLACES.items():
-        for choice, scenario in scenarios(group).items():
-            for leaf, field, (low, high), name, value in tried(scenario, path):
-                if not low <= value <= high:
-                    result.setdefault((field, name), (choice, leaf, value))
-    return result
+def asked_of(group: str) -> list[tuple[str, str, str, tuple[float, float], str, float]]:
+    """(option, leaf, `Class.field`, legal range, what is asked, its value) of the first option that has the field."""
+    result: dict[tuple[str, str, tuple[float, float], bool], Any] = {}
+    for choice, scenario in scenarios(group).items():
+        for leaf, field, (low, high), name, value in tried(scenario, PLACES[group]):
+            key = (field, name, (low, high), low <= value <= high)
+            result.setdefault(key, (choice, leaf, field, (low, high), name, value))
+    return list(result.values())
 
 
-def table_rows() -> list[list[str]]:
-    """Rows of `refused_ends.csv`; `python tests/contracts/write_ends.py` writes them."""
-    ranges = {}
-    for group, path in PLACES.items():
-        for scenario in scenarios(group).values():
-            for _, field, (low, high), _, _ in tried(scenario, path):
-                ranges[field] = (f"{low:g}", f"{high:g}")
+def refused(group: str) -> set[tuple[str, str]]:
+    """(`Class.field`, what is asked) that some option of a group refuses."""
+    return {(field, name) for _, _, field, (low, high), name, value in asked_of(group) if not low <= value <= high}
+
+
+def table_rows(*groups: str) -> list[list[str]]:
+    """Rows of `refused_ends.csv`; `python tests/contracts/write_ends.py` writes those of all groups."""
+    asked = [row for group in groups for row in asked_of(group)]
+    ranges = {field: (f"{low:g}", f"{high:g}") for _, _, field, (low, high), _, _ in asked}
+    no = set[tuple[str, str]]().union(*(refused(group) for group in groups))
     return [
-        [field, *ends, *("refused" if (field, name) in refusals() else "legal" for name in ASKED)]
+        [field, *ends, *("refused" if (field, name) in no else "legal" for name in ASKED)]
         for field, ends in sorted(ranges.items())
     ]
 
 
-def test_the_table_says_what_is_refused():
-    """Zero, one and the largest of every field: a reader sees there what is legal."""
-    rows = table_rows()
+def kept_rows() -> list[list[str]]:
     with TABLE.open(encoding="utf-8", newline="") as file:
-        kept = list(csv.reader(file))
-    assert kept[0] == ["field", "low", "high", *ASKED]
-    anew = "python tests/contracts/write_ends.py"
-    assert [row for row in rows if row not in kept] == [], f"{TABLE.name} lacks these rows: {anew}"
-    assert [row for row in kept[1:] if row not in rows] == [], f"{TABLE.name} has rows of no field: {anew}"
-    assert len(rows) > 150
+        return list(csv.reader(file))
 
 
-def test_what_is_refused_is_refused_in_one_line_with_key_value_and_range():
-    assert len(refusals()) > 100
-    for choice, leaf, value in refusals().values():
-        scenario = scenarios(choice.split("=")[0])[choice]
-        part, _, _ = leaf.rpartition(".")
+def check_refusal(choice: str, scenario: Any, leaf: str, value: float) -> None:
+    """One line with key, value and range."""
+    part, _, _ = leaf.rpartition(".")
+    owner = get_path(scenario, part)
+    while isinstance(owner, dict):
+        part = part.rpartition(".")[0]
         owner = get_path(scenario, part)
-        while isinstance(owner, dict):
-            part = part.rpartition(".")[0]
-            owner = get_path(scenario, part)
-        with pytest.raises(ConfigError) as told:
-            check_ranges(replace(owner, {leaf.removeprefix(f"{part}."): value}), part)
-        assert leaf.endswith(str(told.value).partition(" = ")[0])
-        assert f" = {value:g} is outside [" in str(told.value)
-        assert "\n" not in str(told.value)
+    with pytest.raises(ConfigError) as told:
+        check_ranges(replace(owner, {leaf.removeprefix(f"{part}."): value}), part)
+    assert leaf.endswith(str(told.value).partition(" = ")[0]), choice
+    assert f" = {value:g} is outside [" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+ANEW = "python tests/contracts/write_ends.py"
+
+
+@pytest.mark.parametrize("group", PLACES)
+def test_every_end_is_finite_or_breaks_a_rule(group):
+    """And the option as it is is priced, breaks no rule it did not break before, and has numbers that matter.
+
+    What is not legal is in the table, where a reader sees for every field whether zero, one and the largest are, and is
+    refused in one line with key, value and range. A group is composed once for all of this.
+    """
+    path, trees, wrong, leaves = PLACES[group], scenarios(group), [], set()
+    for visit in visits(priced(), trees, path):
+        wrong += faults([visit])
+        leaves.add((visit.name, visit.row.leaf))
+        if not visit.row.leaf:
+            slopes = [slope for leaf, slope in visit.slopes.items() if leaf.startswith(f"{path}.")]
+            if slopes and not any(slopes) and not chooses(get_path(trees[visit.name], path)):
+                wrong.append(f"{visit}: nothing below {path} matters")
+    assert not wrong, "\n".join(wrong)
+    assert len(leaves) >= LEAST_LEAVES[group]
+    for choice, scenario in trees.items():
+        if choice not in MEANT:
+            assert [one.text for one in unusual(scenario)] == [], choice
+    kept = {row[0]: row[1:] for row in kept_rows()}
+    for field, *ends in table_rows(group):
+        listed = kept.get(field, [])
+        assert listed[:2] == ends[:2], f"{TABLE.name} lacks {field}: {ANEW}"
+        assert all(end == "legal" or end == other for end, other in zip(ends[2:], listed[2:], strict=True)), field
+    for choice, leaf, _, (low, high), _, value in asked_of(group):
+        if not low <= value <= high:
+            check_refusal(choice, trees[choice], leaf, value)
+
+
+def test_the_table_has_rows_of_fields_alone():
+    """Each of a class that there is, with its range."""
+    rows = kept_rows()
+    assert rows[0] == ["field", "low", "high", *ASKED]
+    assert len(rows) > 150
+    for info in pkgutil.walk_packages(codesign.__path__, "codesign."):
+        if info.name.startswith(("codesign.model", "codesign.study")):
+            import_module(info.name)
+    ranges = {
+        (f"{cls.__name__}.{one.name}", f"{one.metadata['low']:g}", f"{one.metadata['high']:g}")
+        for cls in below(Module) if is_dataclass(cls) for one in fields(cls) if "low" in one.metadata
+    }  # fmt: skip
+    assert [row for row in rows[1:] if tuple(row[:3]) not in ranges] == [], ANEW
+
+
+def below(cls: type) -> set[type]:
+    """A class and all that inherit from it."""
+    return {cls}.union(*(below(one) for one in cls.__subclasses__()))
 
 
 BROKEN = {
