@@ -137,7 +137,7 @@ def _add_questions(command: Command) -> None:
     one = command("train")
     _add_question(one)
     one.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, as in 15T")
-    one.add_argument("--days", required=True, metavar="TIME", help="in how long, as in 90d")
+    one.add_argument("--days", required=True, metavar="TIME", help="in how many days, 90 or 90d; also 2160h")
     one.add_argument("--batch", metavar="N", help="tokens of a step (4M), rounded to a power of two of sequences")
     one.add_argument("--sequence", metavar="N", help="tokens of a sequence (8192)")
 

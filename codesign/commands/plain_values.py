@@ -26,6 +26,15 @@ def number(text: str, unit: str, option: str, example: str) -> float:
     return result
 
 
+def days(text: str) -> float:
+    """Seconds of `90` or `90d`, days both, or of `2160h`.
+
+    Raises:
+        ConfigError: no such time.
+    """
+    return number(text if _plain(text) is None else f"{text.strip()}d", "s", "--days", "90, 90d or 2160h")
+
+
 def rate(text: str) -> float:
     """Requests a second: `30/s`, `30rps`, `1800 requests/min`, `2M/day`.
 

@@ -18,7 +18,7 @@ from ..core.units import DAY_S
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import AbstractContinuousServing
 from .candidates import PROOF, Candidate
-from .plain_values import accelerators, count_of, model_overrides, number, rate
+from .plain_values import accelerators, count_of, days, model_overrides, number, rate
 
 TIMES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "whole request"}
 POINTS = ("", "p50", "p90", "p99")
@@ -136,7 +136,7 @@ def training_question(options: argparse.Namespace) -> Question:
     """
     model, devices = model_overrides(options.model), accelerators(options.on)
     limits, texts = _limits(options)
-    tokens, seconds = count_of(options.tokens, "--tokens"), number(options.days, "s", "--days", "90d or 2160h")
+    tokens, seconds = count_of(options.tokens, "--tokens"), days(options.days)
     sequence = int(count_of(options.sequence or SEQUENCE, "--sequence"))
     asked_batch = count_of(options.batch or BATCH, "--batch")
     batch = max(1, 2 ** round(math.log2(asked_batch / sequence)))
