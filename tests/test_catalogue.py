@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from codesign.config import available, compose, conf_dir, scenario_from_config
+from codesign.config.composition import chosen_options
 from codesign.config.groups import read_yaml
 from codesign.config.parts_built import plain
 from codesign.core.errors import ConfigError
@@ -126,11 +127,19 @@ def test_each_has_a_price_by_the_hour_and_can_be_chosen():
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("h100", "'h100_sxm', 'h100_nvl' or 'h100_pcie'"),
         ("tpu", "'tpu7x', 'tpu_8i', 'tpu_8t', 'tpu_v5p' or 'tpu_v6e'"),
-        ("ironwood", "'tpu7x'"), ("trn2", "'trainium2'"), ("gaudi", "'gaudi3'"),
+        ("gaudi", "'gaudi3'"),
     ],
 )  # fmt: skip
 def test_names_that_people_use_are_understood(written, meant):
     with pytest.raises(ConfigError, match=f"accelerator = {written} does not exist .did you mean {meant}"):
         compose([f"accelerator={written}"])
+
+
+@pytest.mark.parametrize(
+    ("written", "option"),
+    [("H100", "h100_sxm"), ("h100", "h100_sxm"), ("NVIDIA-H100", "h100_sxm"), ("ironwood", "tpu7x"),
+     ("trn2", "trainium2")],
+)  # fmt: skip
+def test_names_of_tables_and_sellers_are_taken(written, option):
+    assert chosen_options([f"accelerator={written}"])["accelerator"] == option

@@ -151,3 +151,21 @@ def test_two_published_layouts_of_235_billion_parameters(words: str, measured_s:
     """Issue 658 of Pai-Megatron-Patch, 256 H800, used for no fit: within 15 %."""
     scenario = scenario_from_config(*started([*QWEN, *words.split()]))
     assert float(evaluate(scenario).time_s) == pytest.approx(measured_s, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("words", "workload", "framework"),
+    [("isl=1000 model=llama31_8b", "continuous", "vllm"), ("request_rate=2", "at_rate", "vllm_async"),
+     ("workload.output_tokens=200 workload=goodput", "goodput", "vllm_async"), ("sequence=4096", "", ""),
+     ("accelerator=H100 model=llama31_8b", "", "nemo_h100")],
+)  # fmt: skip
+def test_numbers_of_requests_say_that_something_is_served(words: str, workload: str, framework: str):
+    """And names of tables bring the framework that options bring."""
+    chosen = dict(word.split("=", 1) for word in started(words.split()))
+    assert (chosen.get("workload", ""), chosen.get("framework", "")) == (workload, framework)
+
+
+def test_the_formats_of_a_checkpoint_are_found_by_its_hub_name():
+    words = ["workload=continuous", "accelerator=H100"]
+    assert ("precision=checkpoint" in started([*words, "model=openai/gpt-oss-120b"])) is True
+    assert ("precision=checkpoint" in started([*words, "model=gpt_oss_120b"])) is True

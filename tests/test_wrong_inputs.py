@@ -31,7 +31,7 @@ def line(capsys, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["evaluate", "accelerator=h100"], ["h100 does not exist", "'h100_sxm', 'h100_nvl' or 'h100_pcie'"]),
+        (["evaluate", "accelerator=h100_s"], ["h100_s does not exist", "'h100_sxm'"]),
         (["evaluate", "accelerator=null"], ["accelerator = null", "name one of the options", "b200"]),
         (["evaluate", "search=pareto"], ["searches nothing", "'search=pareto' belongs to `codesign optimize`"]),
         (["evaluate", "objective.limits.capex_usd=1e6"], ["searches nothing", "`codesign optimize`"]),

@@ -2,7 +2,7 @@
 
 import re
 
-from ..config.groups import aliases, plain_name
+from ..config.groups import accelerator_option, available
 from ..config.model_names import model_option
 from ..config.written import AMOUNTS, in_unit, meant
 from ..core.errors import ConfigError, suggestion
@@ -93,11 +93,10 @@ def accelerators(text: str) -> list[str]:
     Raises:
         ConfigError: a name that none has.
     """
-    called = {plain_name(alias): option for alias, option in aliases().items()}
-    known = sorted({*called.values()})
+    known = available("accelerator")
     result: list[str] = []
     for name in filter(None, (part.strip() for part in text.split(","))):
-        option = name if name in known else called.get(plain_name(name))
+        option = accelerator_option(name)
         if option is None:
             raise ConfigError(f"--on {name}: no such accelerator{suggestion(name.lower(), known)}")
         result += [option] if option not in result else []

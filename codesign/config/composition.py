@@ -35,6 +35,7 @@ from .engines import CHANGING, with_engine
 from .groups import (
     PACKAGES,
     Edition,
+    accelerator_option,
     aliases,
     available,
     check_part,
@@ -226,11 +227,14 @@ SHORT = {"hf": "hf_config"}
 
 
 def _meant(item: Override) -> Override:
-    """`model=Qwen/Qwen3-32B` -> `model=qwen3_32b`: a model may be chosen by the name that a hub or a table gives it."""
-    if item.key_or_group != "model" or item.is_delete() or isinstance(item.value(), dict):
+    """`model=Qwen/Qwen3-32B` -> `model=qwen3_32b`, `accelerator=H100` -> `accelerator=h100_sxm`.
+
+    A model may be chosen by the name that a hub or a table gives it, an accelerator by that of a table or a seller.
+    """
+    if item.key_or_group not in ("model", "accelerator") or item.is_delete() or isinstance(item.value(), dict):
         return item
-    choices = _choices(item)
-    options = [SHORT.get(choice) or model_option(choice) or choice for choice in choices]
+    choices, named = _choices(item), model_option if item.key_or_group == "model" else accelerator_option
+    options = [SHORT.get(choice) or named(choice) or choice for choice in choices]
     if options == choices:
         return item
     key, text = str(item.input_line).partition("=")[0], ",".join(options)

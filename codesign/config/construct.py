@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -203,8 +204,15 @@ def _of_unit(name: str) -> str:
     return f" of {UNITS.get(unit, unit)}" if unit else ""
 
 
+THOUSANDS = re.compile(r"(\d+)[kK]")
+COUNTED = ("", "count", "tokens")
+
+
 def _hint(value: Any, name: str) -> str:
-    """The plain number that a text with a unit stands for."""
+    """The plain number that a text with a unit stands for; of `4k` both that people mean."""
+    thousands = THOUSANDS.fullmatch(value) if isinstance(value, str) else None
+    if thousands and unit_of(f"x.{name}") in COUNTED:
+        return f" (did you mean {int(thousands[1]) * 1000} or {int(thousands[1]) * 1024}?)"
     number = plain_number(value, unit_of(f"x.{name}")) if isinstance(value, str) else None
     return "" if number is None else f" (did you mean {number:.6g}?)"
 

@@ -149,6 +149,13 @@ def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
     return result
 
 
+def accelerator_option(name: str) -> str | None:
+    """The accelerator option that a name means, `h100_sxm` of `NVIDIA-H100`; None where it is nobody's."""
+    if name in {path.stem for path in files("accelerator")}:
+        return name
+    return {plain_name(alias): option for alias, option in aliases().items()}.get(plain_name(name))
+
+
 def plain_name(name: str) -> str:
     """A device's name without what spellings differ in: `NVIDIA H100-SXM` is `h100sxm`."""
     return "".join(ch for ch in name.lower() if ch.isalnum()).removeprefix("nvidia").removeprefix("amdinstinct")

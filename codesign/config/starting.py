@@ -6,6 +6,7 @@ and nothing of anybody else's: no ranges of hardware, no budgets.
 
 from collections.abc import Iterable
 
+from ..core.short_names import full_names
 from .usual_framework import AUTO, NONE, serves_published_formats, usual_framework, usual_frameworks
 
 DEFAULT = "train_gpt3_175b"
@@ -13,6 +14,9 @@ NAMING = ("experiment", "model", "workload", "accelerator")
 """Groups of which any, named, says what the study is about."""
 ASKED = f"framework={AUTO}"
 PUBLISHED = "precision=checkpoint"
+REQUESTS = ("workload.input_tokens", "workload.output_tokens")
+RATE = "workload.arrivals_per_s"
+"""Numbers that say what is served where no workload is named."""
 
 
 def names(overrides: Iterable[str], *groups: str) -> bool:
@@ -20,8 +24,21 @@ def names(overrides: Iterable[str], *groups: str) -> bool:
     return any(text.lstrip("+~").partition("=")[0] in groups for text in overrides)
 
 
+def _with_workload(overrides: Iterable[str]) -> list[str]:
+    """The overrides, with the workload that their numbers speak of where none is named."""
+    given = list(overrides)
+    if names(given, "experiment", "workload"):
+        return given
+    stated = {text.lstrip("+").partition("=")[0] for text in full_names(given)}
+    if RATE in stated:
+        return ["workload=at_rate", *given]
+    return ["workload=continuous", *given] if stated & {*REQUESTS} else given
+
+
 def started(overrides: list[str]) -> list[str]:
-    """The overrides, with what they leave open: the default experiment, or the framework that people run."""
+    """The overrides, with what they leave open: the workload that their numbers speak of, else the default experiment;
+    the framework that people run."""
+    overrides = _with_workload(overrides)
     if not names(overrides, *NAMING):
         return [f"experiment={DEFAULT}", *overrides]
     if ASKED not in overrides and names(overrides, "experiment", "framework"):
@@ -40,6 +57,7 @@ def _as_published(overrides: list[str]) -> list[str]:
 
 def framework_told(overrides: list[str]) -> str:
     """The line that says which frameworks are taken; empty where the study named one, or none was measured."""
+    overrides = _with_workload(overrides)
     if not names(overrides, *NAMING) or (ASKED not in overrides and names(overrides, "experiment", "framework")):
         return ""
     usual = [name for name in usual_frameworks(overrides) if name != NONE]
@@ -50,13 +68,17 @@ def framework_told(overrides: list[str]) -> str:
 
 def precision_told(overrides: list[str]) -> str:
     """The line that says that the checkpoint's number formats are taken; empty where the study named one."""
+    overrides = _with_workload(overrides)
     if not names(overrides, *NAMING) or names(overrides, "experiment") or not serves_published_formats(overrides):
         return ""
     return f"{PUBLISHED}, the formats it was published in; precision=bf16 serves two bytes a weight"
 
 
 def told(overrides: list[str]) -> str:
-    """The line that says so; empty where the study was named."""
+    """The line that says which study is taken; empty where it was named."""
+    meant = _with_workload(overrides)
+    if len(meant) > len(overrides):
+        return f"{meant[0]}, since requests are described; workload=static_batch serves one batch at a time"
     if names(overrides, *NAMING):
         return ""
     return (

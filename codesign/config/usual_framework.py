@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.yaml_io import is_mapping
-from .groups import files, read_yaml
+from .groups import accelerator_option, files, read_yaml
+from .model_names import model_option
 
 AUTO, NONE = "auto", "none"
 TRAINING = {"ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo_26_06"}
@@ -25,6 +26,8 @@ SERVING = {
     "DisaggregatedAtRate": OPEN, "DisaggregatedGoodput": OPEN,
 }  # fmt: skip
 """Class of a workload -> engine: vLLM runs on every accelerator here; closed and open loops were fitted apart."""
+NAMED = {"accelerator": accelerator_option, "model": model_option}
+"""Group -> option that another name of it means."""
 DEFAULTS = {"accelerator": "h100_sxm", "workload": "training"}
 """Defaults of `conf/config.yaml`."""
 
@@ -78,7 +81,10 @@ def _told(group: str, option: str) -> dict[str, Any]:
     """Read the file of an option, with those that it is made from."""
     paths: dict[str, Path] = {path.stem: path for path in files(group)}
     if option not in paths:
-        return {}
+        named = (
+            accelerator_option(option) if group == "accelerator" else model_option(option) if group == "model" else None
+        )
+        return {} if named is None else _told(group, named)
     node: Any = read_yaml(paths[option])
     entries: Any = node.get("defaults") or []
     inherited = [str(entry) for entry in entries if isinstance(entry, str) and entry != "_self_"]

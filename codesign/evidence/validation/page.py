@@ -207,8 +207,8 @@ def _runs_page(runs: Sequence[Row]) -> str:
     inside = sum(row["low"] <= row["measured"] <= row["high"] for row in known)
     near = sum(abs(row["error"]) <= NEAR for row in runs if row["error"] is not None)
     lines += [
-        f"Of {len(runs)} measured values {near} are predicted within {NEAR:.0%}; of {len(known)} with an interval of 90 %"
-        f" {inside} lie inside it. Numbers are in SI units, as the commands below print them.", "",
+        f"Of {len(runs)} measured values {near} are predicted within {NEAR:.0%}; of {len(known)} with an interval of 90"
+        f" % {inside} lie inside it. Numbers are in SI units, as the commands below print them.", "",
     ]  # fmt: skip
     body: list[list[str]] = []
     for row in runs:
