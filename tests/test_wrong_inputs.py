@@ -37,6 +37,8 @@ def line(capsys, *arguments: str) -> str:
         (["evaluate", "objective.limits.capex_usd=1e6"], ["searches nothing", "`codesign optimize`"]),
         (["evaluate", "--top", "-3"], ["--top = -3", "at least 0"]),
         (["evaluate", "=3"], ["'=3' is no override"]),
+        (["compare", "h100", "b200"], ["'h100' is no override", "did you mean accelerator=h100_sxm?"]),
+        (["fit", "openai/gpt-oss-120b"], ["did you mean model=gpt_oss_120b?"]),
         (["evaluate", "cluster.device_count=true"], ["cluster.device_count = true is not a plain number"]),
         (["evaluate", "plan.tp=[4,8]"], ["plan.tp = a list", "values to choose from belong to space.plan.tp"]),
         (["optimize", "objective.limits.tpot_s=50ms"], ["objective.limits.tpot_s", "exists for serving"]),

@@ -166,7 +166,9 @@ def _fit(options: argparse.Namespace) -> int:
 def _check_overrides(overrides: list[str]) -> None:
     for text in overrides:
         if text.startswith("=") or ("=" not in text and not text.startswith("~")):
-            raise ConfigError(f"{text!r} is no override: write key=value")
+            meant = later("config.model_names", "choice_meant")(text)
+            near = f" (did you mean {meant}?)" if meant else ""
+            raise ConfigError(f"{text!r} is no override: write key=value{near}")
 
 
 def _check_priced(overrides: list[str]) -> None:

@@ -18,9 +18,9 @@ from typing import Any
 
 from ..core.errors import ConfigError
 from ..core.yaml_io import is_mapping
-from .groups import Edition, files, read_yaml, words
+from .groups import Edition, accelerator_option, available, files, read_yaml, words
 
-__all__ = ["model_aliases", "model_option"]
+__all__ = ["choice_meant", "model_aliases", "model_option"]
 
 ENDING = re.compile(
     r"[-_ .](instruct|chat|hf|it|base|thinking|fp8|fp4|nvfp4|mxfp4|int4|int8|bf16|w\d+a\d+|awq|gptq|quantized|dynamic"
@@ -40,6 +40,14 @@ def model_option(name: str) -> str | None:
         return name
     known = _known(_edition(paths))
     return next((known[plain] for plain in _plain_forms(name) if plain in known), None)
+
+
+def choice_meant(word: str) -> str:
+    """The choice that a word alone may stand for, `accelerator=h100_sxm` of `H100`; empty where it is no name."""
+    named = {"accelerator": accelerator_option(word), "model": model_option(word)}
+    for group in ("workload", "experiment", "framework"):
+        named[group] = word if word in available(group) else None
+    return next((f"{group}={option}" for group, option in named.items() if option), "")
 
 
 def model_aliases() -> dict[str, str]:
