@@ -14,8 +14,11 @@ import yaml
 from example_run import CONFIG, SHARES, example_elasticities, write_run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from codesign.config import scenario_from_config
 from codesign.config.construct import targets
 from codesign.core.errors import ConfigError
+from codesign.core.fields import replace
+from codesign.core.units import YEAR_S
 from codesign.report import (
     build_report,
     compare_runs,
@@ -32,9 +35,10 @@ from codesign.report import (
 from codesign.report.build import SECTIONS, _asked
 from codesign.report.drawing import canvas, render, style
 from codesign.report.figures import digits_apart
-from codesign.report.labels import axis_prefix, number, unit_of
+from codesign.report.labels import DASH, axis_prefix, number, unit_of
 from codesign.report.run_folder import MissingPart
 from codesign.search.exhaustive.grid import CHECKPOINT
+from codesign.search.results import elasticities, numbers_of
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["training", "serving"])
@@ -231,6 +235,38 @@ def test_constants_least_sure_first(folder):
     ]  # fmt: skip
     assert moving.rows[0][2] == "no provenance"
     assert [row[0] for row in idle.rows] == ["accelerator.kernels.attention.bf16.t0_s"]
+
+
+def test_the_worth_of_a_unit_is_in_dollars_a_month(folder):
+    """450 GB/s with an elasticity of -0.09 of $M a month: 0.09 M / 450 a GB/s."""
+    rows = {row[0]: row[-1] for row in text_tables.constants(read_run(folder))[0].rows}
+    assert text_tables.worth(
+        {"path": "cluster.x.bandwidth_bytes_per_s", "value": 450e9, "usd_per_million_tokens": -0.09}, 1e6
+    ) == (pytest.approx(0.09e6 / 450), "GB/s")
+    assert rows["network.scale_up.fabric.bandwidth_bytes_per_s"].endswith(" per GB/s")
+    assert rows["network.scale_up.fabric.latency_s"].startswith("-")
+    assert rows["network.scale_up.fabric.latency_s"].endswith(" per us")
+    assert rows["facility.amortisation_s"] == rows["accelerator.price_usd"] == DASH
+
+
+@pytest.mark.slow
+def test_the_worth_of_a_unit_is_what_evaluation_saves():
+    """Of a GB/s of memory and of a microsecond, against the design priced with it."""
+    scenario = scenario_from_config("model=llama31_8b", "workload=static_batch", "cluster.device_count=8", "plan.tp=8")
+    table = elasticities(scenario, {}).set_index("path", drop=False)
+    month = YEAR_S / 12
+
+    def cost(**changed: float) -> float:
+        values = {path.replace("__", "."): value for path, value in changed.items()}
+        told = numbers_of(replace(scenario, values))
+        return told["usd_per_million_tokens"] * 1e-6 * tokens * month
+
+    tokens = numbers_of(scenario)["tokens_per_s"]
+    for path, unit in (("cluster.accelerator.hbm.bandwidth_bytes_per_s", 1e9),
+                       ("cluster.network.scale_up.fabric.bandwidth_bytes_per_s", 1e9)):  # fmt: skip
+        row = table.loc[path].to_dict()
+        ahead, behind = (cost(**{path.replace(".", "__"): row["value"] + sign * unit}) for sign in (1, -1))
+        assert text_tables.worth(row, cost())[0] == pytest.approx((behind - ahead) / 2, rel=1e-3)
 
 
 def test_what_the_study_chose_has_no_other_source(folder):

@@ -315,11 +315,16 @@ def _elasticities(run: RunFolder) -> Section:
 
 def _constants(run: RunFolder) -> Section:
     moving, idle = text_tables.constants(run)
-    names = ", ".join(label for label in moving.head[4:])
+    names = ", ".join(label for label in moving.head[4:] if label != text_tables.WORTH)
     text = (
-        f"Least sure first. The last columns ({names}) say by how many per cent the result changes when a constant "
-        "grows by 1 %."
+        f"Least sure first. The columns {names} say by how many per cent the result changes when a constant grows by"
+        " 1 %."
     )
+    if text_tables.WORTH in moving.head:
+        text += (
+            " The last one says what one unit more of each such part is worth: dollars a month that the whole saves at"
+            " the same output, before what the unit costs; where there is a minus, what it takes."
+        )
     folded = (f"Without effect on this design: {len(idle.rows)}", idle) if idle.rows else None
     return Section("Constants used", text, table=moving, folded=folded)
 

@@ -1,12 +1,14 @@
 """Tables of a run as cells of text, ready for a page."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from ..core.interval_text import between_text
+from ..core.units import YEAR_S
 from ..model.workloads.words import Words
 from ..study.objective import share_text
 from . import series
@@ -197,17 +199,52 @@ def constants(run: RunFolder) -> tuple[PageTable, PageTable]:
         weight=table[goal].abs().fillna(0.0),
         moves=table[columns].abs().fillna(0.0).max(axis="columns") > series.NEGLIGIBLE,
     ).sort_values(["sureness", "weight", "path"], ascending=[True, False, True], kind="stable")
-    head = (
-        "Constant",
-        "Value",
-        "Standing",
-        "Source",
-        *_heads(run, columns),
-    )
+    head = ("Constant", "Value", "Standing", "Source", *_heads(run, columns))
     moving, idle = (_constant_rows(ranked[ranked["moves"] == moves], columns) for moves in (True, False))
+    if spent := _usd_per_month(run):
+        head = (*head, WORTH)
+        shown = ranked[ranked["moves"]].to_dict(orient="records")
+        moving = [(*cells, _worth_text(row, spent)) for cells, row in zip(moving, shown, strict=True)]
     return PageTable(head, moving, frozenset({0, 2, 3})), PageTable(
         head[:4], [r[:4] for r in idle], frozenset({0, 2, 3})
     )
+
+
+COST = "usd_per_million_tokens"
+WORTH = "Worth of one more, a month"
+STEPS = {"B/s": (1e9, "GB/s"), "B": (1e9, "GB"), "FLOP/s": (1e12, "TFLOP/s"), "W": (1.0, "W"), "b/s": (1e9, "Gb/s")}
+"""Unit -> what a seller counts it in. Of seconds it is a microsecond, or a millisecond of what takes longer."""
+LONGEST_S = 10.0  # what takes longer is no part's speed but a life, or an interval of failures
+
+
+def _usd_per_month(run: RunFolder) -> float:
+    """Money that the best design takes in a month, of studies whose constants move a cost; else 0."""
+    if COST not in run.elasticities:
+        return 0.0
+    each, rate = (float(run.best.get(name, math.nan)) for name in (COST, "tokens_per_s"))
+    result = each * 1e-6 * rate * YEAR_S / 12
+    return result if math.isfinite(result) else 0.0
+
+
+def worth(row: Mapping[str, Any], usd_per_month: float) -> tuple[float, str] | None:
+    """Dollars a month that one more GB/s (GB, us ...) of every such part saves at the same output, and that unit.
+
+    To first order: - elasticity of the cost x cost / value. None for what is not counted in such units.
+    """
+    unit, value, slope = unit_of(row["path"]), float(row["value"]), float(row[COST])
+    step, name = (1e-3, "ms") if value >= 1e-3 else (1e-6, "us")
+    if unit != "s" or value > LONGEST_S:
+        step, name = STEPS.get(unit, (0.0, ""))
+    if not step or not value or abs(slope) <= series.NEGLIGIBLE:
+        return None
+    return -slope * usd_per_month * step / value, name
+
+
+def _worth_text(row: Mapping[str, Any], usd_per_month: float) -> str:
+    known = worth(row, usd_per_month)
+    if known is None:
+        return DASH
+    return f"{'-' if known[0] < 0 else ''}{number(abs(known[0]), '$')} per {known[1]}"
 
 
 def _is_numeric(column: pd.Series) -> bool:
