@@ -322,8 +322,8 @@ def _constants(run: RunFolder) -> Section:
     )
     if text_tables.WORTH in moving.head:
         text += (
-            " The last one says what one unit more of each such part is worth: dollars a month that the whole saves at"
-            " the same output, before what the unit costs; where there is a minus, what it takes."
+            " The last one says what one unit more of such a part is worth: dollars a month that the whole saves at the"
+            " same output, less what the unit costs where it has a price; with a minus, what it takes."
         )
     folded = (f"Without effect on this design: {len(idle.rows)}", idle) if idle.rows else None
     return Section("Constants used", text, table=moving, folded=folded)

@@ -235,7 +235,8 @@ def worth(row: Mapping[str, Any], usd_per_month: float) -> tuple[float, str] | N
     step, name = (1e-3, "ms") if value >= 1e-3 else (1e-6, "us")
     if unit != "s" or value > LONGEST_S:
         step, name = STEPS.get(unit, (0.0, ""))
-    if not step or not value or abs(slope) <= series.NEGLIGIBLE:
+    is_bought = ".kernels." not in row["path"] and 0 < step <= value
+    if not is_bought or abs(slope) <= series.NEGLIGIBLE:
         return None
     return -slope * usd_per_month * step / value, name
 
