@@ -61,3 +61,8 @@ def test_a_command_takes_them(capsys: pytest.CaptureFixture):
     assert json.loads(capsys.readouterr().out) == short
     result = scenario_from_config(*asked, "devices=8")
     assert (float(result.plan.tp), float(result.cluster.device_count)) == (1, 8)
+
+
+def test_open_requests_of_two_pools_are_their_clients():
+    assert full_names(["workload=disaggregated_clients", "concurrency=64"])[1] == "workload.concurrency=64"
+    assert full_names(["workload=continuous", "concurrency=64"])[1] == "plan.micro_batch=64"

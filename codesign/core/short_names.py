@@ -48,10 +48,25 @@ def full_name(text: str) -> str:
     return f"{path}={value}"
 
 
+CLIENTS = "workload=disaggregated_clients"
+OPEN_REQUESTS = ("concurrency=", "max_concurrency=")
+
+
+def _of_clients(text: str) -> str:
+    is_said = isinstance(text, str) and text.startswith(OPEN_REQUESTS)
+    return f"workload.concurrency={text.partition('=')[2]}" if is_said else text
+
+
 def full_names(overrides: Iterable[str]) -> list[str]:
-    """Overrides by their paths and groups; a region is one of a cloud, which is chosen where no ownership is."""
+    """Overrides by their paths and groups.
+
+    A region is one of a cloud, which is chosen where no ownership is; `concurrency` is how many requests clients hold
+    open, of an engine that takes all of them its places.
+    """
     given = list(overrides)
     texts = [text for text in given if isinstance(text, str)]
+    if any(text.startswith(CLIENTS) for text in texts):  # whose clients are apart from the places of an engine
+        given = [_of_clients(text) for text in given]
     rented = any(text.startswith("region=") for text in texts)
     owned = any(text.lstrip("+~").startswith("ownership=") for text in texts)
     named = [full_name(text) if isinstance(text, str) else text for text in given]
