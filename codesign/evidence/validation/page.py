@@ -240,7 +240,9 @@ def tables_of(rows: Sequence[Row]) -> dict[str, str]:
     lines = [HEAD, "## Tables", ""]
     lines += [f"- [{suite[0].upper()}{suite[1:]}]({file_of(suite)})" for suite in suites]
     lines += ["- [each measured run](runs.md)"] if runs else []
-    lines += ["- [all strata as CSV](strata.csv)", "", "## Bars and intervals", "", *_missed(strata), ""]
+    lines += ["- [all strata as CSV](strata.csv)", ""]
+    if any(bar_of(row) or row["left_out"] is not None for row in strata):
+        lines += ["## Bars and intervals", "", *_missed(strata), ""]
     lines += ["## What was set aside", ""]
     lines += [f"- {row['quantity']}" for row in rows if row["suite"] == "note"]
     return {"README.md": "\n".join(lines) + "\n", **pages, "strata.csv": _as_csv(strata)}
