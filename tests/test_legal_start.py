@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from codesign import scenario_from_config
-from codesign.commands.legal_start import legal_start, nearest
 from codesign.config import check_plan
+from codesign.config.legal_start import legal_start, nearest
 
 
 def test_fewest_fields_then_the_least_factor():

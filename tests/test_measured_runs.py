@@ -9,6 +9,7 @@ from test_serving_engines import jobs_of_a_table
 
 from codesign.commands.cli import main
 from codesign.config import scenario_from_config
+from codesign.config.checks import broken_plan
 from codesign.core.errors import ConfigError, DataError
 from codesign.evidence.measurements.run_columns import RunMetric, is_runs, metric_of, number_path
 from codesign.evidence.validation import commands_of, validate
@@ -203,3 +204,21 @@ def test_a_damaged_table_does_not_refuse_the_others(tmp_path: Path):
     (tmp_path / "good.csv").unlink()
     with pytest.raises(DataError, match=r"^(bad|worse)\.csv"):
         validate(tmp_path)
+
+
+def test_words_of_paths_and_stages_that_no_column_states():
+    row = {"gpu": "h100_sxm", "model": "llama31_8b", "plan.recompute": "full", "tp": "4", "num_gpus": "8", "gbs": "64",
+           "source": "a log", "step_s": "3"}  # fmt: skip
+    one = run_of(row, "t.csv, line 2")
+    assert "plan.recompute=full" in one.run.chosen
+    assert (one.run.numbers["plan.pp"], one.run.numbers["plan.virtual_stages"]) == (1.0, 1.0)
+    assert one.carried == "a log"
+
+
+def test_a_plan_that_does_not_suit_is_told_with_what_is_taken(tmp_path):
+    """As the command line takes it: eight stages and three chunks do not divide over eight devices of four ranks."""
+    (tmp_path / "steps.csv").write_text("gpu,model,workload,num_gpus,step_s\nh100_sxm,llama31_8b,training,8,9\n")
+    messages = list[str]()
+    (one,) = run_tables(tmp_path, [], messages)
+    assert "priced with plan." in messages[-1]
+    assert broken_plan(scenario_from_config(*one.run.overrides())) == ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from ..config import check_memory, check_plan
 from ..config.checks import check_hopeful
 from ..config.consistency import check_boxes
+from ..config.legal_start import legal_start
 from ..config.load_checks import check_load
 from ..config.outcome_checks import check_outcome
 from ..config.plausibility import unusual
@@ -17,7 +18,6 @@ from ..model.metrics.prefix_room import has_prefix_cache
 from ..search.results import busy_links, numbers_in, ops, priced
 from ..uncertainty import uncertain, with_room
 from .evaluation_tables import model_text, room_text, sections, show_evaluation
-from .legal_start import legal_start
 from .memory_fit import chance_text
 from .prefix_worth import prefix_text, prefix_worth
 from .setup import prepare_jax

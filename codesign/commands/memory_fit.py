@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from ..config.checks import check_plan
+from ..config.legal_start import legal_start
 from ..config.room import capacity_of, smallest_changes, used_of
 from ..config.study import documented_scenario
 from ..core.atomic_files import write_bytes
@@ -22,7 +23,6 @@ from ..model.workloads import AbstractServing
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..report.labels import MEMORY_CLASSES, TIERS
 from ..study.objective import feasible
-from .legal_start import legal_start
 from .setup import prepare_jax
 from .terminal import console, job_text, plain_table
 

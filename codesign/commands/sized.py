@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 from ..config.checks import check_plan
 from ..config.composition import compose
 from ..config.device_counts import counts_of_job, left_open, more_devices, rack_of
+from ..config.legal_start import legal_start
 from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..core.yaml_io import is_mapping
@@ -15,7 +16,6 @@ from ..model.scenario import Scenario
 from ..model.workloads import Plan
 from ..search.results import numbers_of
 from ..study.objective import feasible
-from .legal_start import legal_start
 
 COUNT = "cluster.device_count"
 FURTHER = 2  # times that more devices are tried: a plan with a small batch needs many

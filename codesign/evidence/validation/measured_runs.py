@@ -3,8 +3,8 @@
 Nothing is modelled here: a row chooses options and numbers, `codesign evaluate` predicts the metrics that it holds. A
 row that names no workload has the one that its columns mean: a request rate `at_rate`, a global batch `training`, else
 `continuous`; with devices that prefill, those of two pools. A row that states how many requests were sent is a run from
-its first to its last, as `codesign simulate --num-prompts` simulates. What no row says is as the command line takes it,
-the framework that people run among it.
+its first to its last, as `codesign simulate --num-prompts` simulates. Training whose tensor ranks are stated and stages
+are not has one stage. What no row says is as the command line takes it, the framework that people run among it.
 """
 
 import contextlib
@@ -20,8 +20,11 @@ from ...config import scenario_from_config
 from ...config.engine_share import EngineStart, engine_overrides
 from ...config.groups import available
 from ...config.hub_names import hub_name
+from ...config.legal_start import legal_start
+from ...core import fields
 from ...core.errors import CodesignError, ConfigError, DataError
 from ...model.metrics.simulated import finite_run
+from ...model.scenario import Scenario
 from ..measurements import reader
 from ..measurements.folder import files
 from ..measurements.run_columns import (
@@ -81,6 +84,7 @@ def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> l
         messages: rows and columns that are set aside are told here.
     """
     result: list[MeasuredRun] = []
+    composed: dict[tuple[str, ...], Scenario] = {}
     for path in files(directory):
         shown = path.relative_to(directory).as_posix()
         if path in known or not _holds_runs(path, shown):
@@ -92,10 +96,35 @@ def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> l
         for cells, line in zip(table.rows, table.lines, strict=True):
             place = f"{shown}, line {line}"
             try:
-                result.append(run_of(dict(zip(table.header, cells, strict=True)), place))
+                one, told = _with_legal_plan(run_of(dict(zip(table.header, cells, strict=True)), place), composed)
+                messages += [f"{place}: {told}"] if told else []
+                result.append(one)
             except ConfigError as error:
                 messages.append(f"{place}: set aside, {error}")
     return result
+
+
+def _with_legal_plan(one: MeasuredRun, composed: dict[tuple[str, ...], Scenario]) -> tuple[MeasuredRun, str]:
+    """The run, with the plan that the command line takes where the one that its workload brings breaks a rule.
+
+    Args:
+        one: a run.
+        composed: scenarios of the same choices, which are kept.
+
+    Returns:
+        (run, a line on what was taken instead, empty where nothing was)
+    """
+    chosen, numbers = one.run
+    if chosen not in composed:
+        composed[chosen] = scenario_from_config(*one.run.overrides())
+    scenario = fields.replace(composed[chosen], dict(numbers))
+    legal, told = legal_start(scenario, one.run.overrides())
+    if not told:
+        return one, ""
+    before = {path: float(value) for path, _, value in fields.walk(scenario.plan, "plan")}
+    after = {path: float(value) for path, _, value in fields.walk(legal.plan, "plan")}
+    taken = {path: value for path, value in after.items() if value != before.get(path)}
+    return one._replace(run=PricedRun(chosen, numbers | taken)), told
 
 
 def _holds_runs(path: Path, shown: str) -> bool:
@@ -235,6 +264,10 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
         words.append(f"workload.precision.kv_cache={chosen['kv_cache'].lower()}")
     if "cluster.device_count" not in numbers and any(path in numbers for path in LAYOUT):
         numbers = numbers | {"cluster.device_count": math.prod(numbers.get(path, 1.0) for path in LAYOUT)}
+    if (
+        workload == "training" and "plan.tp" in numbers and "plan.pp" not in numbers
+    ):  # a table of layouts without stages
+        numbers = {"plan.virtual_stages": 1.0} | numbers | {"plan.pp": 1.0}
     if workload.startswith(FINITE):
         numbers = _over_tensor_ranks(numbers)
     return PricedRun(tuple(words), numbers)

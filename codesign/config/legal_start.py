@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ..config import study_from_config
-from ..config.checks import broken_plan
-from ..config.starting import names
 from ..core.fields import replace
 from ..model.scenario import Scenario
+from .checks import broken_plan
+from .starting import names
+from .study import study_from_config
 
 
 def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str]:
