@@ -38,7 +38,9 @@ def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) 
             columns += map(_behind, own)
             points = max([points, *map(len, own)])
         shapes = tuple((array.dtype, array.shape[1:]) for array in arrays)
-        told, out = kept(_traces, (traced, tuple(structures), shapes), lambda: _trace(traced, structures, arrays), MOST_KEPT)
+        told, out = kept(
+            _traces, (traced, tuple(structures), shapes), lambda: _trace(traced, structures, arrays), MOST_KEPT
+        )
         result = [np.moveaxis(array, -1, 0) for array in _ready(told)(*columns)]
         whole = [np.broadcast_to(array, (points, *array.shape[1:])) for array in result]
         return jax.tree.unflatten(out, whole)
