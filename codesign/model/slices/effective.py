@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from jaxtyping import Array
+
 from ...core.errors import ConfigError
 from ...core.jax_typed import asarray
 from ...jaxprs import interpreted
@@ -18,7 +20,11 @@ LEAST = 0.1  # the least that `SharedRack` allows
 @functools.cache
 def _acceptance(most: int) -> Callable[[SharedRack], Any]:
     """What is granted in racks of up to so many accelerators, traced once for all of the same sizes and volumes."""
-    return interpreted(lambda rack: rack.acceptance(most), always=True)
+
+    def granted(rack: SharedRack) -> Array:
+        return rack.acceptance(most)
+
+    return interpreted(granted, always=True)
 
 
 def effective_ratio(
