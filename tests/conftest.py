@@ -1,12 +1,9 @@
 """Float64 on the CPU, a compile cache shared by all workers, run-time checked shapes, repeatable examples."""
 
-import contextlib
-import ctypes
 import functools
 import gc
 import os
 import sys
-from collections import OrderedDict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -58,12 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=experiment_of)
 
 
-HOLDERS = (
-    "codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search", "codesign.evidence.validation.many",
-    "program_slopes",
-)  # fmt: skip
-"""Rooms and modules that keep the last programs that they made."""
-CACHE_OF_CALLS = type(functools.lru_cache(len))
+OF_TESTS = {"program_slopes"}  # modules of tests that keep programs, beside the rooms of the package
 MAX_RESIDENT, MARGIN = 6 * 2**28, 2**28
 """Bytes of a worker above which it lets go of traced and compiled programs (1.5 GiB), and how much it may grow after
 all steps before it takes them again: some memory does not go back to the system, and to look through all takes long."""
@@ -72,29 +64,20 @@ MOST_COMPOSED = 3000
 allowed = [MAX_RESIDENT]
 
 
-def resident_bytes() -> int:
-    """Memory that this process holds; 0 where the system does not tell."""
-    with contextlib.suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
 def trim() -> None:
     """Give the system back what is free; the models let the C library keep half a gigabyte for the next array."""
-    with contextlib.suppress(OSError, AttributeError):  # of glibc
-        ctypes.CDLL(None).malloc_trim(0)
+    from codesign.core.free_memory import give_back  # not before the import hook of the checks is there
+
+    give_back()
 
 
 def drop_programs() -> None:
     """Free programs, those of JAX and our own; compiled ones stay on disk."""
-    jax.clear_caches()
-    for name, module in [*sys.modules.items()]:
-        if name.startswith(HOLDERS):
-            for kept in vars(module).values():
-                if isinstance(kept, OrderedDict):
-                    kept.clear()
-                elif isinstance(kept, CACHE_OF_CALLS):
-                    kept.cache_clear()
+    from codesign.core.free_memory import forget_calls, forget_programs
+
+    forget_programs()
+    for name in OF_TESTS & set(sys.modules):
+        forget_calls(vars(sys.modules[name]))
     trim()
 
 
@@ -136,6 +119,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     shared = nextitem is not None and subject(nextitem) == subject(item)
     if not shared:
         keep_as_commands_do(item.config)
+    from codesign.core.free_memory import resident_bytes
+
     for step in LESS_MEMORY:
         if resident_bytes() <= allowed[0] + shared * MARGIN:
             return

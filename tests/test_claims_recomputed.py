@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from codesign.evidence.reproduction import available, experiments_folder, reproduce
+from codesign.evidence.reproduction import available, experiments_folder, forget, reproduce
 
 pytestmark = pytest.mark.slow
 
@@ -47,4 +47,5 @@ def test_the_committed_page_is_what_the_experiment_says(name):
         pytest.skip("the committed reports lie in a checkout only")
     assert page.is_file(), f"no outcome: codesign reproduce {name} --reports reports"
     lines = moved(pd.read_csv(page), reproduce([name]))
+    forget(name)
     assert not lines, "\n".join([*lines, f"write it anew: codesign reproduce {name} --reports reports"])

@@ -15,7 +15,7 @@ from codesign import DesignSpace, Objective, Problem, evaluate, study_from_confi
 from codesign.search import Certified
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.staging import distinct_plans
+from codesign.staging import distinct_plans, equal_plans
 from codesign.study.feasible_plans import Rules
 from codesign.verification import Asked, CheckedModel, Refuted, derivation_of, verify
 from codesign.verification.coverage import cover
@@ -181,3 +181,20 @@ def test_studies_with_odd_plans_are_what_evaluation_says(capsys):
 
         counts = odd_plans.run(5, 3, 2000, ("training", "static", "recommendation", "training_experts"), quiet=True)
     assert counts["right"] == 5, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 40])
+def test_rows_have_equal_numbers_where_all_their_bytes_are_equal(width, monkeypatch):
+    rng = np.random.default_rng(width)
+    few = rng.integers(0, 2, (40, width), dtype=np.uint8)
+    rows = few[rng.integers(0, len(few), 500)]
+
+    def same(numbers):
+        return (numbers[:, None] == numbers[None]) == (rows[:, None] == rows[None]).all(axis=-1)
+
+    assert same(equal_plans.numbered(rows)).all()
+    powers = 2.0 ** rng.integers(-8, 8, (500, 3))  # differ in the highest bits alone
+    rows = powers.view(np.uint8)
+    assert same(equal_plans.numbered(rows)).all()
+    monkeypatch.setattr(equal_plans, "MIX", (np.uint64(0), np.uint64(0)))  # every hash is the same
+    assert same(equal_plans.numbered(rows)).all()

@@ -20,6 +20,7 @@ from codesign.simulation.fleet import (
     by_profile,
     conversations,
     dispersion,
+    keeps_slo,
     markov_modulated,
     simulate_fleet,
     traffic_measures,
@@ -325,3 +326,19 @@ def test_a_million_requests_a_minute():
         begun = time.process_time()
         simulate_fleet(dataclasses.replace(ENGINE, times=table), requests, router, replicas=16)
         assert 60 / (time.process_time() - begun) * len(requests) > 1e6
+
+
+@pytest.mark.parametrize("rate", [5.0, 20.0, 40.0, 80.0])
+@pytest.mark.parametrize("router", ["round_robin", "least_outstanding"])
+def test_an_slo_is_kept_where_the_whole_simulation_attains_it(rate, router):
+    """What stops at the first request too many that is late says what all requests say."""
+    requests, verdicts = plain(400, rate, seed=3, cv=2.0), set()
+    result = simulate_fleet(ENGINE, requests, router, replicas=2)
+    late = [np.percentile(result.first - result.came, share) for share in (80, 95, 99)]
+    for ttft_s in late:
+        for share in (0.8, 0.95, 0.99):
+            agreed = Agreed(float(ttft_s), 1.0, share)
+            verdict = keeps_slo(ENGINE, requests, agreed, router, replicas=2)
+            assert verdict is (result.attainment(agreed) >= share)
+            verdicts.add(verdict)
+    assert verdicts == {True, False}

@@ -202,3 +202,15 @@ def test_what_is_looked_up_at_many_points(name, points):
             slots |= dict(zip(equation.outputs, result if isinstance(result, list) else [result], strict=True))
         result = np.moveaxis(slots[program.outputs[0]], range(-lead, 0), range(lead))
         np.testing.assert_array_equal(np.broadcast_to(result, wanted.shape), wanted)
+
+
+def test_what_a_crossed_function_reads_is_what_it_depends_on():
+    """Numbers that no result depends on may be anything, of those that one does none may."""
+    given = {"price": np.float64(3.0), "size": np.float64(4.0), "rate": np.float64(5.0)}
+    run = interpreting.crossed(
+        lambda given, point: {"rule": given["size"] - point["tp"], "other": given["rate"] * 0 + 1}
+    )
+    values = {"tp": np.array([1.0, 2.0])}
+    assert [float(each) for each in run.read(given, values)] == [5.0, 4.0]  # as JAX orders them: rate, size
+    np.testing.assert_allclose(run(given, values)["rule"], [3.0, 2.0])
+    assert run(given | {"price": np.float64(9.0)}, values)["rule"].tolist() == [3.0, 2.0]

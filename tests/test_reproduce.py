@@ -161,6 +161,20 @@ def test_an_experiment_that_fails_is_named_and_the_others_go_on(toy, capsys):
         reproduce(["broken"])
 
 
+def test_each_page_is_written_before_the_next_experiment_runs(toy, capsys, tmp_path):
+    folder, page = toy(0.1) / "experiments", tmp_path / "pages" / "toy" / "README.md"
+    (folder / "zebra").mkdir()  # after `toy`
+    (folder / "zebra" / "claims.py").write_text(
+        f"from pathlib import Path\ndef claims():\n    assert Path({str(page)!r}).is_file()\n    return [1 / 0]\n"
+    )
+    module.load.cache_clear()
+    assert main(["reproduce", "all", "--reports", str(tmp_path / "pages")]) == 1
+    told = capsys.readouterr().err
+    assert "toy ... (1 of 2)" in told
+    assert "zebra: ZeroDivisionError" in told
+    assert page.is_file()
+
+
 @pytest.mark.parametrize(("bar", "code"), [(0.1, 0), (0.01, 1)])
 def test_a_missed_bar_is_the_exit_code(toy, capsys, bar, code):
     toy(bar)

@@ -116,12 +116,14 @@ def reproduce(options: argparse.Namespace) -> int:
     prepare_jax()
     names = options.names or ["all"]
     columns = ("experiment", "claim", "paper", "model", "error", "tolerance", "evidence", "provenance", "ok")
-    started = time.perf_counter()
+    started, begun = time.perf_counter(), list[str]()
+    total = len(later("evidence.reproduction", "available")()) if "all" in names else len(names)
 
     def told(name: str, found: list[dict[str, Any]]) -> None:
-        """Announce an experiment before it runs, and print its rows as soon as they are there."""
+        """Announce an experiment before it runs; once its rows are there print them and write its page."""
         if not found:
-            print(f"{name} ...", file=sys.stderr, flush=True)
+            begun.append(name)
+            print(f"{name} ... ({len(begun)} of {total})", file=sys.stderr, flush=True)
             return
         verdicts = [row["ok"] for row in found if row["ok"] is not None]
         bars = f", {sum(verdicts)} of {len(verdicts)} bars met" if verdicts else ""
@@ -129,6 +131,11 @@ def reproduce(options: argparse.Namespace) -> int:
         print(f"{name}: {len(found)} claims{bars} ({spent:.0f} s so far)", file=sys.stderr, flush=True)
         if not options.json:
             _print_rows(found, columns, {"error", "tolerance"}, as_json=False)
+        if options.reports:
+            for page in later("evidence.reproduction", "write_reports")(found, options.reports):
+                print(page, file=sys.stderr, flush=True)
+        if len(begun) < total:
+            later("evidence.reproduction", "forget")(name)
 
     broken = list[str]()
 
@@ -141,9 +148,6 @@ def reproduce(options: argparse.Namespace) -> int:
         print(f"codesign: {broken[-1]}; the other experiments go on", file=sys.stderr, flush=True)
 
     rows = later("evidence.reproduction", "reproduce")(names, told, failed)
-    if options.reports:
-        for page in later("evidence.reproduction", "write_reports")(rows, options.reports):
-            print(page, file=sys.stderr)
     counts = later("evidence.reproduction", "summary")(rows)
     if options.json:
         earlier = [row | {old: row[new] for old, new in CLAIM_COLUMNS.items() if new in row} for row in rows]

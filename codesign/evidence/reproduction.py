@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from ..core.errors import CodesignError, ConfigError, suggestion
+from ..core.free_memory import forget_calls, forget_programs, give_back, resident_bytes
 
 __all__ = [
     "KINDS",
@@ -29,6 +30,7 @@ __all__ = [
     "available",
     "claims_of",
     "experiments_folder",
+    "forget",
     "kind_of",
     "load",
     "reproduce",
@@ -50,6 +52,8 @@ COLUMNS = {"bar": "tolerance", "standing": "provenance", "kind": "evidence"}
 """Field of a claim -> column of tables of claims."""
 
 JUDGED = ("fitted", "predicted")
+
+MOST_HELD = 3 << 28  # bytes (0.75 GiB) above which programs are dropped between two experiments
 
 DOCUMENTS = {
     "pfa": ("pfa_",),
@@ -142,6 +146,17 @@ def load(folder: Path) -> ModuleType:
     return module
 
 
+def forget(name: str) -> None:
+    """Let go of what an experiment has computed, and of programs where this process holds much; it may run again."""
+    module = load(available()[name])
+    forget_calls({key: held for key, held in vars(module).items()
+                  if getattr(held, "__module__", "") == module.__name__})  # fmt: skip
+    if resident_bytes() > MOST_HELD:
+        forget_programs()
+    if resident_bytes() > MOST_HELD:
+        give_back(cycles=True)
+
+
 def claims_of(folder: Path) -> list[Claim]:
     """The claims of an experiment, each of the kind that its module says."""
     module = load(folder)
@@ -163,7 +178,8 @@ def reproduce(
 
     Args:
         names: experiments, or `all`.
-        progress: told the name of each experiment and its rows: none before it runs, all of them after.
+        progress: told the name of each experiment and its rows: none before it runs, all of them after. What it raises
+            then is an error of the experiment.
         failed: told of an experiment that ends in an error, after which the others run; without it the error is raised.
 
     Raises:
@@ -181,13 +197,12 @@ def reproduce(
         progress(name, [])
         try:
             result = [claim.row() for claim in claims_of(known[name])]
+            rows += result
+            progress(name, result)
         except Exception as error:
-            if failed is None:
+            if failed is None or isinstance(error, BrokenPipeError):
                 raise
             failed(name, error)
-            continue
-        progress(name, result)
-        rows += result
     return rows
 
 

@@ -6,7 +6,7 @@ call of NumPy on whole arrays. The program, and so the result, is that of the co
 
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ from jax.extend.core import Literal
 from .dispatch import doer
 from .jit import quick_jit
 
-__all__ = ["MANY", "PATIENCE", "crossed", "forget_programs", "interpreted"]
+__all__ = ["MANY", "PATIENCE", "Crossed", "crossed", "forget_programs", "interpreted"]
 
 PATIENCE = 32  # runs of one program that cost about what compiling it does
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
@@ -130,17 +130,23 @@ def interpreted(function: Callable[..., Any], *, always: bool = False) -> Callab
     return run
 
 
-def crossed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of (anything, name -> number) for every combination of some values, traced once a structure.
+def crossed(function: Callable[..., Any]) -> "Crossed":
+    """A function of (anything, name -> number) for every combination of some values, traced once a structure."""
+    return Crossed(function)
 
-    What is asked has (anything, name -> [values]) and gives arrays with one axis for each name, in their order, of
-    length 1 where a number does not depend on it: what few names reach is done for few values.
+
+class Crossed:
+    """A function of (anything, name -> [values]) that gives arrays with one axis for each name, in their order.
+
+    An axis is of length 1 where a number does not depend on its name: what few names reach is done for few values.
     """
-    traced = jax.jit(function)
 
-    def run(given: Any, values: dict[str, np.ndarray]) -> Any:
-        trace = traced.trace(given, dict.fromkeys(values, np.float64(1.0)))
-        axes = len(values)
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._traced = jax.jit(function)
+
+    def __call__(self, given: Any, values: dict[str, np.ndarray]) -> Any:
+        """Evaluate all combinations."""
+        trace, axes = self._trace(given, values), len(values)
         fixed = [np.asarray(leaf).reshape((1,) * axes + np.shape(leaf)) for leaf in jax.tree.leaves(given)]
         shapes = {name: [-1 if axis == index else 1 for axis in range(axes)] for index, name in enumerate(values)}
         spread = [np.reshape(values[name], shapes[name]) for name in sorted(values)]  # as JAX orders them
@@ -148,4 +154,15 @@ def crossed(function: Callable[..., Any]) -> Callable[..., Any]:
             result = _run(_program(trace.jaxpr, axes), *fixed, *spread)
         return jax.tree.unflatten(jax.tree.structure(trace.out_info), result)
 
-    return run
+    def read(self, given: Any, names: Iterable[str]) -> list[np.ndarray]:
+        """Numbers of what is given that the results depend on; others may be anything."""
+        leaves, traced = jax.tree.leaves(given), self._trace(given, names).jaxpr.jaxpr
+        read = {each for each in traced.outvars if not isinstance(each, Literal)}
+        for equation in reversed(traced.eqns):
+            if not read.isdisjoint(equation.outvars):
+                read.update(each for each in equation.invars if not isinstance(each, Literal))
+        given_first = traced.invars[: len(leaves)]
+        return [np.asarray(leaf) for leaf, each in zip(leaves, given_first, strict=True) if each in read]
+
+    def _trace(self, given: Any, names: Iterable[str]) -> Any:
+        return self._traced.trace(given, dict.fromkeys(names, np.float64(1.0)))

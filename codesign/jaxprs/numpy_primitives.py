@@ -267,9 +267,13 @@ def _ranked(function: Callable[..., Any], lead: int) -> Callable[..., Any]:
         return function
 
     def run(*inputs: Any, **settings: Any) -> Any:
-        rank = max(x.ndim for x in inputs)
-        if all(x.ndim == rank for x in inputs):
+        rank = inputs[0].ndim
+        for x in inputs:
+            if x.ndim != rank:
+                break
+        else:
             return function(*inputs, **settings)
+        rank = max(x.ndim for x in inputs)
         return function(*(x.reshape(*x.shape, *([1] * (rank - x.ndim))) for x in inputs), **settings)
 
     return run

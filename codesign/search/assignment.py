@@ -23,6 +23,7 @@ solution; its leaves with their y are the certificate, which anybody can check b
 Source: linear programming's weak duality; HiGHS [huangfu2018].
 """
 
+import functools
 import heapq
 import itertools
 import math
@@ -141,13 +142,21 @@ class AssignedFleet:
     owned: tuple[int, ...]
     usd_per_s: float
     bound: float
-    floor: float
     relaxed_usd_per_s: float
     relaxed: tuple[float, ...]
     prices: dict[tuple[str, str], float]
     box_worth: dict[str, float]
     program: AssignmentProgram = field(repr=False)
     nodes: tuple[BranchNode, ...] = field(repr=False, default=())
+    most_nodes: int = field(repr=False, default=MOST_NODES)
+    known_floor: float | None = field(repr=False, default=None)
+
+    @functools.cached_property
+    def floor(self) -> float:
+        """Dollars a second that no fleet of whatever plans is below; a branch and bound of its own, when asked for."""
+        if self.known_floor is not None:
+            return self.known_floor
+        return _floor(self.program, self.options, self.most_nodes // 10)
 
     @property
     def gap(self) -> float:
@@ -236,11 +245,11 @@ def assign(
     reduced = program.cost - program.rows.T @ dual
     worth = {kind.name: max(-float(reduced[count + sorts + index]), 0.0) for index, kind in enumerate(kinds)}
     whole = [round(each) for each in best]
-    usd, floor = float(program.cost @ best), _floor(program, options, most_nodes // 10)
+    usd = float(program.cost @ best)
     return AssignedFleet(
         tuple(options), tuple(kinds), tuple(whole[:count]), tuple(whole[count : count + sorts]),
-        tuple(whole[count + sorts :]), usd, min(bound, usd), floor, float(first.value), tuple(map(float, first.x)),
-        prices, worth, program, tuple(nodes),
+        tuple(whole[count + sorts :]), usd, min(bound, usd), float(first.value), tuple(map(float, first.x)),
+        prices, worth, program, tuple(nodes), most_nodes,
     )  # fmt: skip
 
 

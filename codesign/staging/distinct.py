@@ -33,7 +33,7 @@ class PlanTable:
             given = np.asarray(column, dtype=float)
             self.values.append(np.unique(given))
             codes.append(np.searchsorted(self.values[-1], given))
-        self._codes = np.stack(codes, axis=-1) if codes else np.zeros((1, 0), dtype=int)
+        self._codes = np.stack(codes).T if codes else np.zeros((1, 0), dtype=int)  # columns are read
         self._listed = len(codes)
         self.values += [np.unique(np.asarray(column, dtype=float)) for column in free.values()]
         self.count = lru_cache(maxsize=None)(self._count)
@@ -90,7 +90,7 @@ class PlanTable:
         for size in reversed(self._sizes(order)):
             keys, place = np.divmod(keys, size)
             places.append(place)
-        return np.stack(places[::-1], axis=-1) if places else np.zeros((len(keys), 0), dtype=np.int64)
+        return np.stack(places[::-1]).T if places else np.zeros((len(keys), 0), dtype=np.int64)
 
     def _distinct(self, fields: Fields) -> Int[np.ndarray, "k fields"]:
         """Codes of the distinct combinations, fields in rising order; listed ones before free ones."""

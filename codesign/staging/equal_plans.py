@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt8
 
 from ..jaxprs.program import Equation, Program
 from ..model.scenario import Scenario
@@ -27,6 +27,7 @@ __all__ = ["classes_of_plans", "distinct_plans"]
 
 MOST_ROWS = 1 << 18  # of a table: with more, what it is made of is compared instead, which tells more plans apart
 MOST_PLANS = 1 << 18  # more are not compared: each counts
+MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))  # odd: of a word's bits none is lost
 MANY, LOOKS = 1 << 12, 128  # plans from which on some are compared first; so many along each field
 
 
@@ -126,8 +127,7 @@ class _Classes:
             self._settle()
 
     def _settle(self) -> None:
-        self._more = np.unique(self._more, return_inverse=True)[1].reshape(-1)
-        self.found = np.unique(self.found * len(self.found) + self._more, return_inverse=True)[1].reshape(-1)
+        self.found = np.unique(self.found * self._most + self._more, return_inverse=True)[1].reshape(-1)
         self._classes, self._more, self._most = int(self.found.max()) + 1, np.zeros_like(self.found), 1
 
     @property
@@ -156,8 +156,28 @@ def _compared_entries(
     masks = {id(mask): mask for mask in read.values()}
     for (fields, mask), rows in sorted(together.items(), key=lambda item: -plans.count(item[0][0])):
         joined = np.ascontiguousarray(np.concatenate(rows, axis=1))
-        items = joined.view(np.dtype((np.void, joined.shape[1]))).reshape(len(joined))
-        yield np.unique(items, return_inverse=True)[1].reshape(-1)[plans.rows_of(fields)], masks[mask]
+        yield numbered(joined)[plans.rows_of(fields)], masks[mask]
+
+
+def numbered(rows: UInt8[np.ndarray, "rows bytes"]) -> Int[np.ndarray, " rows"]:
+    """Equal numbers for equal rows.
+
+    Rows are sorted by a hash of eight bytes; where two that differ have the same hash, by all their bytes.
+    """
+    width = -(-rows.shape[1] // 8) * 8
+    words = np.ascontiguousarray(np.pad(rows, ((0, 0), (0, width - rows.shape[1])))).view(np.uint64)
+    total = np.zeros(len(rows), dtype=np.uint64)
+    for column in words.T:  # each is mixed: floats that are powers of two differ in few bits, all of them high ones
+        total = (total ^ column) * MIX[0]
+        total ^= total >> np.uint64(32)
+        total *= MIX[1]
+        total ^= total >> np.uint64(29)
+    _, first, result = np.unique(total, return_index=True, return_inverse=True)
+    result = result.reshape(-1)
+    if (words == words[first[result]]).all():
+        return result
+    items = rows.view(np.dtype((np.void, rows.shape[1]))).reshape(len(rows))
+    return np.unique(items, return_inverse=True)[1].reshape(-1)
 
 
 def _read_for(staged: Staged, plans: PlanTable, listed: Fields) -> dict[int, Bool[np.ndarray, " plans"] | None]:

@@ -81,17 +81,19 @@ def _tabulated(
     """(tables that are wanted or that the rest reads, place -> equation of the rest)."""
     last = {slot: place for place, equation in equations for slot in equation.inputs}
     read, rest = set(wanted), dict[int, Equation]()
-    for place, equation in equations:
-        inputs = [tables[slot] for slot in equation.inputs if slot in tables]
-        result = tabulate(equation, inputs, plans, most) if len(inputs) == len(equation.inputs) else None
-        if result is None:
-            rest[place] = equation
-            read.update(equation.inputs)
-        else:
-            tables |= dict(zip(equation.outputs, result, strict=True))
-        for slot in equation.inputs:
-            if last[slot] == place and slot not in read:
-                tables.pop(slot, None)
+    with np.errstate(all="ignore"):
+        for place, equation in equations:
+            inputs = [tables[slot] for slot in equation.inputs if slot in tables]
+            result = tabulate(equation, inputs, plans, most) if len(inputs) == len(equation.inputs) else None
+            if result is None:
+                rest[place] = equation
+                read.update(equation.inputs)
+            else:
+                for slot, table in zip(equation.outputs, result, strict=True):
+                    tables[slot] = table
+            for slot in equation.inputs:
+                if last[slot] == place and slot not in read:
+                    tables.pop(slot, None)
     return {slot: table for slot, table in tables.items() if slot in read}, rest
 
 

@@ -40,15 +40,24 @@ def told_apart(tables: Mapping[int, Table]) -> str:
 
 
 def tabulate(equation: Equation, inputs: Sequence[Table], plans: PlanTable, most: int) -> list[Table] | None:
-    """The outputs of an equation whose inputs are tables; None where these would be longer than `most`."""
-    fields: Fields = NOTHING.union(*(table.fields for table in inputs))
-    if fields and plans.count(fields) > most:
+    """The outputs of an equation whose inputs are tables; None where these would be longer than `most`.
+
+    Whoever has many of them keeps NumPy from warning of what is not finite.
+    """
+    reached = {table.fields for table in inputs if table.fields}
+    fields: Fields = next(iter(reached)) if len(reached) == 1 else NOTHING.union(*reached)
+    count = plans.count(fields) if fields else 1
+    if count > most and fields:
         return None
-    rows = [table.values if table.fields == fields else _spread(table, fields, plans) for table in inputs]
-    with np.errstate(all="ignore"):
-        result = run_rows(equation, rows)
-    count = len(plans.distinct(fields)) if fields else 1
-    return [Table(fields, np.broadcast_to(each, (count, *each.shape[1:]))) for each in result]
+    if len(reached) > 1:
+        rows = [table.values if table.fields == fields else _spread(table, fields, plans) for table in inputs]
+    else:  # what no field reaches has one row for all
+        rows = [table.values for table in inputs]
+    result = run_rows(equation, rows)
+    return [
+        Table(fields, each if len(each) == count else np.broadcast_to(each, (count, *each.shape[1:])))
+        for each in result
+    ]
 
 
 def tabulate_all(

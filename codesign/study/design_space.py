@@ -274,9 +274,10 @@ class DesignSpace:
 
     def _legal(self, scenario: Scenario) -> tuple[np.ndarray, dict[str, int]]:
         """(numbers of the legal combinations, rule -> combinations that break it), kept for whoever asks again."""
-        asked = (tuple((name, values.tobytes()) for name, values in self.lists.items()), _numbers(scenario))
+        rules = Rules(self.lists, scenario)
+        asked = (tuple((name, values.tobytes()) for name, values in self.lists.items()), _numbers(scenario, rules.read))
         if asked not in _listed:
-            _listed[asked] = Rules(self.lists, scenario).of_all(MOST_LISTED)
+            _listed[asked] = rules.of_all(MOST_LISTED)
             if len(_listed) > MOST_KEPT:
                 _listed.popitem(last=False)
         return _listed[asked]
@@ -336,11 +337,9 @@ def _is_list(values: Any) -> bool:
     return isinstance(values, Sequence) and not isinstance(values, str) and bool(cast(Sequence[Any], values))
 
 
-def _numbers(scenario: Scenario) -> Any:
-    """Key of a scenario: equal ones have the same legal plans."""
-    leaves, structure = flattened(scenario)
-    arrays = map(np.asarray, leaves)
-    return structure, tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
+def _numbers(scenario: Scenario, read: Sequence[np.ndarray]) -> Any:
+    """Key of a scenario of which these numbers are read: equal ones have the same legal plans."""
+    return flattened(scenario)[1], tuple((array.dtype.str, array.shape, array.tobytes()) for array in read)
 
 
 def shown(name: str, value: float) -> str:

@@ -57,6 +57,11 @@ class Rules:
         result = _of_plans(self.scenario, {name: np.asarray(column, dtype=float) for name, column in columns.items()})
         return _legal(result, (count,))
 
+    @property
+    def read(self) -> list[np.ndarray]:
+        """Numbers of the scenario that decide which plans are legal: neither prices nor rates of the hardware."""
+        return _of_values.read(self.scenario, self.listed)
+
     def of_all(self, most: int) -> tuple[np.ndarray, dict[str, int]]:
         """(numbers of the legal combinations of the listed values, rule -> combinations that break it).
 

@@ -21,6 +21,7 @@ from codesign.simulation.fleet import (
     FleetServed,
     RequestClass,
     conversations,
+    keeps_slo,
     reuse_of,
     simulate_fleet,
     traffic_measures,
@@ -85,9 +86,8 @@ def requests() -> Requests:
     return dataclasses.replace(own, arrivals=own.arrivals - own.arrivals[0])
 
 
-@cache
-def served(terabytes: float, kind: str, replicas: int) -> FleetServed:
-    """The requests on so many replicas with so much room for prefixes in all."""
+def setting(terabytes: float, kind: str, replicas: int) -> tuple[Engine, Requests, str, bool]:
+    """Engine of a replica, requests, router, and whether replicas share one store of so much room in all."""
     known = parts()
     blocks = int(terabytes * TB / known["token_bytes"] / requests().hash_tokens)
     shared = kind == "shared"
@@ -96,7 +96,21 @@ def served(terabytes: float, kind: str, replicas: int) -> FleetServed:
         store_token_s=known["port_s" if shared else "pcie_s"],
     )  # fmt: skip
     router = {"own": "prefix_aware", "shared": "least_outstanding", "turns": "round_robin"}[kind]
-    return simulate_fleet(one, requests(), router, replicas=replicas, shared_store=shared)
+    return one, requests(), router, shared
+
+
+@cache
+def served(terabytes: float, kind: str, replicas: int) -> FleetServed:
+    """The requests on so many replicas with so much room for prefixes in all."""
+    one, some, router, shared = setting(terabytes, kind, replicas)
+    return simulate_fleet(one, some, router, replicas=replicas, shared_store=shared)
+
+
+@cache
+def keeps(terabytes: float, kind: str, replicas: int) -> bool:
+    """True if enough of the requests keep the SLO there."""
+    one, some, router, shared = setting(terabytes, kind, replicas)
+    return keeps_slo(one, some, AGREED, router, replicas=replicas, shared_store=shared)
 
 
 @cache
@@ -105,8 +119,7 @@ def fewest(terabytes: float, kind: str) -> int:
     low, high = 0, MOST
     while high - low > 1:
         middle = (low + high) // 2
-        kept = served(terabytes, kind, middle).attainment(AGREED) >= AGREED.share
-        low, high = (low, middle) if kept else (middle, high)
+        low, high = (low, middle) if keeps(terabytes, kind, middle) else (middle, high)
     return high
 
 

@@ -6,7 +6,7 @@ gradients: times are linear in the reconfiguration time and in the latency of a 
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from codesign import replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
+from codesign.evidence.validation import at_many
 from codesign.model.networks.collectives import NetworkLevel
 from codesign.model.networks.fabrics import Group
 from codesign.model.workloads import CommOp
@@ -101,10 +102,33 @@ def priced(name: str, operation: str, nbytes: object, members: object, **changes
 
 
 @functools.cache
+def _traced(name: str, operation: str) -> Callable[..., Any]:
+    """`priced` of many sizes and members, and times to reconfigure where a candidate does: traced once."""
+
+    def one(nbytes: jax.Array, members: jax.Array, delay: jax.Array) -> Point:
+        return priced(name, operation, nbytes, members, reconfiguration_s=delay)
+
+    def as_it_is(nbytes: jax.Array, members: jax.Array) -> Point:
+        return priced(name, operation, nbytes, members)
+
+    level(name)  # built outside of the trace
+    return at_many(as_it_is, (0, 0)) if name in ELECTRICAL else at_many(one, (0, 0, 0))
+
+
+def priced_at(name: str, operation: str, nbytes: np.ndarray, members: np.ndarray, delay: float | None = None) -> Point:
+    """Points of a candidate; without a `delay`, that of its fabric."""
+    if name in ELECTRICAL:
+        return _traced(name, operation)(nbytes, members)
+    delay = float(level(name).fabric.reconfiguration_s) if delay is None else delay
+    return _traced(name, operation)(nbytes, members, np.full(np.shape(nbytes), delay))
+
+
+@functools.cache
 def grid(delay: float) -> dict[str, Point]:
     """All-reduces of all candidates, [members, sizes]."""
     sizes, members = np.meshgrid(SIZES, MEMBERS)
-    return {name: priced(name, "all_reduce", sizes, members, reconfiguration_s=delay) for name in NAMES}
+    found = {name: priced_at(name, "all_reduce", sizes.ravel(), members.ravel(), delay) for name in NAMES}
+    return {name: Point(*(np.reshape(part, sizes.shape) for part in point)) for name, point in found.items()}
 
 
 def winners(delay: float, quantity: str, field: str) -> np.ndarray:
@@ -114,34 +138,49 @@ def winners(delay: float, quantity: str, field: str) -> np.ndarray:
     return np.array([NAMES.index(name) for name in names])[values.argmin(axis=0)]
 
 
-def root(difference: Callable[[jax.Array], jax.Array], start: float) -> float:
-    """Where a function that is (piecewise) linear crosses zero: Newton's steps from its gradient."""
-    x = jnp.asarray(start)
+@functools.cache
+def _with_slopes(name: str, field: str) -> Callable[..., Any]:
+    """Seconds of an all-reduce, and their slope in one number of the fabric, at many points: traced once."""
+
+    def seconds(value: jax.Array, nbytes: jax.Array, members: jax.Array) -> jax.Array:
+        return priced(name, "all_reduce", nbytes, members, **{field: value}).seconds
+
+    level(name)  # built outside of the trace
+    return at_many(jax.value_and_grad(seconds), (0, 0, 0))
+
+
+def root(name: str, field: str, other: float, nbytes: float, members: float, start: float) -> float:
+    """Number of a candidate's fabric up to which its all-reduce takes less than `other` seconds; below 0: never.
+
+    Seconds are (piecewise) linear in it: Newton's steps from the gradient.
+    """
+    run, x = _with_slopes(name, field), start
+
+    def behind() -> tuple[float, float]:
+        value, slope = run(*(np.asarray([number]) for number in (x, nbytes, members)))
+        return float(value[0]) - other, float(slope[0])
+
     for _ in range(3):
-        value, slope = jax.value_and_grad(difference)(x)
+        value, slope = behind()
         x = x - value / slope
-    np.testing.assert_allclose(jax.jit(difference)(x), 0.0, atol=1e-9)  # traced: a root below 0 says "never"
-    return float(x)
+    np.testing.assert_allclose(behind()[0], 0.0, atol=1e-9)
+    return x
+
+
+@functools.cache
+def seconds_of(name: str, nbytes: float, members: float) -> float:
+    """Seconds of a candidate's all-reduce with its fabric as it is."""
+    return float(priced_at(name, "all_reduce", np.asarray([nbytes]), np.asarray([members])).seconds[0])
 
 
 def longest_delay(name: str, rival: str, nbytes: float, members: float) -> float:
     """Reconfiguration time up to which circuits beat a rival; negative where they never do."""
-    other = priced(rival, "all_reduce", nbytes, members).seconds
-
-    def behind(delay: jax.Array) -> jax.Array:
-        return priced(name, "all_reduce", nbytes, members, reconfiguration_s=delay).seconds - other
-
-    return root(behind, 3.7e-6)
+    return root(name, "reconfiguration_s", seconds_of(rival, nbytes, members), nbytes, members, 3.7e-6)
 
 
 def longest_trip(name: str, rival: str, nbytes: float, members: float) -> float:
     """Trip through the switch up to which sums in it beat a rival; negative where they never do."""
-    other = priced(rival, "all_reduce", nbytes, members).seconds
-
-    def behind(trip: jax.Array) -> jax.Array:
-        return priced(name, "all_reduce", nbytes, members, latency_s=trip).seconds - other
-
-    return root(behind, 0.5e-6)
+    return root(name, "latency_s", seconds_of(rival, nbytes, members), nbytes, members, 0.5e-6)
 
 
 @functools.cache
@@ -171,7 +210,7 @@ def jobs() -> pd.DataFrame:
         for name in NAMES:
             total = np.zeros(len(Point._fields))
             for operation, part in table.groupby("operation"):
-                point = priced(name, str(operation), part["bytes"].to_numpy(), part["members"].to_numpy())
+                point = priced_at(name, str(operation), part["bytes"].to_numpy(), part["members"].to_numpy())
                 count = part["count"].to_numpy()
                 total += [float(np.sum(np.asarray(values) * count)) for values in point]
             rows.append({"job": job, "collective": name} | dict(zip(Point._fields, total, strict=True)))

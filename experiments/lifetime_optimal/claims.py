@@ -120,7 +120,7 @@ def cheapest_run(hidden: int, layers: int, machine: str) -> Solution:
         "reliability=llama3", "search=certified",
         "workload.global_batch=512", "plan.tp=1", "plan.pp=1", "plan.virtual_stages=1",
         "space.plan={tp: [1, 2, 4, 8], pp: [1, 2], micro_batch: [1, 2, 4], recompute: [none, selective],"
-        " zero: [0, 1, 2], device_count: [64, 128, 256, 512]}",
+        " zero: [0, 1, 2], ep: [1], device_count: [64, 128, 256, 512]}",  # these models have no experts to spread
         "+space.hardware.trained_tokens={_target_: codesign.study.design_space.Continuous, path: workload.tokens,"
         " low: 5.0e9, high: 500.0e9}",
         "objective.minimise=usd_to_train", f"objective.limits={{loss: {wanted()}, time_to_train_s: {14 * DAY_S}}}",

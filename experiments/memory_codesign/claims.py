@@ -10,19 +10,19 @@ import functools
 import itertools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array
 from matplotlib.axes import Axes
 
-from codesign import Scenario, evaluate, replace, scenario_from_config
+from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.evidence.validation import at_many
-from codesign.jaxprs import quick_jit
 from codesign.model.hardware import Link, MemoryTier, Placement, SharedPool, Shoreline, TieredMemory
+from codesign.model.metrics import Account
 from codesign.report.findings import BLUE, GREEN, ORANGE, SKY, Named, headline, name_ends, panels, plain_ticks
+from codesign.staging import slopes_of
 
 NAME = "memory_codesign"
 DEVICES, SHARERS, OUTPUT = 64.0, 16.0, 256.0
@@ -238,12 +238,10 @@ def _slopes(model: str, case: dict[str, float], unit: dict[str, float]) -> dict[
     traced = ({name: jnp.asarray(float(value)) for name, value in part.items()} for part in (case, unit))
     scenario = design(template(model), *traced)
 
-    def log_rate(tree: Scenario) -> Array:
-        return jnp.log(evaluate(tree).extra["decode_tokens_per_s"])
+    def log_rate(account: Account) -> list[Array]:
+        return [jnp.log(account.metrics.get("decode_tokens_per_s"))]
 
-    from codesign import get_path
-
-    slopes = quick_jit(jax.grad(log_rate))(scenario)
+    (slopes,) = slopes_of(scenario, log_rate, "cluster")
     signs = {"port rate": -1.0}  # the leaf is seconds per byte
     return {
         name: signs.get(name, 1.0) * float(get_path(slopes, path) * get_path(scenario, path))

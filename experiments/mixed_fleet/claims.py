@@ -76,8 +76,9 @@ def rates(load: float = 1.0) -> dict[str, float]:
     return {one.name: load * one.rate for one in classes()}
 
 
-def assigned(load: float, sorts: tuple[DeviceKind, ...] | None = None, nodes: int = NODES) -> AssignedFleet | None:
-    """The cheapest fleet of these kinds at a load; none where there is none."""
+def assigned(load: float, sorts: tuple[DeviceKind, ...] | None = None) -> AssignedFleet | None:
+    """The cheapest fleet of these kinds at a load; none where there is none. Of one kind alone no bound is asked."""
+    nodes = NODES if sorts is None else 1
     chosen = kinds() if sorts is None else list(sorts)
     names = {kind.name for kind in chosen}
     options = [one for one in pool_options(answer()[0].kinds) if one.kind in names]

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from codesign import ConfigError, study_from_config
+from codesign import ConfigError, solve, study_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.report.findings import (
     BLUE,
@@ -56,11 +56,11 @@ def designs(way: str, asked: str) -> pd.DataFrame:
     """Every legal plan of the list that fits and keeps the limit on TTFT."""
     overrides = (*WAYS[way], *ASKED[asked], f"objective.limits.tpot_s={max(TPOT_S)}")
     try:
-        result, trace = study_from_config(f"experiment={NAME}", *overrides).solve()
+        solution = solve(study_from_config(f"experiment={NAME}", *overrides))
     except ConfigError:
         return pd.DataFrame()
-    frame = result.designs
-    assert len(trace.method) < 2000  # all were kept
+    frame = solution.designs
+    assert len(solution.trace.method) < 2000  # all were kept
     return frame.loc[frame["feasible"].to_numpy(dtype=bool)]
 
 

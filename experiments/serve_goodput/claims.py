@@ -63,17 +63,22 @@ def requests(rate: float, seed: int) -> Requests:
 
 
 @cache
+def served(rate: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """TTFT and TPOT of every request of one seed."""
+    one = simulate_open(engine()[0], requests(rate, seed))
+    return one.ttft_s, one.tpot_s
+
+
 def seeded(rate: float, seed: int) -> tuple[float, float]:
     """99th percentiles of TTFT and TPOT of one seed."""
-    one = simulate_open(engine()[0], requests(rate, seed))
-    return float(np.percentile(one.ttft_s, SHARE)), float(np.percentile(one.tpot_s, SHARE))
+    ttft, tpot = served(rate, seed)
+    return float(np.percentile(ttft, SHARE)), float(np.percentile(tpot, SHARE))
 
 
 @cache
 def simulated(rate: float) -> tuple[float, float]:
     """99th percentiles of TTFT and TPOT over all seeds."""
-    served = [simulate_open(engine()[0], requests(rate, seed)) for seed in SEEDS]
-    ttft, tpot = (np.concatenate([getattr(one, name) for one in served]) for name in ("ttft_s", "tpot_s"))
+    ttft, tpot = (np.concatenate(each) for each in zip(*(served(rate, seed) for seed in SEEDS), strict=True))
     return float(np.percentile(ttft, SHARE)), float(np.percentile(tpot, SHARE))
 
 

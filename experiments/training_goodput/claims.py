@@ -8,10 +8,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from _lib.failing_jobs import FinishedJob, Kind, simulate_job
-from codesign import Metrics, Scenario, evaluate, scenario_from_config
+from codesign import Scenario, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.reliability import Failure, Reliability, young_interval_s
 from codesign.report.findings import BLUE, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
+from codesign.search import numbers_of
 
 NAME = "training_goodput"
 DEVICES = 16384
@@ -32,9 +33,15 @@ def scenario(rates: str, *more: str) -> Scenario:
 
 
 @functools.cache
-def priced(rates: str, *more: str) -> Metrics:
+def priced(rates: str, *more: str) -> dict[str, float]:
     """The same, priced."""
-    return evaluate(scenario(rates, *more))
+    return numbers_of(scenario(rates, *more))
+
+
+def goodput_at(rates: str, interval_s: float) -> float:
+    """Share of productive time with so much work between checkpoints."""
+    path = "cluster.reliability.interval_s"
+    return numbers_of(replace(scenario(rates, f"{path}=1"), {path: interval_s}))["goodput"]
 
 
 def claims() -> list[Claim]:
@@ -42,7 +49,7 @@ def claims() -> list[Claim]:
     llama = priced("llama3")
     reliability = scenario("llama3").cluster.reliability
     assert reliability is not None
-    goodput, per_day = float(llama.get("goodput")), float(llama.get("failures_per_day"))
+    goodput, per_day = llama["goodput"], llama["failures_per_day"]
     result = [
         Claim(NAME, "interruptions of 16,384 devices in 54 days", 419, 54 * per_day, 0.001, "published: an input"),
         Claim(NAME, "share of productive time, above 90 % as published", 0.9, goodput, 0.0,
@@ -59,10 +66,10 @@ def claims() -> list[Claim]:
     return [*result, *against_simulation(), *intervals_told(reliability, llama)]
 
 
-def intervals_told(reliability: Reliability, llama: Metrics) -> list[Claim]:
+def intervals_told(reliability: Reliability, llama: dict[str, float]) -> list[Claim]:
     """Young's interval is first order of the best one, which is never worse."""
-    written, rate = float(llama.get("checkpoint_s")), float(reliability.rate_hz(jnp.asarray(float(DEVICES))))
-    best, young = float(llama.get("checkpoint_interval_s")), float(young_interval_s(rate, written))
+    written, rate = llama["checkpoint_s"], float(reliability.rate_hz(jnp.asarray(float(DEVICES))))
+    best, young = llama["checkpoint_interval_s"], float(young_interval_s(rate, written))
     return [
         Claim(NAME, "work between checkpoints, s, against sqrt(2 c / r)", young, best, 0.05, "derived: first order")
     ]
@@ -143,9 +150,7 @@ def tables() -> dict[str, pd.DataFrame]:
         row: dict[str, float] = {"devices": devices}
         for rates in ("llama3", "rsc1"):
             for store in ("storage", "host"):
-                row[f"{rates}, {store}"] = float(
-                    priced(rates, *size, f"cluster.reliability.store={store}").get("goodput")
-                )
+                row[f"{rates}, {store}"] = priced(rates, *size, f"cluster.reliability.store={store}")["goodput"]
         rows.append(row)
     return {"share of productive time": pd.DataFrame(rows)}
 
@@ -165,20 +170,17 @@ def figures() -> dict[str, Figure]:
     ends, best_of = [], {}
     for rates, colour in (("llama3", BLUE), ("rsc1", ORANGE)):
         metrics = priced(rates)
-        best = float(metrics.get("checkpoint_interval_s"))
-        result = [
-            100 * float(priced(rates, f"cluster.reliability.interval_s={best * ratio}").get("goodput"))
-            for ratio in INTERVALS
-        ]
+        best = metrics["checkpoint_interval_s"]
+        result = [100 * goodput_at(rates, best * float(ratio)) for ratio in INTERVALS]
         right.plot(best * INTERVALS, result, color=colour, linewidth=1.4)
-        right.plot([best], [100 * float(metrics.get("goodput"))], "o", color=colour, markersize=4.5)
-        beside(right, f"{best:.0f} s", best, 100 * float(metrics.get("goodput")), colour, (0, 5))
+        right.plot([best], [100 * metrics["goodput"]], "o", color=colour, markersize=4.5)
+        beside(right, f"{best:.0f} s", best, 100 * metrics["goodput"], colour, (0, 5))
         ends.append(
             Named(
                 float(best * INTERVALS[-1]), result[-1], {"llama3": "Llama 3's rates", "rsc1": "RSC-1's"}[rates], colour
             )
         )
-        best_of[rates] = (best, 100 * float(metrics.get("goodput")), result[-1])
+        best_of[rates] = (best, 100 * metrics["goodput"], result[-1])
     right.set(xscale="log", xlabel="work between checkpoints, s", title="productive time, %")
     right.margins(y=0.12)
     plain_ticks(right, "x", (20, 100, 500, 2000))

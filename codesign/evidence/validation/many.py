@@ -4,15 +4,19 @@ Compiling a scenario costs ten to forty seconds, tracing it one; a validation as
 """
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from ...staging import Running, flatten, running
+from ...staging import Running, flatten, kept, running
 
 __all__ = ["at_many"]
+
+MOST_KEPT = 64  # traces
+_traces: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
 
 
 def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) -> Callable[..., Any]:
@@ -25,19 +29,31 @@ def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) 
     traced = jax.jit(function)
 
     def run(*arguments: Any) -> Any:
-        one, columns, points = [], [], 1
+        structures, arrays, columns, points = [], [], [], 1
         for argument, axis in zip(arguments, in_axes, strict=True):
             leaves, structure = jax.tree.flatten(argument)
-            arrays = [np.asarray(leaf)[None] if axis is None else np.asarray(leaf) for leaf in leaves]
-            one.append(jax.tree.unflatten(structure, [array[0] for array in arrays]))
-            columns += map(_behind, arrays)
-            points = max([points, *map(len, arrays)])
-        trace = traced.trace(*one)
-        result = [np.moveaxis(array, -1, 0) for array in _ready(trace.jaxpr)(*columns)]
+            own = [np.asarray(leaf)[None] if axis is None else np.asarray(leaf) for leaf in leaves]
+            structures.append(structure)
+            arrays += own
+            columns += map(_behind, own)
+            points = max([points, *map(len, own)])
+        shapes = tuple((array.dtype, array.shape[1:]) for array in arrays)
+        told, out = kept(
+            _traces, (traced, tuple(structures), shapes), lambda: _trace(traced, structures, arrays), MOST_KEPT
+        )
+        result = [np.moveaxis(array, -1, 0) for array in _ready(told)(*columns)]
         whole = [np.broadcast_to(array, (points, *array.shape[1:])) for array in result]
-        return jax.tree.unflatten(jax.tree.structure(trace.out_info), whole)
+        return jax.tree.unflatten(out, whole)
 
     return run
+
+
+def _trace(traced: Any, structures: Sequence[Any], arrays: Sequence[np.ndarray]) -> tuple[Any, Any]:
+    """(trace at the first point, structure of what comes out)."""
+    leaves = iter(arrays)
+    one = [jax.tree.unflatten(each, [next(leaves)[0] for _ in range(each.num_leaves)]) for each in structures]
+    trace = traced.trace(*one)
+    return trace.jaxpr, jax.tree.structure(trace.out_info)
 
 
 def _behind(array: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from .cache_placement import with_cache_placed
 
 LEVELS = 14  # numbers of decodes, and of prompt tokens, that are priced
 NEAR = 8  # numbers of decodes on either side of the plan's that are priced one by one: tiles of kernels show there
+LEAST = 32  # steps that are priced at once; more are in powers of two
 MARGIN = 3.0  # a simulation may decode so many times the sequences of the plan
 
 
@@ -74,9 +75,11 @@ def _priced(mixed: bool, host: bool, alone: bool) -> Any:
 
 
 def _ask(scenario: Scenario, mixed: bool, host: bool, *columns: np.ndarray | float, alone: bool = False) -> np.ndarray:
-    return np.asarray(
-        _priced(mixed, host, alone)(scenario, *np.broadcast_arrays(*map(np.asarray, columns))), dtype=float
-    )
+    whole = np.broadcast_arrays(*map(np.asarray, columns))
+    count = len(whole[0])
+    more = (0, (1 << max(count - 1, LEAST - 1).bit_length()) - count)  # few lengths: each is a trace of its own
+    result = _priced(mixed, host, alone)(scenario, *(np.pad(each, more, mode="edge") for each in whole))
+    return np.asarray(result, dtype=float)[:count]
 
 
 def tabulated_steps(

@@ -5,8 +5,10 @@ back. A request is rounded up to a volume that the wiring permits.
 """
 
 import abc
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -196,6 +198,9 @@ class _AbstractShapes(AbstractAllocator):
         volume = self.volume(size)
         if volume is None or volume > self.free:
             return None
+        if self.capacity <= WORD:  # few masks of one word: the first fit is near, and an array takes longer to make
+            taken = self.taken
+            return next((Handle(mask) for mask in self.masks[volume] if not mask & taken), None)
         clear = ((self.shapes[volume] & self._words([self.taken])) == 0).all(axis=1)
         place = int(clear.argmax())
         return Handle(self.masks[volume][place]) if clear[place] else None
@@ -213,16 +218,7 @@ class TorusCuboids(_AbstractShapes):
 
     def __init__(self, extents: tuple[int, ...] = (4, 4, 4)) -> None:
         """Length of each dimension."""
-        shapes: dict[int, list[int]] = {}
-        strides = np.cumprod([1, *extents[:-1]])
-        for lengths in itertools.product(*(range(1, extent + 1) for extent in extents)):
-            origins = (range(e if n < e else 1) for e, n in zip(extents, lengths, strict=True))
-            for origin in itertools.product(*origins):
-                spans = [[(o + i) % e for i in range(n)] for o, n, e in zip(origin, lengths, extents, strict=True)]
-                members = itertools.product(*spans)
-                mask = _mask(int(np.dot(member, strides)) for member in members)
-                shapes.setdefault(int(np.prod(lengths)), []).append(mask)
-        super().__init__(int(np.prod(extents)), shapes)
+        super().__init__(math.prod(extents), _cuboids(tuple(extents)))
 
 
 class SubCubes(_AbstractShapes):
@@ -233,16 +229,36 @@ class SubCubes(_AbstractShapes):
 
     def __init__(self, radix: int = 4, places: int = 3) -> None:
         """Members of a clique and number of dimensions."""
-        shapes: dict[int, list[int]] = {}
-        for count in range(places + 1):
-            for varying in itertools.combinations(range(places), count):
-                fixed = [index for index in range(places) if index not in varying]
-                for values in itertools.product(range(radix), repeat=len(fixed)):
-                    base = sum(value * radix**place for value, place in zip(values, fixed, strict=True))
-                    digits = itertools.product(range(radix), repeat=count)
-                    members = (base + sum(d * radix**p for d, p in zip(own, varying, strict=True)) for own in digits)
-                    shapes.setdefault(radix**count, []).append(_mask(members))
-        super().__init__(radix**places, shapes)
+        super().__init__(radix**places, _sub_cubes(radix, places))
+
+
+@functools.cache
+def _cuboids(extents: tuple[int, ...]) -> dict[int, list[int]]:
+    """Volume -> masks of all cuboids of a torus."""
+    shapes: dict[int, list[int]] = {}
+    strides = np.cumprod([1, *extents[:-1]]).tolist()
+    for lengths in itertools.product(*(range(1, extent + 1) for extent in extents)):
+        origins = (range(e if n < e else 1) for e, n in zip(extents, lengths, strict=True))
+        for origin in itertools.product(*origins):
+            spans = [[(o + i) % e for i in range(n)] for o, n, e in zip(origin, lengths, extents, strict=True)]
+            mask = _mask(sum(map(operator.mul, member, strides)) for member in itertools.product(*spans))
+            shapes.setdefault(math.prod(lengths), []).append(mask)
+    return shapes
+
+
+@functools.cache
+def _sub_cubes(radix: int, places: int) -> dict[int, list[int]]:
+    """Volume -> masks of all sub-cubes of a cube."""
+    shapes: dict[int, list[int]] = {}
+    for count in range(places + 1):
+        for varying in itertools.combinations(range(places), count):
+            fixed = [index for index in range(places) if index not in varying]
+            for values in itertools.product(range(radix), repeat=len(fixed)):
+                base = sum(value * radix**place for value, place in zip(values, fixed, strict=True))
+                digits = itertools.product(range(radix), repeat=count)
+                members = (base + sum(d * radix**p for d, p in zip(own, varying, strict=True)) for own in digits)
+                shapes.setdefault(radix**count, []).append(_mask(members))
+    return shapes
 
 
 def _mask(members: Iterable[int]) -> int:

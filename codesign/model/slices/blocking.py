@@ -103,11 +103,11 @@ class SharedRack(Module):
                     " make the rack larger or the slices smaller"
                 )
 
-    def refused(self) -> Array:
-        """[sizes] probability that a request is refused."""
+    def refused(self, most: int = MOST) -> Array:
+        """[sizes] probability that a request is refused, in racks of up to `most` accelerators."""
         sizes, shares = np.array(self.sizes, dtype=float), self._shares()
         slices = self.load * self.capacity / float(sizes @ shares)  # mean number held if none were refused
-        return blocking(slices * shares, self.volumes or self.sizes, self.ratio() * self.capacity)
+        return blocking(slices * shares, self.volumes or self.sizes, self.ratio() * self.capacity, most)
 
     def ratio(self) -> Array:
         """Effective over whole capacity at this load, at most one."""
@@ -115,10 +115,10 @@ class SharedRack(Module):
         factor = jnp.exp(jnp.interp(jnp.log(self.load), np.log(LOADS), jnp.log(known)))
         return at_most(self.effective_ratio * factor, 1.0)
 
-    def acceptance(self) -> Array:
-        """Share of the accelerators asked for that are granted."""
+    def acceptance(self, most: int = MOST) -> Array:
+        """Share of the accelerators asked for that are granted, in racks of up to `most` accelerators."""
         asked = np.array(self.sizes, dtype=float) * self._shares()
-        return 1 - self.refused() @ (asked / asked.sum())
+        return 1 - self.refused(most) @ (asked / asked.sum())
 
     def utilisation(self) -> Array:
         """Share of the rack in use."""

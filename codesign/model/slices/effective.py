@@ -1,16 +1,30 @@
 """Effective capacity of a fragmented rack: the capacity at which the formula grants what a simulation does."""
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from jaxtyping import Array
 
 from ...core.errors import ConfigError
 from ...core.jax_typed import asarray
+from ...jaxprs import interpreted
 from .allocators import AbstractAllocator
 from .blocking import LOADS, SharedRack
 from .demand import DemandMix
 from .scheduler import simulate
 
 LEAST = 0.1  # the least that `SharedRack` allows
+
+
+@functools.cache
+def _acceptance(most: int) -> Callable[[SharedRack], Any]:
+    """What is granted in racks of up to so many accelerators, traced once for all of the same sizes and volumes."""
+
+    def granted(rack: SharedRack) -> Array:
+        return rack.acceptance(most)
+
+    return interpreted(granted, always=True)
 
 
 def effective_ratio(
@@ -38,7 +52,7 @@ def effective_ratio(
 
     def granted(ratio: float) -> float:
         whole, offered, share = asarray(float(empty.capacity)), asarray(load), asarray(ratio)
-        return float(SharedRack(whole, offered, share, mix.sizes, volumes, mix.weights).acceptance())
+        return float(_acceptance(empty.capacity)(SharedRack(whole, offered, share, mix.sizes, volumes, mix.weights)))
 
     low, high = max(LEAST, (min(volumes) + 0.0) / empty.capacity), 1.0
     if granted(high) <= seen:

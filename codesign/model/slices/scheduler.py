@@ -47,9 +47,9 @@ def simulate(
     random = np.random.default_rng(seed)
     warm_up = arrivals // 10
     count = arrivals + warm_up
-    gaps = random.exponential(mix.mean / (load * rack.capacity), count)
-    sizes = random.choice(np.array(mix.sizes), count, p=mix.shares)
-    holding = random.exponential(1.0, count)
+    gaps = random.exponential(mix.mean / (load * rack.capacity), count).tolist()
+    sizes = random.choice(np.array(mix.sizes), count, p=mix.shares).tolist()
+    holding = random.exponential(1.0, count).tolist()
     now = begun = in_use = integral = 0.0
     asked = granted = accepted = fragmented = 0
     stranded: list[float] = []
@@ -69,7 +69,7 @@ def simulate(
         until(now + gaps[index])
         if index == warm_up:
             begun, integral = now, 0.0
-        size, counted = int(sizes[index]), index >= warm_up
+        size, counted = sizes[index], index >= warm_up
         if counted and index % look_every == 0 and rack.free:
             stranded.append(1 - rack.largest() / rack.free)
         enough = rack.free >= size

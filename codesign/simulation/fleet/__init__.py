@@ -6,6 +6,7 @@ from .autoscalers import Scaling as Scaling
 from .autoscalers import Scheduled as Scheduled
 from .autoscalers import TargetUtilisation as TargetUtilisation
 from .fleet import Failures as Failures
+from .fleet import keeps_slo as keeps_slo
 from .fleet import simulate_fleet as simulate_fleet
 from .fleet_outcome import Agreed as Agreed
 from .fleet_outcome import FleetServed as FleetServed
@@ -48,6 +49,7 @@ __all__ = [
     "by_profile",
     "conversations",
     "dispersion",
+    "keeps_slo",
     "least_replicas",
     "least_work",
     "markov_modulated",

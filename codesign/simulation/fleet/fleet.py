@@ -29,10 +29,10 @@ from ..serving.requests import Requests
 from ..serving.serve import WARM_UP, Report, check_fits
 from ..serving.speculating import SpeculatingReplica
 from .autoscalers import FleetState, Scaling
-from .fleet_outcome import FleetServed
+from .fleet_outcome import Agreed, FleetServed
 from .routers import Outstanding, router_of
 
-__all__ = ["MOST_REPLICAS", "Failures", "simulate_fleet"]
+__all__ = ["MOST_REPLICAS", "Failures", "keeps_slo", "simulate_fleet"]
 
 MOST_REPLICAS = 4096
 SAMPLES = 400  # of the timeline
@@ -95,6 +95,53 @@ def simulate_fleet(
     Raises:
         ConfigError: no such router or class, no arrivals, no replicas, a request that never fits.
     """
+    admission = admitted or {}
+    fleet = _fleet_of(engines, requests, router, replicas, shared_store, scaling, failures, seed, report, admission)
+    fleet.cached = computed_elsewhere
+    fleet.run()
+    return fleet.measured()
+
+
+def keeps_slo(
+    engines: Engine | Sequence[Engine],
+    requests: Requests,
+    agreed: Agreed,
+    router: str = "round_robin",
+    *,
+    replicas: int = 1,
+    shared_store: bool = False,
+    begin: float = 0.2,
+    seed: int = 0,
+) -> bool:
+    """True if `simulate_fleet` would attain the share agreed on; it is left where too many are late for that already.
+
+    Args:
+        engines, requests, router, replicas, shared_store, seed: see `simulate_fleet`.
+        agreed: limits, and the share of the requests that must keep them.
+        begin: share of the requests that are not counted, the first ones; see `FleetServed.attainment`.
+
+    Raises:
+        ConfigError: as `simulate_fleet`.
+    """
+    fleet = _fleet_of(engines, requests, router, replicas, shared_store, None, None, seed, _no_report, {})
+    fleet.agreed, fleet.counted_from = agreed, int(len(requests) * begin)
+    fleet.run()
+    return not fleet.hopeless and fleet.measured().attainment(agreed, begin) >= agreed.share
+
+
+def _fleet_of(
+    engines: Engine | Sequence[Engine],
+    requests: Requests,
+    router: str,
+    replicas: int,
+    shared_store: bool,
+    scaling: Scaling | None,
+    failures: Failures | None,
+    seed: int,
+    report: Report,
+    admitted: Mapping[str, int],
+) -> "_Fleet":
+    """The fleet of `simulate_fleet`, and what that refuses."""
     alike = [engines] * replicas if isinstance(engines, Engine) else list(engines)
     if not 1 <= len(alike) <= MOST_REPLICAS:
         raise ConfigError(f"a fleet of {len(alike)} replicas: allowed are 1 to {MOST_REPLICAS:,}")
@@ -102,9 +149,7 @@ def simulate_fleet(
         raise ConfigError("a fleet needs requests with arrivals: draw them or read a trace")
     for engine in {id(one): one for one in alike}.values():
         check_fits(engine, requests)
-    fleet = _Fleet(alike, requests, router, shared_store, scaling, failures, seed, report, admitted or {})
-    fleet.cached = computed_elsewhere
-    return fleet.served()
+    return _Fleet(alike, requests, router, shared_store, scaling, failures, seed, report, admitted)
 
 
 Event = tuple[float, int, int, Any]  # seconds, kind, replica, what of it
@@ -184,9 +229,12 @@ class _Fleet:
         self.arrived = self.late = self.answered = self.moved = self.failed = 0  # of late and answered: since control
         self.routed, self.starts, self.sample_s = 0, 0, math.inf
         self.samples: list[Sample] = []
+        self.agreed: Agreed | None = None  # of which it is asked whether it is kept by requests from this number on
+        self.counted_from, self.counted_late, self.hopeless = 0, 0, False
+        self.begin, self.marks = int(self.total * WARM_UP), list[dict[str, int]]()
 
-    def served(self) -> FleetServed:
-        """Take all events, and measure."""
+    def run(self) -> None:
+        """Take all events, or those until the share agreed on is out of reach."""
         requests, total = self.requests, self.total
         assert requests.arrivals is not None
         for engine in self.engines:
@@ -195,8 +243,7 @@ class _Fleet:
         order: list[int] = fixed.tolist()
         times: list[float] = requests.arrivals[fixed].tolist()
         times.append(math.inf)
-        begin = int(total * WARM_UP)
-        marked, marks = (begin, total - 1), list[dict[str, int]]()
+        marked, marks = (self.begin, total - 1), self.marks
         last = times[-2]
         self.sample_s = last / SAMPLES if last > 0 else math.inf
         if math.isfinite(self.sample_s):
@@ -204,7 +251,7 @@ class _Fleet:
         if self.scaling is not None:
             heapq.heappush(self.heap, (self.scaling.every_s, CONTROL, 0, 0))
         place, told, heap, later = 0, 0, self.heap, self.later
-        while self.finished < total:
+        while self.finished < total and not self.hopeless:
             comes = times[place]
             turn = bool(later) and later[0][0] < comes
             if turn:
@@ -221,7 +268,6 @@ class _Fleet:
             else:
                 request, place = order[place], place + 1
             self._arrive(request, marks if self.routed in marked else None)
-        return self._measured(begin, marks)
 
     def _member(self, engine: Engine, now: float) -> int:
         member = _Member(replace(engine, seed=engine.seed + self.seed + len(self.members)), now)
@@ -346,19 +392,20 @@ class _Fleet:
         self.open -= 1
         if self.scaling is not None:
             self.answered += 1
-            self.late += self.scaling.slo is not None and not self._kept(request)
+            self.late += self.scaling.slo is not None and not self._kept(request, *self.scaling.slo)
+        if self.agreed is not None and request >= self.counted_from:
+            self.counted_late += not self._kept(request, self.agreed.ttft_s, self.agreed.tpot_s)
+            counted_here = self.total - self.counted_from
+            self.hopeless = (counted_here - self.counted_late) / counted_here < self.agreed.share
         turn = self.turns.get(request)
         if turn is not None:
             heapq.heappush(self.later, (self.now + float(self.requests.think_s[turn]), turn))
         if member.drains and not view.requests[index]:
             self._gone(member)
 
-    def _kept(self, request: int) -> bool:
+    def _kept(self, request: int, ttft: float, tpot: float) -> bool:
         first, last = self.answers
-        assert self.scaling is not None
-        assert self.scaling.slo is not None
         steps = max(int(self.requests.outputs[request]) - 1, 1)
-        ttft, tpot = self.scaling.slo
         on_time = first[request] - self.came[request] <= ttft
         return bool(on_time and (last[request] - first[request]) / steps <= tpot)
 
@@ -454,8 +501,9 @@ class _Fleet:
     def _engines(self) -> list[AbstractReplica]:
         return [one.replica for one in self.members if one.replica is not None] + self.retired
 
-    def _measured(self, begin: int, marks: list[dict[str, int]]) -> FleetServed:
-        first, last = self.answers
+    def measured(self) -> FleetServed:
+        """Measure what was simulated to its end."""
+        begin, marks, (first, last) = self.begin, self.marks, self.answers
         engines = self._engines()
         end = float(np.nanmax(last))
         paid = sum((end if math.isnan(one.ended) else one.ended) - one.began for one in self.members)

@@ -184,6 +184,8 @@ class AbstractReplica(abc.ABC):
 
     def _admit(self) -> None:
         """Let those in front of the queue in, while sequences, blocks and the token budget have room."""
+        if not self.queue:
+            return
         engine, pool = self.engine, self.pool
         spare = int(engine.blocks * engine.watermark)
         pending = sum(prompt.tokens - prompt.done for prompt in self.prompts)

@@ -81,21 +81,23 @@ class TabulatedSteps:
     def linear_s(self, decodes: float, prompt_tokens: float) -> float:
         """Bilinear; what was asked before is remembered."""
         asked = (decodes, prompt_tokens)
-        if asked not in self._linear:
+        known = self._linear.get(asked)
+        if known is None:
             row, up = _place(self.decodes, decodes)
             column, right = _place(self.prompt_tokens, prompt_tokens)
             near, far = self.linear[row], self.linear[row + 1]
             low = (1 - right) * near[column] + right * near[column + 1]
             high = (1 - right) * far[column] + right * far[column + 1]
-            self._linear[asked] = float((1 - up) * low + up * high)
-        return self._linear[asked]
+            known = self._linear[asked] = float((1 - up) * low + up * high)
+        return known
 
     def context_s(self, decodes: float) -> float:
         """Linear between the listed numbers."""
-        if decodes not in self._context:
+        known = self._context.get(decodes)
+        if known is None:
             row, up = _place(self.decodes, decodes)
-            self._context[decodes] = float((1 - up) * self.context[row] + up * self.context[row + 1])
-        return self._context[decodes]
+            known = self._context[decodes] = float((1 - up) * self.context[row] + up * self.context[row + 1])
+        return known
 
 
 def _place(listed: Sequence[float], value: float) -> tuple[int, float]:

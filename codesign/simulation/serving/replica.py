@@ -102,10 +102,11 @@ class Replica(AbstractReplica):
         """Blocks that the decodes open in so many steps."""
         size = self.engine.block_tokens
         rounds, rest = divmod(count, size)
-        opened = rounds * len(self.decoding)
-        for step in range(self.decoded, self.decoded + rest):
-            opened += self.opening[step % size]
-        return opened
+        begin, opening = self.decoded % size, self.opening
+        opened = sum(opening[begin : begin + rest])
+        if begin + rest > size:
+            opened += sum(opening[: begin + rest - size])
+        return rounds * len(self.decoding) + opened
 
     def _grow(self, count: int) -> None:
         decodes = len(self.decoding)
