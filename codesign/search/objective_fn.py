@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.errors import ConfigError, suggestion
-from ..core.jax_typed import asarray
+from ..core.jax_typed import asarray, value_and_grad
 from ..core.matrix_slopes import by_matrix
 from ..jaxprs.evaluator import interpreted
 from ..model.metrics import Metrics, evaluate
@@ -72,7 +72,7 @@ class ObjectiveFunction:
     @functools.cached_property
     def value_and_grad(self) -> Callable[[Any], tuple[Array, Array]]:
         """(value, slope along each variable) of u: the first times by NumPy, which compiles nothing, then compiled."""
-        return interpreted(jax.value_and_grad(self._value), once=False)
+        return interpreted(value_and_grad(self._value), once=False)
 
     def at(self, values: Mapping[str, Any]) -> Float[Array, ""]:
         """Log of the goal, with exceeded constraints, of values by variable, each in its unit.
