@@ -120,7 +120,7 @@ def interpreted(function: Callable[..., Any], *, always: bool = False, once: boo
 
     def run(*arguments: Any) -> Any:
         if any(map(is_traced, jax.tree.leaves(arguments))):
-            return compiled()(*arguments)
+            return traced(*arguments)  # compile options are for what is compiled by itself
         trace = traced.trace(*arguments)
         program = _program(trace.jaxpr)
         runs[id(program)] += 1
