@@ -102,6 +102,14 @@ def test_traced_once_and_compiled_when_it_runs_often(monkeypatch):
     assert len(compilations) == 3
 
 
+def test_what_jax_traces_is_compiled_with_what_is_around_it():
+    run = interpreted(lambda x: jnp.sin(x) * x, once=False)
+    x = jnp.asarray(REAL)
+    np.testing.assert_allclose(jax.vmap(run)(x), run(x), rtol=1e-15)
+    np.testing.assert_allclose(jax.jit(run)(x), run(x), rtol=1e-15)
+    np.testing.assert_allclose(jax.grad(lambda x: run(x).sum())(x), jnp.sin(x) + x * jnp.cos(x), rtol=1e-15)
+
+
 PRODUCTS = [  # shapes of both sides, which axes are summed over, which go side by side
     ((3, 7), (7, 4), (((1,), (0,)), ((), ()))),
     ((7,), (7, 4), (((0,), (0,)), ((), ()))),

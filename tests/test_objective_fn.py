@@ -10,6 +10,7 @@ import pytest
 
 from codesign import ObjectiveFunction, Problem, evaluate, objective_fn, study_from_config
 from codesign.core.errors import ConfigError
+from codesign.jaxprs import evaluator
 from codesign.study import DesignSpace
 
 STUDIES = {
@@ -67,7 +68,7 @@ def test_it_is_the_model_and_its_slopes_are_the_models(name: str, made):
 @pytest.mark.parametrize("name", STUDIES)
 def test_it_is_small(name: str, made):
     _, function = made(name)
-    traced = jax.make_jaxpr(function)(points(function, 1)[0])
+    traced = jax.make_jaxpr(function.rows)(points(function, 1)[0])
     assert len(traced.jaxpr.eqns) <= SIZES[name]
 
 
@@ -77,7 +78,7 @@ def test_the_rate_of_an_agreement_has_slopes():
     study = study_from_config("experiment=serve_goodput")
     plan = {name: float(getattr(study.scenario.plan, name)) for name in study.space.plan}
     function = objective_fn(study, plan)
-    assert len(jax.make_jaxpr(function)(points(function, 1)[0]).jaxpr.eqns) <= 1_000
+    assert len(jax.make_jaxpr(function.rows)(points(function, 1)[0]).jaxpr.eqns) <= 1_000
     value = jax.jit(function)
     for u in jnp.array([[0.8, 0.7], [0.6, 0.9], [0.05, 0.5]]):
         result, slope = function.value_and_grad(u)
@@ -103,6 +104,24 @@ def test_it_can_be_batched_compiled_and_differentiated_twice(made):
     np.testing.assert_allclose(slope, function.value_and_grad(several[0])[1], rtol=1e-9)
     curved = jax.hessian(function)(several[0])
     np.testing.assert_allclose(curved, curved.T, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_first_slopes_compile_nothing(made, monkeypatch):
+    """By NumPy, in either precision, as JAX has them compiled; inside what JAX compiles they are part of it."""
+    _, function = made("training")
+    several = points(function, 3)
+    compiled = jax.jit(jax.vmap(jax.value_and_grad(function)))(several)
+    own = jax.jit(jax.vmap(function.value_and_grad))(several)
+    monkeypatch.setattr(evaluator, "quick_jit", lambda *_, **__: pytest.fail("compiled"))
+    for index, u in enumerate(several):
+        value, slope = function.value_and_grad(u)
+        for found in ((value, slope), jax.tree.map(lambda each, at=index: each[at], own)):
+            np.testing.assert_allclose(found[0], compiled[0][index], rtol=1e-12)
+            np.testing.assert_allclose(found[1], compiled[1][index], rtol=1e-9, atol=1e-12)
+        single = function.value_and_grad(u.astype(jnp.float32))
+        assert single[1].dtype == jnp.float32
+        np.testing.assert_allclose(single[1], slope, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ unflatten: Callable[[Any, Any], Any] = jax.tree.unflatten
 tree_at: Callable[..., Any] = eqx.tree_at
 
 grad: Callable[..., Callable[..., Any]] = jax.grad
+value_and_grad: Callable[..., Callable[..., tuple[Any, Any]]] = jax.value_and_grad
 jacrev: Callable[..., Callable[..., Any]] = jax.jacrev
 jacfwd: Callable[..., Callable[..., Any]] = jax.jacfwd
 fori_loop: Callable[..., Any] = jax.lax.fori_loop

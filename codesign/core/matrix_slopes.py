@@ -46,7 +46,7 @@ class Moving:
 
 def matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
     """Values of a function of a vector, and slopes of its numbers along each of the vector's, on a last axis."""
-    return jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, -1))(jnp.eye(at.size))
+    return jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, -1))(jnp.eye(at.size, dtype=at.dtype))
 
 
 def stored_matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
@@ -56,7 +56,7 @@ def stored_matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any
     slopes end in into each operation that reads one of them, and so compile all of it as often.
     """
     half = -(-at.size // 2)
-    ways = jnp.eye(2 * half, at.size).reshape(2, half, at.size)
+    ways = jnp.eye(2 * half, at.size, dtype=at.dtype).reshape(2, half, at.size)
     result, slopes = jax.lax.map(
         lambda some: jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, 0))(some), ways
     )

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.extend.core import Literal
 
+from ..core.jax_typed import is_traced
 from .dispatch import doer
 from .jit import quick_jit
 
@@ -105,18 +106,21 @@ def _run(program: InterpretedProgram, *arguments: Any) -> list[Any]:
     return [slots[i] for i in program.outputs]
 
 
-def interpreted(function: Callable[..., Any], *, always: bool = False) -> Callable[..., Any]:
+def interpreted(function: Callable[..., Any], *, always: bool = False, once: bool = True) -> Callable[..., Any]:
     """`jax.jit` for a large function that runs a few times: traced once a structure, compiled if it runs often.
 
     Args:
-        function: pure, of arrays.
+        function: pure, of arrays; of numbers that JAX traces it is compiled with what is around it.
         always: never compiled.
+        once: compiled, it runs once or twice on many numbers (see `quick_jit`).
 
     Memory: about that of every intermediate number still needed, over all points of a batch.
     """
-    traced, compiled, runs = jax.jit(function), functools.cache(lambda: quick_jit(function, once=True)), Counter()
+    traced, compiled, runs = jax.jit(function), functools.cache(lambda: quick_jit(function, once=once)), Counter()
 
     def run(*arguments: Any) -> Any:
+        if any(map(is_traced, jax.tree.leaves(arguments))):
+            return traced(*arguments)  # compile options are for what is compiled by itself
         trace = traced.trace(*arguments)
         program = _program(trace.jaxpr)
         runs[id(program)] += 1

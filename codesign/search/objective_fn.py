@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.errors import ConfigError, suggestion
-from ..core.jax_typed import asarray, jacfwd
-from ..jaxprs.jit import quick_jit
+from ..core.jax_typed import asarray, value_and_grad
+from ..core.matrix_slopes import by_matrix
+from ..jaxprs.evaluator import interpreted
 from ..model.metrics import Metrics, evaluate
 from ..staging import Program, RowProgram, folded, row_program, run_folded
 from .base import Problem
@@ -49,10 +50,19 @@ class ObjectiveFunction:
 
     def __call__(self, u: Float[Array, " variables"]) -> Float[Array, ""]:
         """Log of the goal, with exceeded constraints; to be minimised."""
-        rows = self.rows(u)
-        goal = rows.pop(GOAL)
-        exceeded = [jnp.where(row > 0.0, row, 0.0) for row in rows.values()]
-        return goal + self.penalty * sum(exceeded, start=asarray(0.0))
+        return self._value(u)
+
+    @functools.cached_property
+    def _value(self) -> Callable[[Any], Array]:
+        """The same function, whose slopes are taken forward, whoever asks: in reverse it compiles half as fast."""
+
+        def value(u: Array) -> Array:
+            rows = self.rows(u)
+            goal = rows.pop(GOAL)
+            exceeded = [jnp.where(row > 0.0, row, 0.0) for row in rows.values()]
+            return goal + self.penalty * sum(exceeded, start=asarray(0.0))
+
+        return by_matrix(value)
 
     def rows(self, u: Float[Array, " variables"]) -> dict[str, Float[Array, ""]]:
         """Log of the goal ("goal"), and by constraint the log of its used share: at most 0 where it is kept."""
@@ -61,17 +71,8 @@ class ObjectiveFunction:
 
     @functools.cached_property
     def value_and_grad(self) -> Callable[[Any], tuple[Array, Array]]:
-        """(value, slope along each variable) of u, compiled: forward, and with what compiles large programs fast."""
-
-        def twice(u: Array) -> tuple[Array, Array]:
-            value = self(u)
-            return value, value
-
-        def swapped(u: Array) -> tuple[Array, Array]:
-            slope, value = jacfwd(twice, has_aux=True)(u)
-            return value, slope
-
-        return quick_jit(swapped)
+        """(value, slope along each variable) of u: the first times by NumPy, which compiles nothing, then compiled."""
+        return interpreted(value_and_grad(self._value), once=False)
 
     def at(self, values: Mapping[str, Any]) -> Float[Array, ""]:
         """Log of the goal, with exceeded constraints, of values by variable, each in its unit.
