@@ -126,8 +126,8 @@ prompt more or less changes them by a factor, and published runs of the same con
 `codesign validate DIR` scores a folder of measurements; [tables of measurements](measurements.md) says which columns
 it reads, and [measurements of your own](how-to/measurements.md) how to add yours. The complete tables, by device and
 source, with biases, ranks, interval coverage and what was set aside, are in
-[errors by stratum](../reports/validation/README.md). [Public runs](../reports/public_cases/runs.md) that nothing was fitted
-on are shown one by one, misses included. Tables of errors:
+[errors by stratum](../reports/validation/README.md). [Public runs](../reports/validation/public_runs/runs.md) that
+nothing was fitted on are shown one by one, misses included. Tables of errors:
 """
 TABLES = (
     ("kernels", "kernels"), ("collectives", "collectives"), ("across_nodes", "across nodes"),

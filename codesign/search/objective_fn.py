@@ -54,7 +54,7 @@ class ObjectiveFunction:
 
     @functools.cached_property
     def _value(self) -> Callable[[Any], Array]:
-        """The same function, whose slopes are taken forward, whoever asks: in reverse it compiles half as fast."""
+        """Function with slopes taken forward, whoever asks: in reverse it compiles half as fast."""
 
         def value(u: Array) -> Array:
             rows = self.rows(u)

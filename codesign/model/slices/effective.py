@@ -19,7 +19,7 @@ LEAST = 0.1  # the least that `SharedRack` allows
 
 @functools.cache
 def _acceptance(most: int) -> Callable[[SharedRack], Any]:
-    """What is granted in racks of up to so many accelerators, traced once for all of the same sizes and volumes."""
+    """Grants in racks of up to so many accelerators, traced once for all of the same sizes and volumes."""
 
     def granted(rack: SharedRack) -> Array:
         return rack.acceptance(most)
