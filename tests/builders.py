@@ -2,9 +2,9 @@
 
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import DenseFeedForward, GroupedQueryAttention, Plan, StaticBatch, Training, Transformer
-from codesign.testing.small import accelerator as accelerator
-from codesign.testing.small import cluster as cluster
-from codesign.testing.small import rings as rings
+from codesign.testing.contracts import accelerator as accelerator
+from codesign.testing.contracts import cluster as cluster
+from codesign.testing.contracts import rings as rings
 
 
 def gpt3(**changes) -> Transformer:

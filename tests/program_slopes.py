@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from codesign.core.smooth import OPERATION
-from codesign.jaxprs.dispatch import doer
+from codesign.jaxprs.evaluator import doer
 from codesign.jaxprs.program import Equation, Program, flatten, reduced, written_out
 
 

@@ -9,7 +9,7 @@ from program_slopes import prepared
 
 from codesign.core.smooth import at_least, at_most, maximum, used_share
 from codesign.curvature import Walk
-from codesign.model.hardware.kernels_base import p_norm
+from codesign.model.hardware.compute import p_norm
 from codesign.staging import PlanTable, Table, flatten, written_out
 
 PLANS = {"a": np.array([0.0, 0.5, 1.0, 2.0]), "b": np.array([-1.0, 1.0, 3.0])}

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codesign.evidence.validation.many import at_many
+from codesign.evidence.validation.vectorise import at_many
 
 
 def values_and_slopes(

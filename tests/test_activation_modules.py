@@ -22,11 +22,16 @@ from codesign.model.workloads import (
     Training,
     Transformer,
 )
-from codesign.model.workloads.activation_modules import modules_of, offloaded_share
 from codesign.model.workloads.lowering import layer_bytes
-from codesign.model.workloads.ops import CommOp, ComputeOp
 from codesign.model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES
-from codesign.model.workloads.remat_policies import REMAT_POLICIES, custom_policy, plan_of_policy
+from codesign.model.workloads.recomputation import (
+    REMAT_POLICIES,
+    custom_policy,
+    modules_of,
+    offloaded_share,
+    plan_of_policy,
+)
+from codesign.model.workloads.schedule import CommOp, ComputeOp
 
 SEQUENCE, HIDDEN, HEADS, KV_HEADS, WIDTH = 64, 32, 4, 2, 48
 DENSE = Transformer(

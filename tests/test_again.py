@@ -21,8 +21,8 @@ from codesign.staging.again import Made, asked_of, made_again, with_numbers
 
 STORES = {
     "staging.again": ("_written", "_alike"), "staging.model": ("_asked",), "staging.running": ("_running",),
-    "staging.rows": ("_made",), "staging.plan_tables": ("_early",), "staging.staged": ("_early",),
-    "staging.slopes": ("_made",), "staging.points": ("_prepared",), "curvature.walk": ("_early",),
+    "staging.rows": ("_made",), "staging.tables": ("_early",), "staging.staged": ("_early",),
+    "staging.derivatives": ("_made",), "staging.points": ("_prepared",), "curvature.walk": ("_early",),
 }  # fmt: skip
 
 

@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 from test_mix import problem
 
-from codesign.commands.evidence_files import read_evidence, write_evidence
+from codesign.commands.left_files import read_evidence, write_evidence
 from codesign.config import study_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.untrusted_io import checksum
 from codesign.jaxprs.evaluator import interpreted
 from codesign.search import Amortised, Certified, Progress
-from codesign.search.amortised.amortised import regret_text
-from codesign.search.amortised.answer import Instant, InstantAnswer, with_plans
+from codesign.search.amortised.amortised import Instant, InstantAnswer, regret_text, with_plans
 from codesign.search.amortised.guesser import FOLDER, Guesser, NetworkShape, shipped
 from codesign.search.amortised.network import Network
 from codesign.search.amortised.training.families import FAMILIES, StudyFamily
 from codesign.search.amortised.training.network_training import losses
+from codesign.search.branch_and_bound.bounding import Effort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.effort import Effort
-from codesign.search.branch_and_bound.programme import Programme
+from codesign.search.branch_and_bound.oracle import Programme
 from codesign.verification import Asked, derivation_of, verify
 from codesign.verification.derivation import claim_of
 from codesign.verification.model_answers import CheckedModel

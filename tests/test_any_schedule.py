@@ -12,7 +12,7 @@ import pytest
 from codesign import Problem, study_from_config
 from codesign.core.errors import ConfigError
 from codesign.curvature import judge
-from codesign.model.metrics.step_times import tabulated_steps
+from codesign.model.metrics.simulated import tabulated_steps
 from codesign.model.workloads import AnySchedule, ContinuousServing
 from codesign.search import Certificate
 from codesign.search.branch_and_bound import Oracle

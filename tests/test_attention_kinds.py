@@ -29,7 +29,7 @@ from codesign.model.workloads import (
     Training,
     Transformer,
 )
-from codesign.model.workloads.local_attention import mean_seen
+from codesign.model.workloads.sparse_attention import mean_seen
 
 HIDDEN = jnp.asarray(1024.0)
 PLAIN = GroupedQueryAttention(8.0, 2.0, 128.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codesign.commands.cli import main
-from codesign.commands.day_policies import BOUND, steepest
+from codesign.commands.day import BOUND, steepest
 from codesign.core.errors import ConfigError
 from codesign.simulation.fleet import (
     Agreed,

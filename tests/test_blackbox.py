@@ -14,8 +14,7 @@ from codesign.core.fields import replace
 from codesign.search import Blackbox, CmaEs, DifferentialEvolution, Nsga2, Problem, Random, Tpe
 from codesign.search.blackbox import blackbox, peers
 from codesign.search.blackbox.blackbox import rows_with
-from codesign.search.blackbox.box import Box, Evaluator
-from codesign.search.blackbox.trial import Exhausted, Trial
+from codesign.search.blackbox.trial import Box, Evaluator, Exhausted, Trial
 from codesign.search.branch_and_bound.oracle import GOAL
 from codesign.search.results import designs
 from codesign.study.design_space import Continuous, DesignSpace

@@ -7,10 +7,18 @@ import pytest
 
 from codesign.config import conf_dir, scenario_from_config
 from codesign.core.fields import replace
-from codesign.core.yaml_io import read_yaml
-from codesign.evidence.validation.power_fit import LIMITS, PowerRows, fit_boards, fit_times, left_out, predicted
-from codesign.evidence.validation.served_jobs import Job
-from codesign.evidence.validation.served_power import DrawnPower, Sampled
+from codesign.core.json_yaml import read_yaml
+from codesign.evidence.validation.power import (
+    LIMITS,
+    DrawnPower,
+    PowerRows,
+    Sampled,
+    fit_boards,
+    fit_times,
+    left_out,
+    predicted,
+)
+from codesign.evidence.validation.served_rows import Job
 from codesign.model.hardware import Board, CappedBoard
 from codesign.model.metrics import evaluate
 

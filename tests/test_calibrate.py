@@ -8,8 +8,7 @@ import pytest
 
 from codesign.core.errors import CodesignError, DataError
 from codesign.evidence.calibration import board_power, calibrate
-from codesign.evidence.calibration.constants import load
-from codesign.evidence.calibration.publish import publish
+from codesign.evidence.calibration.constants import load, publish
 
 PEAK, BANDWIDTH, LIMIT = 989e12, 3.35e12, 700.0
 T0, COMPUTE, MEMORY = 6e-6, 0.7, 0.8

@@ -18,8 +18,7 @@ from codesign.evidence.calibration.collectives import (
 )
 from codesign.evidence.calibration.constants import build, load
 from codesign.evidence.calibration.gpus import Peaks, accelerator_of, device, nearest
-from codesign.evidence.calibration.kernel_tables import kernel_groups
-from codesign.evidence.calibration.kernels import TABLES
+from codesign.evidence.calibration.kernels import TABLES, kernel_groups
 from codesign.evidence.validation import validate
 from codesign.evidence.validation.measured_kernels import COLLECTIVES, KERNELS, kernel_seconds, on_device
 from codesign.model.hardware import AbstractKernel, Gemm, Link

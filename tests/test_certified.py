@@ -14,16 +14,14 @@ from scipy.optimize import linprog
 from codesign.core.errors import ConfigError
 from codesign.search import Certified, Inverse, Problem
 from codesign.search.branch_and_bound import interior_point as interior
+from codesign.search.branch_and_bound.bounding import Effort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.certified import held_by
+from codesign.search.branch_and_bound.certified import Resource, held_by, polish, resources
 from codesign.search.branch_and_bound.convexity import PROVEN, check_convexity
-from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.interior_point import dual_ascent, dual_value
 from codesign.search.branch_and_bound.inverse import wanted_rows
-from codesign.search.branch_and_bound.lagrangian_bound import dual_ascent, dual_value
 from codesign.search.branch_and_bound.model_oracle import Oracle
-from codesign.search.branch_and_bound.oracle import GOAL, AbstractRelay, Tangents, rows_of
-from codesign.search.branch_and_bound.programme import Programme
-from codesign.search.branch_and_bound.sensitivity import Resource, polish, resources
+from codesign.search.branch_and_bound.oracle import GOAL, AbstractRelay, Programme, Tangents, rows_of
 from codesign.search.certificate import Wanted
 from codesign.search.results import designs
 from codesign.study.design_space import Continuous, DesignSpace

@@ -15,12 +15,24 @@ from contracts.problems import PLAN, TIGHT, made
 from codesign.core.errors import ConfigError
 from codesign.executors import Local, Serial
 from codesign.search import Gradient, Grid, GridThenGradient, GridThenProof, Problem, silent
-from codesign.search.exhaustive.chunk_files import FOLDER, Stored, load_portion, save_portion
-from codesign.search.exhaustive.chunk_work import ChunkWork
-from codesign.search.exhaustive.chunks import Chunk, Gathering, Portion, cut, edges_of, merged, study_of
-from codesign.search.exhaustive.distributed import ChunkFolders, screen_in_chunks
+from codesign.search.exhaustive.chunks import (
+    FOLDER,
+    Chunk,
+    ChunkFolders,
+    ChunkWork,
+    Gathering,
+    Portion,
+    Stored,
+    cut,
+    edges_of,
+    load_portion,
+    merged,
+    save_portion,
+    screen_in_chunks,
+    study_of,
+)
 from codesign.search.exhaustive.grid import Sweep, screen
-from codesign.search.exhaustive.stream import Kept
+from codesign.search.exhaustive.sweep import Kept
 from codesign.study.objective import Objective
 
 BLOCK, KEEP = 8, 5
@@ -37,7 +49,7 @@ def problem_of(budget: float = 7e5) -> Problem:
 def equal_plans_stay():
     """Without plans that equal another there are no ties, and order would not be tried."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("codesign.search.exhaustive.axes.distinct_plans", lambda scenarios, space, plans: plans)
+        patch.setattr("codesign.search.exhaustive.sweep.distinct_plans", lambda scenarios, space, plans: plans)
         yield
 
 
@@ -251,7 +263,7 @@ def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path)
     code = (
         "import pickle, time\nfrom codesign.executors import Serial\n"
         "from codesign.search.exhaustive import axes\n"
-        "from codesign.search.exhaustive.distributed import ChunkFolders, screen_in_chunks\n"
+        "from codesign.search.exhaustive.chunks import ChunkFolders, screen_in_chunks\n"
         "axes.distinct_plans = lambda scenarios, space, plans: plans\n"
         "work, slow = pickle.load(open('work', 'rb')), lambda progress: time.sleep(0.05)\n"
         "screen_in_chunks(work.problem, Serial(chunk_s=1e-9), work.block, slow, work.keep, ChunkFolders('.'))"

@@ -11,8 +11,8 @@ import pytest
 
 from codesign import __version__
 from codesign.commands.cli import FUNCTIONS, main
-from codesign.commands.explanations import COLUMNS
 from codesign.commands.optimize import run_name
+from codesign.commands.remarks import COLUMNS
 from codesign.config import composition, study_from_config
 
 QUICK = ["search=grid", "calibration=h100_sxm_roofline", "space.plan.tp=[4,8]", "space.plan.pp=[4,8]"]

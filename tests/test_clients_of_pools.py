@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from codesign.config import scenario_from_config
-from codesign.model.workloads.arriving_load import Demand
-from codesign.model.workloads.clients_of_pools import ClosedLoop
-from codesign.model.workloads.lockstep import Lockstep
-from codesign.model.workloads.pools_under_load import PromptTimes, TwoQueues
-from codesign.model.workloads.under_load import NodeTimes
+from codesign.model.workloads.goodput import NodeTimes
+from codesign.model.workloads.mean_step import Demand
+from codesign.model.workloads.pools_under_load import ClosedLoop, PromptTimes, TwoQueues
+from codesign.model.workloads.steady_state import Lockstep
 from codesign.search.results import numbers_of
 
 TOKENS, CHUNK, STEPS, PLACES = 512.0, 2048.0, 200.0, 512.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codesign.search.branch_and_bound.bounds_table import BoundsTable
+from codesign.search.branch_and_bound.bounding_state import BoundsTable
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, SHARED = ROOT / "codesign", ROOT / "experiments" / "_lib"

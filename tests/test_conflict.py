@@ -10,8 +10,8 @@ from codesign.config import study_from_config
 from codesign.core.errors import ConfigError
 from codesign.report.proof import explained
 from codesign.search import Certificate
-from codesign.search.branch_and_bound.conflict import Conflict
-from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.certified import Conflict
 from codesign.search.branch_and_bound.oracle import GOAL
 from codesign.search.results import Results
 

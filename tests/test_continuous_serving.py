@@ -11,7 +11,7 @@ from builders import cluster, gpt3
 from codesign.config import check_plan, scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate
-from codesign.model.metrics.step_times import tabulated_steps
+from codesign.model.metrics.simulated import tabulated_steps
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ContinuousServing, LatentAttention, MixtureOfExperts, Plan
 from codesign.model.workloads.steady_state import chunks, length_nodes, steady_state

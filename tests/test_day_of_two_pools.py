@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from codesign.commands.cli import main
-from codesign.commands.day import day, hours
-from codesign.commands.day_sizes import Size, replica_devices, served, sizes
+from codesign.commands.day import Size, day, hours, replica_devices, served, sizes
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 

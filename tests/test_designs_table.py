@@ -9,7 +9,7 @@ from rich.console import Console
 
 from codesign.commands.designs_table import ShownColumn, designs_table, fitting
 from codesign.report import read_run
-from codesign.report.found import SENTENCES, found
+from codesign.report.findings import SENTENCES, found
 from codesign.search.certificate import Certificate
 
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.commands.simulate import engine_of
-from codesign.commands.simulate_pools import pools_of
+from codesign.commands.simulate import engine_of, pools_of
 from codesign.config import check_plan, scenario_from_config, study_from_config
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate

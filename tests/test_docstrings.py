@@ -8,7 +8,7 @@ VAGUE = re.compile(
     r'"""(Of|Whether|What|Who|The same|That|All that|As|Why|Anything|Something|Those|It|How|Which|Where|When'
     r"|Everything|These|In|Both)\b"
 )
-TEMPLATES = {"skeleton_texts.py", "skeleton_workload.py"}  # files that `codesign scaffold` writes, to be filled in
+TEMPLATES = {"skeletons.py"}  # files that `codesign scaffold` writes, to be filled in
 
 
 def test_first_lines_say_what_the_thing_is():

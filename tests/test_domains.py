@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from builders import training
 
-from codesign.commands.evaluation_tables import _marked
+from codesign.commands.evaluate import _marked
 from codesign.core.errors import ConfigError
 from codesign.core.fields import check_ranges, get_path, replace
-from codesign.core.json_io import dumps
+from codesign.core.json_yaml import dumps
 from codesign.core.smooth import used_share
 from codesign.model.hardware import CachedPool, Link, MemoryTier, TieredMemory
-from codesign.model.hardware.memory_hits import WorkingSet, ZipfLru
-from codesign.model.hardware.memory_tiers import Placement
+from codesign.model.hardware.memory import Placement
+from codesign.model.hardware.memory_pool import WorkingSet, ZipfLru
 from codesign.model.metrics import evaluate
 from codesign.search import Grid, Problem
 from codesign.search.results import designs
-from codesign.staging.reserves import reserve_rows, reserve_shares, tight_tiers
+from codesign.staging.model import reserve_rows, reserve_shares, tight_tiers
 from codesign.study.design_space import Continuous, DesignSpace, Ratio
 from codesign.study.objective import TOLERANCE, Objective, feasible, feasible_logs, share_text
 

@@ -21,7 +21,7 @@ from codesign.config.construct import parameters, resolve, targets
 from codesign.config.groups import available, groups
 from codesign.core import earlier_names
 from codesign.model.workloads import Plan
-from codesign.report.meanings import MEANINGS
+from codesign.report.labels import MEANINGS
 from codesign.report.run_folder import read_run
 
 CONFIGURATIONS = [

@@ -19,7 +19,7 @@ from codesign.model.workloads import (
     Training,
     Transformer,
 )
-from codesign.model.workloads.expert_load import busiest_ratio, power_law
+from codesign.model.workloads.feed_forward import busiest_ratio, power_law
 
 
 def at_random(shares: tuple[float, ...], ranks: int, draws: int = 3000) -> tuple[float, float]:

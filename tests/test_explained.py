@@ -6,8 +6,8 @@ from example_run import example_designs
 from codesign.commands import compare as comparing
 from codesign.commands.cli import main
 from codesign.commands.designs_table import shown_columns
-from codesign.commands.evaluation_tables import sections
-from codesign.commands.explanations import COLUMNS, metric_meaning, metric_unit, of_hardware, of_plan, of_table
+from codesign.commands.evaluate import sections
+from codesign.commands.remarks import COLUMNS, metric_meaning, metric_unit, of_hardware, of_plan, of_table
 from codesign.commands.terminal import SHORT
 from codesign.config import scenario_from_config, study_from_config
 from codesign.report.side_by_side import columns

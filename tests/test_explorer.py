@@ -12,10 +12,9 @@ from example_run import write_run
 from codesign.commands.cli import main
 from codesign.config import study_from_config
 from codesign.core.errors import ConfigError
-from codesign.explorer import fragments, proving
+from codesign.explorer import proving, reader_page
 from codesign.explorer.answers import Answerer
-from codesign.explorer.beginning import given
-from codesign.explorer.knobs import overrides_of
+from codesign.explorer.beginning import given, overrides_of
 from codesign.explorer.proving import searched
 from codesign.explorer.reader_page import Page
 from codesign.explorer.server import moved, server_of
@@ -72,7 +71,7 @@ def test_the_heading_says_whether_the_device_is_the_catalogues(found, answerer):
     wider = dict(found.start)
     wider["hardware.scale_up_bandwidth"] *= 1.5
     tighter = found.start | {"limits.capex_usd": 0.9 * found.start["limits.capex_usd"]}
-    told = [str(fragments.job(found, answerer.at(values).run)) for values in (found.start, wider, tighter)]
+    told = [str(reader_page.job(found, answerer.at(values).run)) for values in (found.start, wider, tighter)]
     assert told == [f"<h1>gpt3_175b training on h100_sxm{name}</h1>" for name in ("", " (modified)", "")]
 
 

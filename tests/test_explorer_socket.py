@@ -16,9 +16,8 @@ from tornado.websocket import WebSocketClosedError, websocket_connect
 from codesign.core.errors import ConfigError
 from codesign.explorer.answers import Answerer
 from codesign.explorer.beginning import given
-from codesign.explorer.log_lines import shorten_log_lines
-from codesign.explorer.server import server_of
-from codesign.study.expressions import Expression
+from codesign.explorer.server import server_of, shorten_log_lines
+from codesign.study.objective import Expression
 
 SMALL = ("space.plan.tp=[4,8]", "space.plan.pp=[8]", "space.plan.micro_batch=[1]", "space.plan.virtual_stages=[1]",
          "space.plan.zero=[0]", "space.plan.sequence_parallel=[true]", "space.plan.recompute=[none]")  # fmt: skip

@@ -22,11 +22,11 @@ import pytest
 from example_run import write_run
 
 from codesign.commands.cli import main
-from codesign.commands.compiled_on_disk import CheckedEntries
-from codesign.commands.folder_lock import alone_in
 from codesign.commands.left_files import discard_run
+from codesign.commands.multirun import alone_in
+from codesign.commands.setup import CheckedEntries
 from codesign.config import study_from_config
-from codesign.config.kept_files import Composition, kept
+from codesign.config.plain_composition import Composition, kept
 from codesign.config.study import documented_scenario
 from codesign.core import atomic_files
 from codesign.core import disk_cache as kept_on_disk
@@ -37,7 +37,7 @@ from codesign.evidence.validation import validate
 from codesign.report import charts, interactive
 from codesign.report.run_folder import read_run
 from codesign.search.exhaustive.grid import CHECKPOINT
-from codesign.staging.made_once import made_once
+from codesign.staging.program_cache import made_once
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = ["experiment=train_dlrm", "calibration=h100_sxm_roofline"]
@@ -155,8 +155,8 @@ def test_a_damaged_cache_is_made_anew_in_silence(cache, damage, tmp_path, monkey
 
 # --- files that a user asked for
 
-OWN_FOLDERS = {"commands/setup.py", "commands/left_files.py", "commands/compare.py", "commands/compiled_on_disk.py",
-               "search/exhaustive/distributed.py"}  # fmt: skip
+OWN_FOLDERS = {"commands/setup.py", "commands/left_files.py", "commands/compare.py",
+               "search/exhaustive/chunks.py"}  # fmt: skip
 """Modules that make folders of their own: of a run, of its chunks, of caches."""
 
 WRITING = re.compile(r"open\(|to_csv|to_parquet|savez|os\.re(place|name)|\.write_|mkdir")

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codesign.commands.simulate import engine_of
-from codesign.commands.simulate_pools import pools_of
+from codesign.commands.simulate import engine_of, pools_of
 from codesign.config import scenario_from_config
 from codesign.model.metrics import evaluate
-from codesign.model.workloads.arriving_load import Demand, RooflineTimes
-from codesign.model.workloads.filled_steps import Filling, Waits, waits_of
+from codesign.model.workloads.disaggregated import Filling, Waits, waits_of
+from codesign.model.workloads.mean_step import Demand, RooflineTimes
 from codesign.model.workloads.pools_apart import pools_apart
 from codesign.simulation.serving import (
     Engine,

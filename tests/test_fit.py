@@ -9,12 +9,11 @@ import pytest
 
 from codesign.commands.cli import main
 from codesign.config import scenario_from_config, study_from_config
-from codesign.config.minimal_changes import distance, minimal_changes
-from codesign.config.room import capacity_of, shortage, smallest_changes, used_of
+from codesign.config.memory_advice import capacity_of, distance, minimal_changes, shortage, smallest_changes, used_of
 from codesign.core.errors import ConfigError
 from codesign.core.fields import as_leaf, replace
 from codesign.model.metrics import chance_that_fits, evaluate
-from codesign.model.metrics.fit_chance import SPREAD, factor, interval_bytes
+from codesign.model.metrics.footprint import SPREAD, factor, interval_bytes
 from codesign.model.workloads.plan_fields import plan_value
 from codesign.study import Objective
 

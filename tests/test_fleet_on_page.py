@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from codesign.commands.cli import main
-from codesign.explorer.fragments import fleet
-from codesign.report.fleet_on_page import fleet_by_hour, fleet_over_time, served_by
-from codesign.report.fleet_timeline import PARTS, fleet_table, fleet_told
+from codesign.explorer.reader_page import fleet
+from codesign.report.fleet_figures import PARTS, fleet_table, fleet_told
 from codesign.report.run_folder import MissingPart
+from codesign.report.sections import fleet_by_hour, fleet_over_time, served_by
 from codesign.simulation.fleet import Agreed, RequestClass, conversations, simulate_fleet
 from codesign.simulation.serving import Engine, RooflineSteps, arrivals
 

@@ -8,7 +8,7 @@ import pytest
 from hub_kinds_by_hand import KINDS_BY_HAND
 
 from codesign.config import scenario_from_config
-from codesign.config.weight_formats import format_lines
+from codesign.config.parts_built import format_lines
 from codesign.core.errors import ConfigError
 from codesign.model.workloads import ComputeOp, Precision, Transformer, WeightFormats, from_config_json
 from codesign.model.workloads.hub_formats import formats_of

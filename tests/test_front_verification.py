@@ -12,18 +12,16 @@ import pytest
 from builders import training
 
 from codesign.commands.cli import main
-from codesign.commands.evidence_files import FOLDER, HEADER, read_evidence, write_evidence
+from codesign.commands.left_files import FOLDER, HEADER, read_evidence, write_evidence
 from codesign.core.untrusted_io import written
 from codesign.report.run_folder import MANIFEST, noted_names
 from codesign.search import Pareto, Problem, Trace
 from codesign.search.front.dual_pool import Statement
-from codesign.search.front.parametric_sequence import ParametricSequence
-from codesign.search.front.remembered_cuts import Remembering
+from codesign.search.front.parametric_sequence import ParametricSequence, Remembering
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 from codesign.verification import Answer, Asked, Refuted, verify_front
-from codesign.verification.envelope import envelope, volume
-from codesign.verification.front_claims import Statements, check_points, front_of
+from codesign.verification.front_check import Statements, check_points, envelope, front_of, volume
 from codesign.verification.model_answers import CheckedModel
 
 pytestmark = pytest.mark.slow
@@ -177,15 +175,15 @@ def test_a_statement_that_is_false_is_refused(stored: Stored):
 
 def test_the_attack_alone_finds_what_a_false_statement_forbids(stored: Stored, monkeypatch: pytest.MonkeyPatch):
     """With the derivation blinded, a design beyond the statement is found and can be priced again."""
-    from codesign.verification import front_answer
+    from codesign.verification import front_check
 
     header, tables = copy.deepcopy(stored)
     at = int(tables["designs"]["statement"][len(tables["designs"]["statement"]) // 2])
     lied = tables["statements"]["bound"]
     lied[at] += 0.05
-    monkeypatch.setattr(front_answer, "covered_by", lambda certificate, asked, model, chosen: ["" for _ in chosen])
-    monkeypatch.setattr(front_answer, "check_corners", lambda front: "")
-    monkeypatch.setattr(front_answer, "check_points", lambda front: "")
+    monkeypatch.setattr(front_check, "covered_by", lambda certificate, asked, model, chosen: ["" for _ in chosen])
+    monkeypatch.setattr(front_check, "check_corners", lambda front: "")
+    monkeypatch.setattr(front_check, "check_points", lambda front: "")
     line = answer_of((header, tables), 4096).line
     assert "a statement of the front says it cannot be, but a feasible design has time_s" in line
 

@@ -14,7 +14,7 @@ from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.search import Grid, Problem
 from codesign.search.exhaustive.grid import CHECKPOINT, Saving, Sweep, screen
-from codesign.search.exhaustive.stream import Kept
+from codesign.search.exhaustive.sweep import Kept
 from codesign.search.results import designs
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import TOLERANCE, Objective, feasible

@@ -6,19 +6,15 @@ from builders import training
 
 from codesign.search import Certified, Problem
 from codesign.search.branch_and_bound import node_relaxation as groups
-from codesign.search.branch_and_bound.bounds_table import passed_down
+from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.bounding_state import passed_down
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.dominance import find_orders, views
-from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.model_oracle import Oracle
-from codesign.search.branch_and_bound.node_relaxation import GroupOracle
-from codesign.search.branch_and_bound.node_tree import PlanTree
-from codesign.search.branch_and_bound.oracle import GOAL, rows_of
-from codesign.search.branch_and_bound.programme import Programme
+from codesign.search.branch_and_bound.node_relaxation import GroupOracle, PlanTree, find_orders, views
+from codesign.search.branch_and_bound.oracle import GOAL, Programme, rows_of
 from codesign.search.certificate import Wanted
 from codesign.search.front.epsilon_constraint import FrontWalk
-from codesign.search.front.parametric_sequence import ParametricSequence
-from codesign.search.front.remembered_cuts import Remembering
+from codesign.search.front.parametric_sequence import ParametricSequence, Remembering
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 

@@ -11,7 +11,7 @@ from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.model.metrics import evaluate
 from codesign.model.workloads import Layout, Plan, Precision, VisionEncoder, transformer_from_dict
-from codesign.model.workloads.vision_work import encoder_ops
+from codesign.model.workloads.lowering import encoder_ops
 
 VISION = {
     "deepstack_visual_indexes": [1], "depth": 4, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 64,

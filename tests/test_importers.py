@@ -14,7 +14,7 @@ from codesign.commands.cli import main
 from codesign.core.errors import ConfigError
 from codesign.evidence.importers import IMPORTERS, as_csv, imported, inferencex, nccl_tests
 from codesign.evidence.measurements import survey, unread
-from codesign.evidence.measurements.run_columns import is_runs
+from codesign.evidence.measurements.folder import is_runs
 from codesign.evidence.validation.measured_runs import run_of
 
 SERVED = {

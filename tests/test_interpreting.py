@@ -10,8 +10,7 @@ from jax import lax
 
 from codesign.jaxprs import evaluator as interpreting
 from codesign.jaxprs import program as equations
-from codesign.jaxprs.dispatch import behind, doer
-from codesign.jaxprs.evaluator import interpreted
+from codesign.jaxprs.evaluator import behind, doer, interpreted
 
 REAL = np.random.default_rng(0).uniform(0.2, 3.0, (3, 4))
 WHOLE = np.arange(-6, 6).reshape(3, 4)

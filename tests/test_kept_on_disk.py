@@ -5,10 +5,10 @@ from bokeh.embed import json_item
 from example_run import write_run
 from omegaconf import OmegaConf
 
-from codesign.config import composition, kept_files
-from codesign.config.kept_files import Composition, kept
+from codesign.config import composition, plain_composition
+from codesign.config.plain_composition import Composition, kept
 from codesign.core import disk_cache as kept_on_disk
-from codesign.core.json_io import dumps
+from codesign.core.json_yaml import dumps
 from codesign.report import charts, interactive
 from codesign.report.run_folder import read_run
 
@@ -46,7 +46,7 @@ def test_what_cannot_be_read_is_composed_anew(text, kept_here, tmp_path):
     (path,) = (kept_here / "composed").iterdir()
     path.write_text(text, encoding="utf-8")
     assert kept((), [], lambda: made) is made
-    assert kept_files._read(path.read_text(encoding="utf-8").partition("\n")[2]) is not None
+    assert plain_composition._read_kept(path.read_text(encoding="utf-8").partition("\n")[2]) is not None
 
 
 def test_what_json_would_change_is_not_kept(kept_here):

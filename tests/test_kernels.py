@@ -17,7 +17,7 @@ from codesign.model.hardware import (
     Roofline,
     Work,
 )
-from codesign.model.hardware.kernels_base import missed, p_norm, waves
+from codesign.model.hardware.compute import missed, p_norm, waves
 
 PEAK, RATE = 989e12, 3.35e12
 CASES = {

@@ -14,8 +14,8 @@ from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.workloads.continuous import AbstractContinuousServing
-from codesign.model.workloads.crowds import beside_by_kinds, binned, carried_by_kinds
 from codesign.model.workloads.kinds import COUNT, TAIL, checked, drawn_from, kinds_of, table_of
+from codesign.model.workloads.latency import beside_by_kinds, binned, carried_by_kinds
 from codesign.model.workloads.open_loop import Demand, RooflineTimes, open_loop
 from codesign.model.workloads.pools_apart import pools_apart
 from codesign.model.workloads.steady_state import chunks, chunks_lost, steady_state, whole_chunks

@@ -7,11 +7,10 @@ import pytest
 from random_programs import random_model
 
 from codesign.staging import flatten, running, written_out
-from codesign.staging.block_axes import BlockAxes, best_layout
+from codesign.staging.blocks import BlockAxes, best_layout
 from codesign.staging.identities import largest, without_identities
 from codesign.staging.lanes import by_lanes
-from codesign.staging.packing import packing_of
-from codesign.staging.packs import Packs
+from codesign.staging.packing import Packs, packing_of
 from codesign.staging.running import Running
 
 
@@ -113,7 +112,7 @@ def test_choices_are_written_over_what_nobody_reads():
 
 def test_norms_of_two_take_half_the_powers():
     """Equal to the last bit, with no end and none at all too; what only looks like a norm is left alone."""
-    from codesign.model.hardware.kernels_base import p_norm
+    from codesign.model.hardware.compute import p_norm
 
     def norms(p, a, b, c):
         other = jnp.maximum(a, b)

@@ -11,7 +11,7 @@ from codesign.commands.export_command import OPTIONS
 from codesign.commands.launch import read_launch, with_launch
 from codesign.commands.launch.switches import ENGINES, options_of, read_switches
 from codesign.config import available
-from codesign.config.hub_names import FORMATS, KINDS, hub_name, hub_names, of_the_family
+from codesign.config.model_names import FORMATS, KINDS, hub_name, hub_names, of_the_family
 from codesign.core.errors import ConfigError
 
 DATA = Path(__file__).resolve().parent / "data"

@@ -11,7 +11,7 @@ from codesign.commands.launch import read_launch
 from codesign.core.errors import ConfigError
 from codesign.model.workloads.plan import PER_OP
 from codesign.model.workloads.plan_fields import plan_value, words_of
-from codesign.model.workloads.remat_policies import PLACES, REMAT_POLICIES, custom_policy, plan_of_policy
+from codesign.model.workloads.recomputation import PLACES, REMAT_POLICIES, custom_policy, plan_of_policy
 
 PLANS = 200
 READ = ("tp", "pp", "ep", "cp", "attention_dp", "micro_batch", "token_budget")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from codesign.commands.accelerator_table import show_accelerators
 from codesign.commands.cli import main
+from codesign.commands.listing import show_accelerators
 from codesign.core.errors import ConfigError
 from codesign.core.units import unit_of
-from codesign.report.meanings import meaning
+from codesign.report.labels import meaning
 
 SERVED = "experiment=serve_llama31_405b_static"
 

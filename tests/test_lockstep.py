@@ -11,7 +11,7 @@ from codesign.core.errors import ConfigError
 from codesign.core.fields import get_path
 from codesign.core.fields import replace as with_leaves
 from codesign.model.metrics import evaluate
-from codesign.model.metrics.step_times import tabulated_steps
+from codesign.model.metrics.simulated import tabulated_steps
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ContinuousServing, Lockstep, Plan
 from codesign.simulation.serving import Engine, Requests, simulate_closed

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.jaxprs import loops
-from codesign.jaxprs.dispatch import behind, doer
+from codesign.jaxprs import control_flow
+from codesign.jaxprs.evaluator import behind, doer
 
 
 def halvings(high: Any, target: Any, weights: Any) -> Any:
@@ -30,8 +30,8 @@ def equation_of(function: Any, *arguments: Any, name: str = "while") -> Any:
     return next(e for e in jax.make_jaxpr(function)(*arguments).jaxpr.eqns if e.primitive.name == name)
 
 
-def row_loop() -> loops.Loop:
-    return loops.Loop(lambda *inputs: [halvings(*inputs)], several=True)
+def row_loop() -> control_flow.Loop:
+    return control_flow.Loop(lambda *inputs: [halvings(*inputs)], several=True)
 
 
 def some_rows(count: int, seed: int = 3) -> list[np.ndarray]:
@@ -69,9 +69,9 @@ def waiting(load: Any, many: Any) -> Any:
 def test_a_row_has_the_same_bits_whatever_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(5)
     rows = [draw.uniform(0.1, 3.0, 40), draw.uniform(0.1, 3.0, 40)]
-    fresh, busy = (loops.Loop(lambda *inputs: [waiting(*inputs)], several=True) for _ in range(2))
+    fresh, busy = (control_flow.Loop(lambda *inputs: [waiting(*inputs)], several=True) for _ in range(2))
     (result,) = fresh.rows(rows)
-    monkeypatch.setattr(loops, "KEPT_BYTES", 0)  # nothing is looked up
+    monkeypatch.setattr(control_flow, "KEPT_BYTES", 0)  # nothing is looked up
     busy.rows([draw.uniform(0.1, 3.0, 10_000), draw.uniform(0.1, 3.0, 10_000)])
     np.testing.assert_array_equal(busy.rows(rows)[0], result)
     assert busy.done == 10_040
@@ -97,7 +97,7 @@ def test_what_is_given_once_for_all_rows_is_the_same_row() -> None:
 
 
 def test_long_inputs_are_told_apart_by_every_number() -> None:
-    looped = loops.Loop(lambda x: jnp.cumsum(x), several=False)
+    looped = control_flow.Loop(lambda x: jnp.cumsum(x), several=False)
     values = np.ones((2, 100))
     values[1, 99] = 2
     (result,) = looped.rows([values])
@@ -107,13 +107,13 @@ def test_long_inputs_are_told_apart_by_every_number() -> None:
 
 @pytest.mark.slow
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "KEPT_BYTES", 4000)
+    monkeypatch.setattr(control_flow, "KEPT_BYTES", 4000)
     looped = row_loop()
     for seed in range(40):
         inputs = some_rows(30, seed)
         np.testing.assert_allclose(looped.rows(inputs)[0], jax.vmap(halvings)(*inputs), rtol=1e-15)
         assert looped._bytes <= 4000
-        assert looped._bytes == sum(loops.DIGEST + part.nbytes for row in looped._kept.values() for part in row)
+        assert looped._bytes == sum(control_flow.DIGEST + part.nbytes for row in looped._kept.values() for part in row)
     looped.rows(some_rows(500))  # more than is kept: given, not kept
     assert not looped._kept
 
@@ -130,10 +130,10 @@ def test_threads_find_the_same() -> None:
 
 def test_equations_of_one_program_share_their_loop() -> None:
     equation = equation_of(halvings, 1.0, 0.5, jnp.ones(3))
-    same = loops.loop(equation.primitive, equation.params)
-    assert same is loops.loop(equation.primitive, dict(equation.params))
+    same = control_flow.loop(equation.primitive, equation.params)
+    assert same is control_flow.loop(equation.primitive, dict(equation.params))
     other = equation_of(lambda *x: halvings(*x) * 2, 1.0, 0.5, jnp.ones(3))
-    assert same is not loops.loop(other.primitive, other.params)
+    assert same is not control_flow.loop(other.primitive, other.params)
 
 
 @pytest.mark.parametrize("lead", [0, 1, 2])

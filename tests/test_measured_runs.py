@@ -11,11 +11,11 @@ from codesign.commands.cli import main
 from codesign.config import scenario_from_config
 from codesign.config.checks import broken_plan
 from codesign.core.errors import ConfigError, DataError
-from codesign.evidence.measurements.run_columns import RunMetric, is_runs, metric_of, number_path
+from codesign.evidence.measurements.folder import RunMetric, is_runs, metric_of, number_path
 from codesign.evidence.validation import commands_of, validate
 from codesign.evidence.validation.measured_runs import run_of, run_tables
-from codesign.evidence.validation.runs import RUNS, PricedRun, command, predicted
-from codesign.evidence.validation.served_jobs import run_of as overrides_of
+from codesign.evidence.validation.row_overrides import RUNS, PricedRun, command, predicted
+from codesign.evidence.validation.served_rows import run_of as overrides_of
 from codesign.evidence.validation.served_rows import service
 from codesign.model.metrics import evaluate
 

@@ -18,10 +18,10 @@ import pytest
 from codesign.commands.cli import main
 from codesign.core.errors import DataError
 from codesign.evidence.measurements import SCHEMAS, Schema, survey, unread
-from codesign.evidence.measurements import reader as checked_reader
+from codesign.evidence.measurements import schema as checked_reader
 from codesign.evidence.measurements.schema import Column, choose
 from codesign.evidence.validation import validate
-from codesign.evidence.validation.unfitted import UNFITTED
+from codesign.evidence.validation.measured_kernels import UNFITTED
 
 TABLES = Path(__file__).parent / "data" / "tables"
 EACH = 300  # ways in which the tables of one suite are damaged together

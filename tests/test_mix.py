@@ -15,14 +15,12 @@ from codesign.core.errors import ConfigError
 from codesign.jaxprs.program import likeness
 from codesign.search import Cases, Certified, Mix, MixEntry, Problem, Robust, Uncertain
 from codesign.search.blend import HOW, Blend
+from codesign.search.branch_and_bound.bounding import Effort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.effort import Effort
-from codesign.search.branch_and_bound.oracle import GOAL
-from codesign.search.branch_and_bound.programme import Programme
-from codesign.search.mix.alternating import Alternating
-from codesign.search.mix.joint import JointOracle, Member
+from codesign.search.branch_and_bound.oracle import GOAL, Programme
+from codesign.search.mix.alternating import Alternating, JointOracle, Member
 from codesign.search.mix.pricing import Proof
-from codesign.search.mix.workload_work import Searches
+from codesign.search.mix.workload_oracles import Searches
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 

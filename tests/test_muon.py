@@ -11,7 +11,7 @@ from test_training_memory import JOB, MODEL, held
 from codesign import evaluate, scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.model.workloads import Adam, Layout, MixtureOfExperts, Muon, Plan
-from codesign.model.workloads.ops import CommOp, ComputeOp
+from codesign.model.workloads.schedule import CommOp, ComputeOp
 
 MUON = dataclasses.replace(JOB, optimizer=Muon())
 SPARSE = dataclasses.replace(MUON, model=dataclasses.replace(MODEL, feed_forward=MixtureOfExperts(8.0, 2.0, 1024.0)))

@@ -24,15 +24,14 @@ from codesign.core.interval_text import (  # fmt: skip
     remarks_text,
     unsustained_text,
 )
-from codesign.core.json_io import dumps
+from codesign.core.json_yaml import dumps
 from codesign.report.comparison_figures import pictures
 from codesign.report.side_by_side import Comparison, sentences
 from codesign.search.results import numbers_of
 from codesign.study.objective import Objective
 from codesign.uncertainty import metrics_under_draws, of_designs, uncertain, wins
 from codesign.uncertainty.draws import no_doubts
-from codesign.uncertainty.metrics import without_goals
-from codesign.uncertainty.unsustained import LOAD, ends, quantile, without_ends, without_numbers
+from codesign.uncertainty.metrics import LOAD, ends, quantile, without_ends, without_goals, without_numbers
 
 GROUPS = "workload.layouts.dense_groups=true"  # attention groups of a dense model, as no engine of the catalogue runs
 SERVED = (

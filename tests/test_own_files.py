@@ -16,22 +16,14 @@ import codesign
 from codesign.commands.cli import main
 from codesign.commands.optimize import run_study
 from codesign.commands.skeletons import WITHOUT_CODE
-from codesign.config import (
-    available,
-    catalogue_numbers,
-    own_files,
-    scenario_from_config,
-    study_from_config,
-    study_from_resolved,
-)
+from codesign.config import available, own_files, scenario_from_config, study_from_config, study_from_resolved
 from codesign.config.own import texts
 from codesign.core.errors import ConfigError
-from codesign.core.yaml_io import write_yaml
+from codesign.core.json_yaml import write_yaml
 from codesign.explorer.beginning import given, own_words
 from codesign.explorer.proving import PROCESS, searched
 from codesign.report.run_folder import own_conf, read_run
-from codesign.search.exhaustive.chunk_work import ChunkWork
-from codesign.search.exhaustive.chunks import study_of
+from codesign.search.exhaustive.chunks import ChunkWork, study_of
 from codesign.search.exhaustive.sweep import Sweep
 
 CHIP = """# @package _global_
@@ -116,7 +108,7 @@ def test_nothing_is_composed_once_the_search_has_begun(mine: Path, tmp_path: Pat
         for path in mine.rglob("*.yaml"):
             path.unlink()
         for name in ("compose", "chosen_options"):
-            monkeypatch.setattr(catalogue_numbers, name, None)
+            monkeypatch.setattr(study, name, None)
         return search(*arguments)
 
     monkeypatch.setattr(type(study.search), "run", begun)

@@ -15,18 +15,16 @@ from codesign.config import study_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.pareto_tools import hypervolume, knee, non_dominated_rows, spread_rows
 from codesign.report import build_report
-from codesign.report import front_on_page as front_page
+from codesign.report import sections as front_page
 from codesign.report.run_folder import read_run
 from codesign.report.wording import degrees
 from codesign.search import Pareto, Problem
-from codesign.search.branch_and_bound.effort import Effort
+from codesign.search.branch_and_bound.bounding import Effort
 from codesign.search.branch_and_bound.model_oracle import affine
 from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
-from codesign.search.front.convex_combinations import blends, neighbours
-from codesign.search.front.epsilon_constraint import Cell, FrontWalk
-from codesign.search.front.parametric_sequence import ParametricSequence
-from codesign.search.front.refinement import Between
-from codesign.search.front.remembered_cuts import Memory, Remembering
+from codesign.search.front.epsilon_constraint import Cell, FrontWalk, blends, neighbours
+from codesign.search.front.level_pairs import Between
+from codesign.search.front.parametric_sequence import Memory, ParametricSequence, Remembering
 from codesign.search.results import designs
 from codesign.search.settings import FRONT
 from codesign.study.design_space import Continuous, DesignSpace

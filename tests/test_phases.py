@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from codesign.report.phases import phase_diagram, phases_of, varied
+from codesign.report.findings import phase_diagram, phases_of, varied
 
 
 @pytest.mark.parametrize(

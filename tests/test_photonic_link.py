@@ -15,7 +15,7 @@ from codesign.model.hardware import (
     PhotonicReceiver,
     RingModulator,
 )
-from codesign.model.hardware.photonic_receiver import bit_error_ratio_of, dbm, from_decibel, quality_of
+from codesign.model.hardware.photonics import bit_error_ratio_of, dbm, from_decibel, quality_of
 
 PORT = built("fabric", "lightpath_optics").port
 CONTINUOUS = [path for path, _, value in walk(PORT) if float(value) > 0]

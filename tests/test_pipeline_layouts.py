@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from codesign.commands.launch import read_launch
-from codesign.commands.launch.pipeline_layout import ends_of_layout, layout_text
+from codesign.commands.launch.switches import ends_of_layout, layout_text
 from codesign.core.errors import ConfigError
 from codesign.model.workloads import DenseFeedForward, GroupedQueryAttention, Layout, Plan, Training, Transformer
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codesign.model.workloads.arriving_load import Demand, RooflineTimes
-from codesign.model.workloads.mean_step import EngineStep
+from codesign.model.workloads.latency import PlaceWait, place_wait
+from codesign.model.workloads.mean_step import Demand, EngineStep, RooflineTimes
 from codesign.model.workloads.open_loop import open_loop
-from codesign.model.workloads.place_wait import PlaceWait, place_wait
 from codesign.model.workloads.pools_apart import pools_apart
 from codesign.simulation.serving import (
     Engine,

@@ -5,8 +5,8 @@ import pytest
 
 from codesign import study_from_config
 from codesign.search.exhaustive import Sweep
-from codesign.staging import blocks, plan_kinds
-from codesign.staging.plan_kinds import ONE, UNKNOWN, ZERO, known_of
+from codesign.staging import blocks
+from codesign.staging.blocks import ONE, UNKNOWN, ZERO, known_of
 
 STUDIES = {
     "photonic": ["experiment=photonic_rack"],
@@ -33,7 +33,7 @@ def test_short_programs_say_what_the_whole_program_says(name, block, monkeypatch
     """Every number of every block, however many plans it has."""
     problem = study_from_config(*STUDIES[name]).problem
     whole = Sweep(problem, block, 4)
-    monkeypatch.setattr(plan_kinds, "WORTH", 1)
+    monkeypatch.setattr(blocks, "WORTH", 1)
     short = Sweep(problem, block, 4)
     assert short.block_count == whole.block_count
     rng, fewest = np.random.default_rng(block), short.priced.operations
@@ -50,7 +50,7 @@ def test_short_programs_say_what_the_whole_program_says(name, block, monkeypatch
 
 @pytest.mark.usefixtures("few_rows")
 def test_a_plan_without_exchange_has_half_the_operations(monkeypatch):
-    monkeypatch.setattr(plan_kinds, "WORTH", 1)
+    monkeypatch.setattr(blocks, "WORTH", 1)
     priced = Sweep(study_from_config(*STUDIES["photonic"]).problem, 4, 4).priced
     lengths = [priced.operations_at(np.array([plan])) for plan in range(20)]
     assert max(lengths) < priced.operations / 2

@@ -12,8 +12,7 @@ from contracts.problems import PROBLEMS, exhaustive, made
 from codesign.core.errors import CodesignError
 from codesign.executors import AbstractRunner, Local, Serial
 from codesign.search import Certified, Pareto, Problem, Robust
-from codesign.search.branch_and_bound.part_work import PartWork, RowsOfProblem, number_of
-from codesign.search.branch_and_bound.plan_parts import PartProof, merged, plan_parts
+from codesign.search.branch_and_bound.part_work import PartProof, PartWork, RowsOfProblem, merged, number_of, plan_parts
 
 SEARCH = Certified(gap=1e-3, convexity_samples=64, batch_size=64, explain=False)
 MAKER = RowsOfProblem(64, 0)

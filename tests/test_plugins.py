@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from codesign.commands.skeleton_texts import CLASSES
-from codesign.commands.skeletons import KINDS, new, told
+from codesign.commands.skeletons import CLASSES, KINDS, new, told
 from codesign.core.errors import ConfigError
 
 SOURCE = Path(__file__).parent / "data" / "plugin" / "codesign_torus"

@@ -9,18 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.commands.simulate import engine_of
-from codesign.commands.simulate_pools import pools_of
+from codesign.commands.simulate import engine_of, pools_of
 from codesign.config import scenario_from_config
-from codesign.config.load_checks import check_load
+from codesign.config.consistency import check_load
 from codesign.core.errors import ConfigError
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import GoodputServing, ServingAtRate
-from codesign.model.workloads.arriving_load import Demand
-from codesign.model.workloads.goodput import SLO, most_at
+from codesign.model.workloads.goodput import SLO, SLO_SHARES, AbstractOpenServing, NodeTimes, most_at
+from codesign.model.workloads.mean_step import Demand
 from codesign.model.workloads.pools_under_load import PromptTimes, TwoQueues
-from codesign.model.workloads.under_load import SLO_SHARES, AbstractOpenServing, NodeTimes
 from codesign.search.results import numbers_of
 from codesign.simulation.serving import Requests, arrivals, lengths
 

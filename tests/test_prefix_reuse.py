@@ -11,7 +11,7 @@ import pytest
 from codesign.model.workloads.prefix_reuse import HitCurve, curve_of_rates, curve_of_reuse, power_bounds
 from codesign.simulation.fleet import RequestClass, conversations, reuse_of
 from codesign.simulation.serving import Requests, arrivals
-from codesign.simulation.serving.prefix_store import PrefixStore
+from codesign.simulation.serving.cache_blocks import PrefixStore
 
 CLASSES = (
     RequestClass("chat", 300, 200, share=3, prefix_tokens=2048, prefixes=200, turns=4, think_s=60),

@@ -12,17 +12,17 @@ from slopes import values_and_slopes
 
 from codesign import evaluate
 from codesign.commands.cli import main
-from codesign.commands.prefix_worth import prefix_worth
+from codesign.commands.evaluate import prefix_worth
 from codesign.config import scenario_from_config, study_from_config
-from codesign.config.traced_prefixes import curves_of
+from codesign.config.traced_requests import curves_of
 from codesign.core.errors import ConfigError
 from codesign.core.fields import as_leaf, replace
-from codesign.model.metrics.prefix_room import hits_of
+from codesign.model.metrics.cache_placement import hits_of
 from codesign.model.workloads import PopularPrefixes, TracedPrefixes
 from codesign.search.results import numbers_of
 from codesign.simulation.fleet import RequestClass, conversations, simulate_fleet
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals
-from codesign.simulation.serving.prefix_store import PrefixStore
+from codesign.simulation.serving.cache_blocks import PrefixStore
 
 SLOW = pytest.mark.slow
 STEPS = RooflineSteps(fixed_s=1e-4, weights_s=1e-4, token_s=1e-7, read_s=1e-12, pair_s=1e-14)

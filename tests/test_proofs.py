@@ -21,11 +21,11 @@ PROVEN = (
     *("chip_mix", "model_for_edge_budget", "serve_fabrics", "shape_on_machine"),
 )
 EXCEPTIONS = {
-    "serve_goodput": "workloads/under_load.py",  # steps with few decodes put together from others, and a queue
+    "serve_goodput": "workloads/goodput.py",  # steps with few decodes put together from others, and a queue
     "lumorph_rack": "collectives/radix.py",  # lanes divided in whole numbers, and the best of several algorithms
-    "serve_dlrm_pool": "hardware/memory_hits.py",  # hits of a cache
-    "serve_llama31_405b_edge": "hardware/memory_tiers.py",  # room of HBM beside a pool: sums of what edges leave
-    "train_dlrm": "workloads/recommendation_training.py",  # two exchanges hidden behind 1.6 times the work there is
+    "serve_dlrm_pool": "hardware/memory_pool.py",  # hits of a cache
+    "serve_llama31_405b_edge": "hardware/memory.py",  # room of HBM beside a pool: sums of what edges leave
+    "train_dlrm": "workloads/recommendation.py",  # two exchanges hidden behind 1.6 times the work there is
 }
 
 

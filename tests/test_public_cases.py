@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from codesign.evidence.validation import validate
+from codesign.evidence.validation.measured_runs import RUN
 from codesign.evidence.validation.page import tables_of
-from codesign.evidence.validation.run_rows import RUN
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent

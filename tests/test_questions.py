@@ -10,7 +10,7 @@ import codesign
 from codesign import study_from_config
 from codesign.commands.buy import jobs_of
 from codesign.commands.cli import main
-from codesign.commands.options import parsed
+from codesign.commands.parser import parsed
 from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
 from codesign.commands.questions import serving_question
 from codesign.config.device_counts import between, device_counts, least_devices, more_devices

@@ -11,15 +11,14 @@ from simulators.ring_beside import RingBeside, send_times, simulate_ring
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
-from codesign.model.delays import collective_times, tail_s
 from codesign.model.metrics import evaluate
-from codesign.model.network_traffic import leaving_ratio
+from codesign.model.network_traffic import collective_times, leaving_ratio, tail_s
 from codesign.model.networks.collectives import NetworkLevel, RingAllReduce, Stage
 from codesign.model.networks.fabrics import Beside, Group, QueuedNode, SwitchDomain
 from codesign.model.networks.fabrics.interference import CoupledNode, saturation_load
 from codesign.model.networks.fabrics.queued import LATER_OF_TWO
 from codesign.model.workloads import CommOp
-from codesign.testing.small import rings
+from codesign.testing.contracts import rings
 
 RATE, ALPHA, BURST = 450e9, 1e-6, 1e6
 DOMAIN = SwitchDomain(8.0, RATE, ALPHA)

@@ -12,8 +12,7 @@ from slopes import values_and_slopes
 from codesign.config.checks import check_memory, check_plan
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
-from codesign.jaxprs.evaluator import interpreted
-from codesign.jaxprs.jit import quick_jit
+from codesign.jaxprs.evaluator import interpreted, quick_jit
 from codesign.model.metrics import evaluate, memory_by_class
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import (
@@ -26,7 +25,7 @@ from codesign.model.workloads import (
     RecommendationModel,
     RecommendationTraining,
 )
-from codesign.model.workloads.popularity import hot_share
+from codesign.model.workloads.recommendation_model import hot_share
 
 FP32 = Precision(compute="bf16", weights="fp32", activations="fp32")
 

@@ -11,11 +11,11 @@ import pytest
 
 from codesign.commands.cli import main
 from codesign.config import scenario_from_config, study_from_config
+from codesign.config.checks import check_outcome
 from codesign.config.consistency import check_boxes
-from codesign.config.outcome_checks import check_outcome
 from codesign.core.errors import ConfigError
+from codesign.core.json_yaml import not_decimal, read_yaml, write_yaml
 from codesign.core.untrusted_io import tree_of_yaml
-from codesign.core.yaml_io import not_decimal, read_yaml, write_yaml
 from codesign.model.networks.fabrics import Group, QueuedNode, SwitchDomain
 from codesign.model.networks.topology import from_networkx
 from codesign.model.networks.topology.files import read_topology

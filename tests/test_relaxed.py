@@ -9,8 +9,8 @@ from builders import serving, training
 
 from codesign.core.errors import ConfigError
 from codesign.search import Certified, Gradient, Optimizer, Problem, Transformation
-from codesign.search.descent.relaxation import KINDS, Relaxation
-from codesign.search.descent.transformations import OPTIMIZERS, TRANSFORMATIONS
+from codesign.search.descent.gradient import OPTIMIZERS, TRANSFORMATIONS
+from codesign.search.descent.relaxed import KINDS, Relaxation
 from codesign.search.results import designs
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective

@@ -22,10 +22,9 @@ from codesign.core.units import YEAR_S
 from codesign.report import (
     build_report,
     compare_runs,
-    how_sure,
-    mix_on_page,
     proof,
     read_run,
+    sections,
     series,
     text_tables,
     two_runs,
@@ -331,15 +330,15 @@ def test_mix_shows_every_workload_and_what_they_share(folder):
     assert {"Workloads", "Shared hardware"} <= {title for title, _ in SECTIONS if _asked(run, title)}
     assert wording.asked(run) == "one hardware for train and serve"
     assert "Geometric mean of cost per million tokens: $1.414; no hardware and no plans reach less than $1.400" in (
-        mix_on_page.text(run).replace("\u202f", " ")
+        sections.mix_text(run).replace("\u202f", " ")
     )
-    assert "$1.250 at the very least" in mix_on_page.text(run)
-    rows = mix_on_page.plans(run).rows
+    assert "$1.250 at the very least" in sections.mix_text(run)
+    rows = sections.plans(run).rows
     assert [row[0][0] for row in rows] == ["train", "serve"]
     assert [row[3] for row in rows] == ["+2.0 %", "+25.0 %"]
     assert rows[1][4][0] == "TP\u202f4"
     assert rows[0][5] == ("Step time 90.0\u202f%",)
-    assert mix_on_page.hardware(run).rows == [("scale-up bandwidth", "400\u202fGB/s", "800\u202fGB/s", "100\u202fGB/s")]
+    assert sections.hardware(run).rows == [("scale-up bandwidth", "400\u202fGB/s", "800\u202fGB/s", "100\u202fGB/s")]
     assert proof.text(run).startswith("No design of this space is better than $1.40")
 
 
@@ -347,11 +346,11 @@ def test_a_mix_that_was_stopped_before_any_bound_promises_nothing(folder):
     run = mixed_run(folder)
     run.summary["certificate"] |= {"bound": None, "gap": None, "reason": "interrupted"}
     assert proof.text(run) == "Best found, nothing proven yet: interrupted."
-    assert "No proof: interrupted." in mix_on_page.text(run)
+    assert "No proof: interrupted." in sections.mix_text(run)
 
 
 def test_the_legend_of_a_mix_lies_over_nothing(folder):
-    figure = mix_on_page.sharing(mix_on_page.workloads(mixed_run(folder)))
+    figure = sections.sharing(sections.workloads(mixed_run(folder)))
     figure.draw_without_rendering()
     legend = figure.legends[0].get_window_extent()
     assert all(legend.y1 <= axes.get_window_extent().y0 for axes in figure.axes)
@@ -455,7 +454,7 @@ def test_words_of_a_config_cannot_become_markup(folder):
 
 
 def test_the_box_of_certainty_has_the_proof_beside_the_error(folder):
-    told = how_sure.how_sure(read_run(folder))
+    told = proof.how_sure(read_run(folder))
     assert "not known" in told.off[0]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     stratum = {"what": "kernels: gemm", "regime": "measured on this device", "rows": 12, "low": -0.1, "high": 0.25}
@@ -465,7 +464,7 @@ def test_the_box_of_certainty_has_the_proof_beside_the_error(folder):
     goal = frame["usd_per_million_tokens"]
     ends = {"usd_per_million_tokens_low": 0.8 * goal, "usd_per_million_tokens_high": 1.5 * goal}
     frame.assign(**ends).to_parquet(folder / "designs.parquet")
-    told = how_sure.how_sure(read_run(folder))
+    told = proof.how_sure(read_run(folder))
     assert "(\u221220 % to +50 %)" in told.off[0]
     assert told.strata == (("kernels: gemm", "measured on this device", "12", "\u221210 % to +25 %"),)
     assert told.proven

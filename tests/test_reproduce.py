@@ -23,8 +23,8 @@ from codesign.evidence.reproduction import (
     write_reports,
 )
 from codesign.report import write_experiment_report
-from codesign.report.agreement_figure import agreement
 from codesign.report.committed import write_run_report
+from codesign.report.findings import agreement
 
 ROWS = {"experiment", "claim", "paper", "model", "error", "tolerance", "ok", "provenance", "evidence"}
 CLAIMS = """

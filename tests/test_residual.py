@@ -13,8 +13,7 @@ from codesign.config import scenario_from_config, study_from_config
 from codesign.core.errors import DataError
 from codesign.evidence.calibration.fit import work_array
 from codesign.evidence.calibration.gpus import Device, Peaks
-from codesign.evidence.calibration.kernel_tables import TableGroup
-from codesign.evidence.calibration.kernels import TABLES, gemm_works
+from codesign.evidence.calibration.kernels import TABLES, TableGroup, gemm_works
 from codesign.evidence.calibration.learned_factors import Launches, as_bytes, corrected, label_of, names_of, train
 from codesign.model.hardware import Chip, Elementwise, Gemm, Residual, Work
 from codesign.model.hardware.residual import BOUND, UNKNOWN, FittedOn, ShapeNetwork, features, load

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from codesign import solve
 from codesign.commands.cli import main
 from codesign.config import scenario_from_config, study_from_config
-from codesign.config.room import smallest_change
+from codesign.config.memory_advice import smallest_change
 from codesign.core.errors import ConfigError
 from codesign.core.fields import get_path, replace
 from codesign.jaxprs.evaluator import interpreted

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from builders import training
 
-from codesign.commands.cases import cases_of
-from codesign.commands.evidence_files import read_evidence, write_evidence
+from codesign.commands.left_files import read_evidence, write_evidence
+from codesign.commands.verify import cases_of
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate
 from codesign.search import Cases, Certified, Problem, Robust, Uncertain

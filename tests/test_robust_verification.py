@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 from builders import training
 
-from codesign.commands.cases import cases_of, check_shown, check_told
-from codesign.commands.evidence_files import read_evidence, write_evidence
-from codesign.commands.verify import _check_frame
+from codesign.commands.left_files import read_evidence, write_evidence
+from codesign.commands.verify import _check_frame, cases_of, check_shown, check_told
 from codesign.commands.verify import asked_of as asked_of_study
 from codesign.config import study_from_config
 from codesign.core.errors import ConfigError

@@ -9,9 +9,9 @@ from random_programs import BINARY, PLANS, UNARY, walked
 from codesign.core.smooth import largest, maximum, used_share
 from codesign.curvature import operations, rounding_rules
 from codesign.jaxprs.numpy_primitives import doer, several
-from codesign.model.hardware.kernels_base import p_norm
+from codesign.model.hardware.compute import p_norm
 from codesign.model.networks.fabrics.contended import slowdown
-from codesign.model.reliability.renewal import growth, least_growth
+from codesign.model.reliability.failures import growth, least_growth
 from codesign.staging import flatten, written_out
 
 TRAPS = [

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from codesign import study_from_config
+from codesign.search.branch_and_bound.bounding import Effort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.certified import RowsOfProblem
-from codesign.search.branch_and_bound.effort import Effort
 from codesign.search.branch_and_bound.evidence import Recorder
-from codesign.search.branch_and_bound.programme import Programme
-from codesign.staging import plan_tables
+from codesign.search.branch_and_bound.oracle import Programme
+from codesign.staging import tables
 
 SERVED = (
     "search=certified", "accelerator=h100_sxm", "workload=at_rate", "model=llama31_70b", "framework=vllm",
@@ -21,7 +21,7 @@ SERVED = (
 @pytest.fixture
 def oracle(monkeypatch):
     """A few plans, with small tables, so that most numbers are computed for every point, as where plans are many."""
-    monkeypatch.setattr(plan_tables, "MOST_ROWS", 20)
+    monkeypatch.setattr(tables, "MOST_ROWS", 20)
     return RowsOfProblem(512, 0)(study_from_config(*SERVED).problem)
 
 

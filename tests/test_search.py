@@ -12,7 +12,7 @@ from builders import serving, training
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.core.pareto_tools import non_dominated_rows
-from codesign.evidence.validation.many import at_many
+from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import account, evaluate
 from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimizer, Problem
 from codesign.search.descent import gradient

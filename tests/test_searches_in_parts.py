@@ -11,7 +11,7 @@ from test_plan_parts import Losing, Shuffled
 from codesign.core.errors import CodesignError
 from codesign.executors import Local, Serial
 from codesign.search import Certified, Integer, Inverse, Mix, Problem
-from codesign.search.branch_and_bound.held_work import HeldPart, HeldWork
+from codesign.search.branch_and_bound.integer import HeldPart, HeldWork
 
 PROOF = Certified(gap=1e-3, convexity_samples=64, batch_size=64, explain=True)
 RUNNERS = [Serial(), Shuffled(3)]

@@ -12,18 +12,15 @@ from omegaconf import OmegaConf, open_dict
 from codesign.config import groups
 from codesign.config.composition import compose
 from codesign.config.construct import resolve
-from codesign.config.engines import with_engine
-from codesign.config.exchanges import known
+from codesign.config.engines import known_exchange, with_engine
 from codesign.core.errors import ConfigError
-from codesign.core.yaml_io import read_yaml
-from codesign.evidence.validation import closed_loop_rows, served_open_loop, serving_fit
-from codesign.evidence.validation.closed_loop import repeats
-from codesign.evidence.validation.hardware import engine_cluster
+from codesign.core.json_yaml import read_yaml
+from codesign.evidence.validation import served_rows, served_suites, serving_fit
 from codesign.evidence.validation.near import slowdown_of
 from codesign.evidence.validation.page import tables_of
-from codesign.evidence.validation.served_jobs import Job, continuous
-from codesign.evidence.validation.served_models import model_of
-from codesign.evidence.validation.two_pools import engine_job, pools
+from codesign.evidence.validation.row_overrides import engine_cluster, model_of
+from codesign.evidence.validation.served_rows import Job, continuous
+from codesign.evidence.validation.served_suites import engine_job, pools, repeats
 from codesign.model.workloads import ContinuousServing, MixtureOfExperts
 from codesign.model.workloads.served import AbstractServing
 
@@ -57,7 +54,7 @@ def test_an_engine_sends_tokens_to_experts_by_a_library():
     """One start for all numbers of ranks and a share of the link: means of dispatch and combine; others stay."""
     served = part(plain("framework=sglang", "model=deepseek_v3", "accelerator=b200"), f"{WIRES}.all_to_all")
     phases = (("dispatch", "fp8"), ("combine", "bfloat16"))
-    low = [known()["deepep_low_latency", phase, form, False] for phase, form in phases]
+    low = [known_exchange()["deepep_low_latency", phase, form, False] for phase, form in phases]
     copy = 7168 * (1 + 4 / 128), 7168 * 2
     start = sum(one.start_8_s + 256 * one.expert_s for one in low) / 2  # at the link that starts are stated at
     a_byte = sum(1 / one.rate_bytes_per_s + one.token_s / 256 / n for one, n in zip(low, copy, strict=True)) / 2
@@ -170,7 +167,7 @@ def test_shipped_constants_of_an_engine_are_those_that_were_fitted(engine):
 )  # fmt: skip
 def test_ranks_of_exports_that_state_a_degree_twice(tp, groups_of, moe_tp, moe_ep, found):
     row = SimpleNamespace(tp=float(tp), attention_dp=float(groups_of), moe_tp=float(moe_tp), moe_ep=float(moe_ep))
-    assert closed_loop_rows.ranks(row) == found
+    assert served_rows.ranks(row) == found
 
 
 def jobs_of_a_table() -> list[Job]:
@@ -232,7 +229,7 @@ def test_the_slowdown_of_few_steps_is_held_near_one():
 def test_new_prompts_count_in_the_first_stage_of_a_run_alone():
     table = pd.DataFrame({"run": ["a", "a", "b"], "request_rate_per_s": [2.0, 6.0, 10.0], "duration_s": 600.0,
                           "distinct_prompts": [45, 45, 44]})  # fmt: skip
-    assert served_open_loop.with_found(table)["found"].tolist() == pytest.approx([1 - 45 / 1200, 1.0, 1 - 44 / 6000])
+    assert served_suites.with_found(table)["found"].tolist() == pytest.approx([1 - 45 / 1200, 1.0, 1 - 44 / 6000])
 
 
 def test_the_tables_name_what_is_missed_and_what_was_set_aside():

@@ -10,10 +10,10 @@ import pytest
 
 from codesign.commands.cli import main
 from codesign.config import scenario_from_config
-from codesign.config.room import does_not_fit, fewer_kept, shortage
+from codesign.config.memory_advice import does_not_fit, fewer_kept, shortage
 from codesign.core.fields import as_leaf, replace
 from codesign.model.workloads.continuous import ContinuousServing
-from codesign.model.workloads.sessions import computed_cv, kept_by, keys_before
+from codesign.model.workloads.prefixes import computed_cv, kept_by, keys_before
 from codesign.model.workloads.transformer import Transformer
 from codesign.search.results import numbers_of
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals, simulate_open

@@ -10,7 +10,7 @@ from codesign.commands.cli import main
 from codesign.commands.simulate_fleet import agreed_of
 from codesign.core.errors import ConfigError
 from codesign.report.drawing import render
-from codesign.report.fleet_timeline import fleet_figure
+from codesign.report.fleet_figures import fleet_figure
 from codesign.simulation.fleet import Agreed, RequestClass, conversations, simulate_fleet
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals, read_trace
 

@@ -20,7 +20,7 @@ from codesign.model.slices import (
     TorusCuboids,
     simulate,
 )
-from codesign.model.slices.blocking import blocking
+from codesign.model.slices.fragmentation import blocking
 
 RACKS = {
     "circuits": CircuitRack, "servers": FixedServers, "torus": TorusCuboids, "cube_2": lambda: SubCubes(2, 6),

@@ -7,8 +7,8 @@ import pytest
 
 from codesign.commands.questions import Question
 from codesign.commands.what_to_buy import Purchase, answer_lines, slide_of
+from codesign.report.comparison_figures import SIZES, AnswerSlide, write_slide
 from codesign.report.side_by_side import Comparison
-from codesign.report.slide import SIZES, AnswerSlide, write_slide
 
 ROWS = [
     {"candidate": name, "feasible": True, "objective": cost, "objective_low": 0.9 * cost,
@@ -56,7 +56,7 @@ def test_a_slide_says_the_choice_why_and_what_would_change_it(tmp_path):
 def test_two_prices_in_a_line_are_no_formula(tmp_path, monkeypatch):
     """Text between two dollar signs is mathematics to matplotlib."""
     drawn = []
-    monkeypatch.setattr("codesign.report.slide.render", lambda figure: drawn.append(figure) or b"")
+    monkeypatch.setattr("codesign.report.comparison_figures.render", lambda figure: drawn.append(figure) or b"")
     write_slide(slide_of(QUESTION, joint(), ANSWER), joint(), tmp_path)
     texts = [text for figure in drawn for text in figure.texts]
     assert any(text.get_text().count("$") > 1 for text in texts)
@@ -73,7 +73,7 @@ def test_what_is_rented_is_not_bought():
 
 @pytest.mark.parametrize(("sentences", "size"), [(2, SIZES[0]), (400, SIZES[-1])])
 def test_text_is_set_as_large_as_it_fits(sentences, size):
-    from codesign.report.slide import _fitted
+    from codesign.report.comparison_figures import _fitted
 
     long = AnswerSlide("q", "c", (), ("a sentence of some words",) * sentences, (), ())
     assert _fitted(long)[0] == size

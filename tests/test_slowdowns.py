@@ -13,11 +13,11 @@ from codesign.config import scenario_from_config
 from codesign.config.groups import conf_dir
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
-from codesign.core.yaml_io import read_yaml
+from codesign.core.json_yaml import read_yaml
 from codesign.evidence.validation import published_training
-from codesign.evidence.validation.batches import batches, grouped, sized, vectorised
 from codesign.evidence.validation.framework import OF_CLASSES, SCALES, adjustment, parts_of, stored
-from codesign.evidence.validation.hardware import measured_cluster
+from codesign.evidence.validation.row_overrides import measured_cluster
+from codesign.evidence.validation.vectorise import batches, grouped, sized, vectorised
 from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import Plan, Slowdowns

@@ -6,13 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.commands.simulate import engine_of, simulate_design
+from codesign.commands.simulate import engine_of, pools_of, simulate_design
 from codesign.commands.simulate_forms import open_form
-from codesign.commands.simulate_pools import pools_of
 from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate
-from codesign.report.simulation import pools_figure, timeline_figure, under_way
+from codesign.report.fleet_figures import pools_figure, timeline_figure, under_way
 from codesign.simulation.serving import (
     Engine,
     Replica,
@@ -25,7 +24,7 @@ from codesign.simulation.serving import (
     simulate_closed,
     simulate_open,
 )
-from codesign.simulation.serving.speculating import chance_of
+from codesign.simulation.serving.replica import chance_of
 
 STEPS = RooflineSteps(0.002, 0.01, 1e-5, 1e-7, 1e-9)
 DESIGN = (

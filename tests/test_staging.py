@@ -13,7 +13,7 @@ from tiers import EXPERIMENTS, mostly_slow
 from codesign import study_from_config
 from codesign.config import available, scenario_from_config
 from codesign.core import replace
-from codesign.jaxprs import dispatch as elementary
+from codesign.jaxprs import evaluator as elementary
 from codesign.model.metrics import evaluate
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.oracle import rows_of

@@ -5,11 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.model.workloads.arriving_load import Demand, RooflineTimes
-from codesign.model.workloads.first_token import Crowds
-from codesign.model.workloads.mean_step import EngineStep
-from codesign.model.workloads.place_wait import PlaceWait
-from codesign.model.workloads.token_times import TokenTimes, token_times
+from codesign.model.workloads.latency import Crowds, PlaceWait, TokenTimes, token_times
+from codesign.model.workloads.mean_step import Demand, EngineStep, RooflineTimes
 
 PLAIN, TOKEN = 0.01, 1e-4
 ROOMY = PlaceWait(*map(jnp.asarray, (0.0, 0.0, 0.0)))

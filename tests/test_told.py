@@ -8,8 +8,8 @@ from example_run import example_ops
 from rich.console import Console
 
 import codesign.search
-from codesign.commands.unusual import devices_taken
-from codesign.commands.watching import STAGES, Watch, stage_of
+from codesign.commands.optimize import STAGES, Watch, stage_of
+from codesign.commands.remarks import devices_taken
 from codesign.config import scenario_from_config
 from codesign.report.series import roofline_ends, roofs
 from codesign.search import Progress

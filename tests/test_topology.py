@@ -42,7 +42,7 @@ from codesign.model.networks.topology import (
     ring_orders,
     route,
 )
-from codesign.model.networks.topology.rings import exchange_flows, hub_cycles, tree_flows, zigzag_paths
+from codesign.model.networks.topology.routing import exchange_flows, hub_cycles, tree_flows, zigzag_paths
 
 B = 26.28e9
 FABREX = {

@@ -17,10 +17,14 @@ from codesign.jaxprs import program
 from codesign.jaxprs.program import flatten
 from codesign.search.branch_and_bound.node_relaxation import oracle_for
 from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.staging import base_of, made_once, model, points, traced_once
-from codesign.staging.programs_on_disk import kinds_as_plain
-from codesign.staging.traced_once import Traced
-from codesign.staging.trees_on_disk import CannotBeKept, structure_as_plain, structure_from_plain
+from codesign.staging import base_of, model, points, program_cache
+from codesign.staging.program_cache import (
+    CannotBeKept,
+    Traced,
+    kinds_as_plain,
+    structure_as_plain,
+    structure_from_plain,
+)
 
 STUDY = "experiment=train_gpt3_175b"
 
@@ -120,13 +124,13 @@ def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
     scenario = study_from_config(STUDY).problem.scenario
     base_of(scenario)
     disk()
-    monkeypatch.setattr(made_once, "_modules", lambda: "others")
+    monkeypatch.setattr(program_cache, "_modules", lambda: "others")
     base_of(scenario)
     assert len(kept_in(tmp_path)) == 2
     leaves, structure = jax.tree.flatten(scenario)
     wider = [np.zeros((2, *np.shape(leaf))) for leaf in leaves]
     made = Traced(base_of(scenario).program, structure, ())
-    assert traced_once.traced_once(lambda: made, structure, [model._shape(leaf) for leaf in wider]) is made
+    assert program_cache.traced_once(lambda: made, structure, [model._shape(leaf) for leaf in wider]) is made
     assert len(kept_in(tmp_path)) == 3
 
 

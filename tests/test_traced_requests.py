@@ -11,8 +11,8 @@ from codesign.commands.cli import main
 from codesign.config import scenario_from_config, study_from_config, study_from_resolved
 from codesign.config.traced_requests import moments
 from codesign.core.errors import ConfigError
+from codesign.core.json_yaml import write_yaml
 from codesign.core.untrusted_io import read_yaml_file
-from codesign.core.yaml_io import write_yaml
 from codesign.search.results import numbers_of
 from codesign.simulation.serving import read_trace
 

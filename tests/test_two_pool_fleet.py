@@ -8,7 +8,7 @@ import pytest
 
 from codesign.commands.cli import main
 from codesign.core.errors import ConfigError
-from codesign.report.fleet_timeline import fleet_figure, prompts_at
+from codesign.report.fleet_figures import fleet_figure, prompts_at
 from codesign.simulation.fleet import RequestClass, conversations, simulate_two_pools
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals, lengths, simulate_apart
 

@@ -10,14 +10,14 @@ from builders import cluster, gpt3
 
 from codesign.commands.day import day, hours
 from codesign.config import check_plan
-from codesign.config.load_checks import check_load
+from codesign.config.consistency import check_load
 from codesign.config.study import scenario_from_config, study_from_config
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import SLO, ContinuousServing, GoodputServing, Plan, ServingAtRate
-from codesign.model.workloads.clumps import alone, others
-from codesign.model.workloads.under_load import SLO_SHARES, NodeTimes
+from codesign.model.workloads.goodput import SLO_SHARES, NodeTimes
+from codesign.model.workloads.latency import alone, others
 from codesign.search.results import numbers_of
 
 LENGTHS = {"input_tokens": 1024.0, "output_tokens": 257.0}

@@ -11,8 +11,7 @@ from codesign.config import compose, scenario_from_config
 from codesign.config.composition import admit, chosen_options
 from codesign.config.groups import available
 from codesign.config.own import own_files
-from codesign.config.starting import started
-from codesign.config.usual_framework import CLOSED, NONE, OPEN, TRAINING, usual_framework
+from codesign.config.starting import CLOSED, NONE, OPEN, TRAINING, started, usual_framework
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate
 from codesign.search.results import numbers_of

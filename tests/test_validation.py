@@ -12,21 +12,20 @@ from codesign.config.groups import conf_dir
 from codesign.core.errors import ConfigError, DataError
 from codesign.evidence.calibration.constants import build, load
 from codesign.evidence.calibration.gpus import Device, accelerators, stand_ins, wired_alike
-from codesign.evidence.calibration.kernel_tables import TableGroup
-from codesign.evidence.calibration.kernels import TABLES
+from codesign.evidence.calibration.kernels import TABLES, TableGroup
 from codesign.evidence.validation import (
     across_nodes,
     calibrate_frameworks,
     end_to_end,
     framework,
+    measured_kernels,
     published_training,
-    unfitted,
     validate,
 )
-from codesign.evidence.validation.batches import PARTS, anonymous
 from codesign.evidence.validation.end_to_end import INFERENCE, TRAINING
-from codesign.evidence.validation.hardware import accelerator_option, left_out_cluster, measured_cluster
 from codesign.evidence.validation.measured_kernels import kernel_node, left_out
+from codesign.evidence.validation.row_overrides import accelerator_option, left_out_cluster, measured_cluster
+from codesign.evidence.validation.vectorise import PARTS, anonymous
 from codesign.model.hardware import Link
 from codesign.model.networks.fabrics import Group
 from codesign.model.workloads import Precision
@@ -167,13 +166,13 @@ def test_published_points_and_layers_are_scored_with_what_was_fitted_elsewhere(t
     at_peak = {"mlp_down_proj": 2 * 4096 * 8192 * 14336 / 312e12, "add": 2 * 3 * 4096 * 8192 / 2.039e12, "spin": 1.0}
     rows = [layer | {"op": op, "latency_us": 1e6 * seconds} for op, seconds in at_peak.items()]
     pd.DataFrame(rows).to_csv(tmp_path / "vidur_layer_ops_test.csv", index=False)
-    result = {(r["stratum"], r["group"]): r for r in validate(tmp_path, (unfitted.UNFITTED,))}
+    result = {(r["stratum"], r["group"]): r for r in validate(tmp_path, (measured_kernels.UNFITTED,))}
     peak = result["GEMM, published points", "H100-SXM bf16 me"]
     assert peak["n"] == 2
     assert 0.1 < peak["bias"] < 0.6  # nothing reaches the peak
     assert 0.0 < result["layer operators, GEMM", "A100-SXM-80GB mlp_down_proj"]["bias"] < 0.6
     assert 0.0 < result["layer operators, element-wise", "A100-SXM-80GB add"]["bias"] < 0.6
-    notes = " ".join(r["quantity"] for r in validate(tmp_path, (unfitted.UNFITTED,)) if r["suite"] == "note")
+    notes = " ".join(r["quantity"] for r in validate(tmp_path, (measured_kernels.UNFITTED,)) if r["suite"] == "note")
     assert "Abacus-1" in notes
     assert "'spin'" in notes
 
@@ -182,7 +181,7 @@ def test_streams_reach_most_of_the_memory_bandwidth(tmp_path):
     sizes = [1e7, 5e8, 1e9]
     sweep = pd.DataFrame({"gpu": "H100-PCIe", "working_set_bytes": sizes, "read_gbytes_per_s": [7000, 2000, 2000]})
     sweep.to_csv(tmp_path / "hbm_l2_read_sweep_test.csv", index=False)
-    result = validate(tmp_path, (unfitted.UNFITTED,))
+    result = validate(tmp_path, (measured_kernels.UNFITTED,))
     row = next(r for r in result if r["group"] == "all")
     assert row["quantity"] == "bandwidth"
     assert row["n"] == 2
@@ -213,7 +212,7 @@ def test_tables_without_a_suite_are_named_with_the_reason(tmp_path, steps):
     assert "riddle.csv: no suite uses this table, no kind has these columns" in notes
     (tmp_path / "layers.csv").write_text("gpu,op,tp,num_tokens,hidden,ffn_hidden,num_heads,latency_us\n")
     with pytest.raises(DataError, match=r"layers\.csv lacks column\(s\) num_kv_heads of operators of one layer"):
-        validate(tmp_path, (unfitted.UNFITTED,))
+        validate(tmp_path, (measured_kernels.UNFITTED,))
 
 
 def test_a_framework_of_an_unmeasured_gpu_is_that_of_its_relatives():

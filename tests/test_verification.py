@@ -10,7 +10,7 @@ import pytest
 from builders import gpt3, training
 
 from codesign.commands.cli import main
-from codesign.commands.evidence_files import read_evidence, write_evidence
+from codesign.commands.left_files import read_evidence, write_evidence
 from codesign.search import Certified, Problem, Trace
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.oracle import rows_of

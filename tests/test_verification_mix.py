@@ -9,9 +9,8 @@ import pytest
 from builders import gpt3, training
 from scipy.optimize import linprog
 
-from codesign.commands.evidence_files import read_evidence, write_evidence
-from codesign.commands.verify import same_claim
-from codesign.commands.verify_mix import answer_of_mix, asked_of_mix
+from codesign.commands.left_files import read_evidence, write_evidence
+from codesign.commands.verify import answer_of_mix, asked_of_mix, same_claim
 from codesign.search import Cases, Certificate, Mix, MixEntry, Problem, Trace, Uncertain
 from codesign.search.blend import HOW
 from codesign.search.blend import Blend as Searched
@@ -19,7 +18,7 @@ from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 from codesign.verification import Answer, AskedMix
 from codesign.verification.goals_blended import CheckedBlend
-from codesign.verification.mix_tuples import Cuts, bounded
+from codesign.verification.mix_bound import Cuts, bounded
 from codesign.verification.model_answers import CheckedModel
 
 pytestmark = pytest.mark.slow

@@ -5,13 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from codesign.evidence.validation.closed_loop_rows import shared_out
-from codesign.evidence.validation.hardware import engine_cluster
-from codesign.evidence.validation.served_jobs import Job
-from codesign.evidence.validation.served_models import model_of
-from codesign.evidence.validation.served_room import MEMORY_SHARE, in_room, room_of
-from codesign.evidence.validation.served_rows import service
-from codesign.model.workloads.waiting_room import RoomTaken, fitting, room_wait_s
+from codesign.evidence.validation.row_overrides import engine_cluster, model_of
+from codesign.evidence.validation.served_rows import MEMORY_SHARE, Job, in_room, room_of, service, shared_out
+from codesign.model.workloads.steady_state import RoomTaken, fitting, room_wait_s
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, simulate_closed
 
 PROMPT, ANSWER, BLOCK = 400, 200, 16

@@ -13,11 +13,10 @@ from codesign.core.fields import replace
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.search import Certified, Integer, Problem
+from codesign.search.branch_and_bound.bounding import Effort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.effort import Effort
-from codesign.search.branch_and_bound.held import Held
-from codesign.search.branch_and_bound.oracle import AbstractOracle, Tangents
-from codesign.search.branch_and_bound.programme import Programme
+from codesign.search.branch_and_bound.integer import Held
+from codesign.search.branch_and_bound.oracle import AbstractOracle, Programme, Tangents
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from builders import training
 
-from codesign.commands.evidence_files import read_evidence, write_evidence
+from codesign.commands.left_files import read_evidence, write_evidence
 from codesign.commands.verify import _check_frame
 from codesign.report.run_folder import RunFolder
 from codesign.search import Certified, Integer, Problem, Trace

@@ -12,8 +12,7 @@ from builders import cluster, gpt3, training
 
 from codesign.core.fields import get_path, replace
 from codesign.core.units import GIB
-from codesign.jaxprs.evaluator import interpreted
-from codesign.jaxprs.jit import quick_jit
+from codesign.jaxprs.evaluator import interpreted, quick_jit
 from codesign.model.hardware import Roofline
 from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario

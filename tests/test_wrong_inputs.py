@@ -8,7 +8,7 @@ import pytest
 from example_run import write_run
 
 from codesign.commands.cli import main
-from codesign.commands.watching import gap_text
+from codesign.commands.optimize import gap_text
 from codesign.config import composition, conf_dir, groups, study_from_config
 from codesign.config.written import plain_number
 from codesign.core.errors import ConfigError, suggestion

@@ -4,9 +4,9 @@ import pytest
 
 from codesign.commands.cli import main
 from codesign.config import check_plan
-from codesign.config.load_checks import check_load
-from codesign.config.room import changes_that_fit, does_not_fit, narrower, shortage, smallest_change
-from codesign.config.space_checks import not_held
+from codesign.config.checks import not_held
+from codesign.config.consistency import check_load
+from codesign.config.memory_advice import changes_that_fit, does_not_fit, narrower, shortage, smallest_change
 from codesign.config.study import scenario_from_config, study_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace

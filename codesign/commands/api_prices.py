@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import ConfigError, suggestion
-from ..model.metrics.prefix_room import has_prefix_cache, hits_of
+from ..model.metrics.cache_placement import has_prefix_cache, hits_of
 from ..model.scenario import Scenario
 
 __all__ = ["ApiPrices", "OwnFleet", "api_prices", "load_table", "usd_per_million_output", "usd_per_request"]

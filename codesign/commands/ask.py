@@ -23,24 +23,33 @@ from ..config.device_counts import (
     more_devices,
     rack_of,
 )
-from ..config.weight_formats import format_lines
+from ..config.parts_built import format_lines
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..model.workloads import AbstractServing
-from ..report.api_figure import api_figure
+from ..report.comparison_figures import api_figure, write_slide
 from ..report.drawing import render
 from ..report.side_by_side import Comparison
-from ..report.slide import write_slide
 from ..study.plan_axes import EVERY, POWERS
 from .api_prices import ApiPrices, OwnFleet, api_prices, load_table, usd_per_request
 from .candidates import Candidate, study_of
-from .chance import kept_share, margin_of, refuse_search, with_margin
 from .compare import dated, finish, run_all, run_candidate
 from .comparing import beside_each_other
 from .questions import Question, serving_question, training_question
 from .setup import prepare_jax
 from .terminal import console
-from .what_to_buy import MONTH_S, Purchase, answer_lines, answer_of, money, slide_of
+from .what_to_buy import (
+    MONTH_S,
+    Purchase,
+    answer_lines,
+    answer_of,
+    kept_share,
+    margin_of,
+    money,
+    refuse_search,
+    slide_of,
+    with_margin,
+)
 
 COUNT = "var.device_count"
 QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason

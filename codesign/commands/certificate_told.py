@@ -9,14 +9,23 @@ import numpy as np
 
 from ..config import Study
 from ..core.jax_typed import asarray
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps, is_mapping
 from ..core.pareto_tools import knee
-from ..core.yaml_io import is_mapping
 from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..search import AbstractSearch, Amortised, Certified, GridThenProof, Integer, Inverse, Mix, Pareto, Robust
 from ..search.base import CERTIFIED
-from ..search.certificate import Binding, Certificate, ProvenFront
-from ..search.claims import LATE, claim_of_best, claim_of_front, claim_of_mix, claim_of_none, claim_of_whole, closed
+from ..search.certificate import (
+    LATE,
+    Binding,
+    Certificate,
+    ProvenFront,
+    claim_of_best,
+    claim_of_front,
+    claim_of_mix,
+    claim_of_none,
+    claim_of_whole,
+    closed,
+)
 from ..search.results import Results
 from ..verification import Asked, AskedMix, Refuted
 from ..verification.model_answers import LEAST_SHARE

@@ -11,11 +11,11 @@ from typing import NoReturn
 
 from ..core.errors import CodesignError, ConfigError, suggestion
 from ..core.free_memory import keep_memory
+from ..core.lazy import later
 from ..core.terminal_encoding import lenient_output
 from . import evidence_commands
 from .help import start_text
-from .lazy_import import later
-from .options import parsed
+from .parser import parsed
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LISTS = ("metrics", "variables", "limits")
@@ -185,7 +185,7 @@ def _list(options: argparse.Namespace) -> int:
     if options.table:
         if options.group != "accelerator":
             raise ConfigError(f"list {options.group or ''} --table: only accelerators have a table; leave --table out")
-        later("commands.accelerator_table", "show_accelerators")(options.words)
+        later("commands.listing", "show_accelerators")(options.words)
         return 0
     if options.group in LISTS:
         later("commands.listing", "list_of")(options.group, options.words)
@@ -263,7 +263,7 @@ def _simulate(options: argparse.Namespace) -> int:
             raise ConfigError(
                 "simulate: --num-prompts is of a benchmark's run: leave out --replicas and what goes with it"
             )
-        return later("commands.simulate_run", "simulate_prompts")(
+        return later("commands.simulate", "simulate_prompts")(
             options.what, options.num_prompts, design=options.design, seed=options.seed, rate=per_s,
             cv=options.cv, as_json=options.json,
         )  # fmt: skip

@@ -18,12 +18,11 @@ from ..search import Mix, Pareto
 from .api_prices import api_prices
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
 from .comparing import beside_each_other, goal_text, phases, refuse_along, refuse_api, with_designs, without_along
-from .explanations import Explanation, of_column, of_plan, print_explanations
 from .left_files import new_folder, versions
 from .optimize import check_study, run_study
+from .remarks import Explanation, of_column, of_plan, print_explanations, say_default, say_devices, say_trace, warn
 from .setup import prepare_jax
 from .terminal import console
-from .unusual import say_default, say_devices, say_trace, warn
 
 Runner = Callable[[Candidate, Path, str], Candidate]
 NONE = 2  # exit code where no candidate has a design

@@ -1,6 +1,8 @@
 """`codesign autoscale`: replicas of a design, of each pool, by the hour, and what following the load saves."""
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,18 +11,31 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from ..config.consistency import at_rate
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
-from ..core.json_io import dumps
+from ..core.fields import replace
+from ..core.json_yaml import dumps
 from ..core.units import HOUR_S, KWH, engineering
+from ..model.metrics.cache_placement import has_prefix_cache
+from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools, host_s
 from ..model.scenario import Scenario
-from ..model.workloads.daily_load import MOST_PER_S
-from ..model.workloads.under_load import AbstractGoodputServing
+from ..model.workloads.daily_load import MOST_PER_S, replicas_by_hour
+from ..model.workloads.goodput import ENGINE, AbstractGoodputServing
 from ..report.drawing import render
-from ..report.replicas import day_figure
+from ..report.fleet_figures import day_figure
 from ..search.results import numbers_of
-from .day_policies import policies_of_day, show_policies
-from .day_sizes import Size, replica_devices, served, sized, sizes
+from ..simulation.fleet import (
+    Agreed,
+    KeepSLO,
+    Modulation,
+    Scaling,
+    Scheduled,
+    TargetUtilisation,
+    by_profile,
+    least_replicas,
+    simulate_fleet,
+)
 from .drawn_traffic import DAY, load_of, modulation_of
 from .plain_values import number
 from .setup import prepare_jax
@@ -28,9 +43,216 @@ from .simulate import design_of
 from .simulate_fleet import page_anew
 from .terminal import console, job_text
 
-__all__ = ["day", "day_of_design", "hours"]
+__all__ = ["BOUND", "Size", "day", "day_of_design", "hours", "replica_devices", "served", "sizes", "steepest"]
+
+
+# Replica sizing: the fewest engines of one pool, or of each of two, that meet an SLO at a rate.
+#
+# With two pools the times to a first token follow from the prefill engines alone and those between tokens from the
+# decoding ones (`workloads.pools_apart`: a queue, the way of a cache that is the same for any number, a decode
+# engine's share of the rate), and neither grows with more of its pool. So the fewest of each, found by halving, are
+# the fewest accelerators of both together.
+
+
+QUIET = 1e-6  # requests/s of an hour in which nobody asks
+
+MOST = 2**14  # replicas of a pool
+
+
+class Size(NamedTuple):
+    """Accelerators that decode (or do all), and those for prompts."""
+
+    decode: float
+    prefill: float = 0.0
+
+    @property
+    def accelerators(self) -> float:
+        """Accelerators of both pools together."""
+        return self.decode + self.prefill
+
+
+def replica_devices(scenario: Scenario) -> Size:
+    """Accelerators that serve on their own: of replicas that share experts all; and of an prefill engine."""
+    plan = scenario.plan
+    engine = float(plan.prefill_tp * plan.prefill_pp * plan.prefill_ep) if float(plan.prefill_devices) > 0 else 0.0
+    return Size(float(plan.tp * plan.cp * plan.pp * plan.ep), engine)
+
+
+def sized(scenario: Scenario, size: Size) -> Scenario:
+    """Copy of the design on so many accelerators."""
+    path = "cluster.device_count" if scenario.plan.device_count is None else "plan.device_count"
+    return replace(
+        scenario, {path: jnp.asarray(float(size.decode)), "plan.prefill_devices": jnp.asarray(float(size.prefill))}
+    )
+
+
+def served(scenario: Scenario, rate: float, size: Size) -> dict[str, float]:
+    """Metrics at a rate on so many accelerators, of a design under an SLO."""
+    work = scenario.workload
+    assert isinstance(work, AbstractGoodputServing)
+    return numbers_of(sized(dataclasses.replace(scenario, workload=at_rate(work, max(rate, QUIET))), size))
+
+
+def sizes(scenario: Scenario, rates: np.ndarray) -> list[Size]:
+    """The fewest accelerators that meet the SLO, hour by hour.
+
+    Raises:
+        ConfigError: an SLO that no number of replicas keeps.
+    """
+    one = replica_devices(scenario)
+    if not one.prefill:
+        good_for = float(numbers_of(sized(scenario, one))["requests_per_s"])
+        return [Size(count * one.decode) for count in replicas_by_hour(rates, good_for).replicas]
+    known = {rate: _of_two(scenario, rate, one) for rate in np.unique(rates).tolist()}
+    return [known[rate] for rate in rates.tolist()]
+
+
+def _of_two(scenario: Scenario, rate: float, one: Size) -> Size:
+    """The fewest of both pools at a rate: decodes first, since who finds no place there has a late first token."""
+    work = scenario.workload
+    assert isinstance(work, AbstractGoodputServing)
+    agreed, share = work.slo, f"p{100 * work.slo.attainment:.0f}"
+
+    def kept(size: Size, name: str, part: str, limit: float) -> bool:
+        result = served(scenario, rate, size)
+        return result[f"usage.{ENGINE}.{part}"] < 1 and result[f"{name}_{share}_s"] <= limit
+
+    decode = one.decode * _fewest(
+        lambda count: kept(Size(count * one.decode, one.prefill), "tpot", "decodes", float(agreed.tpot_s)),
+        f"workload.slo.tpot_s = {float(agreed.tpot_s):g}",
+    )
+    prefill = one.prefill * _fewest(
+        lambda count: kept(Size(decode, count * one.prefill), "ttft", "prompts", float(agreed.ttft_s)),
+        f"workload.slo.ttft_s = {float(agreed.ttft_s):g}",
+    )
+    return Size(decode, prefill)
+
+
+def _fewest(keeps: Callable[[int], bool], limit: str) -> int:
+    """The least number that keeps a limit, which every larger one keeps too."""
+    high = 1
+    while not keeps(high):
+        high *= 2
+        if high > MOST:
+            raise ConfigError(f"{limit} s is kept by no {MOST:,} replicas of the pool: allow more or take another plan")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high
+
+
+# Autoscaling policies through a day of load, simulated request by request, and the bound that none beats.
+
+
+MOST_REQUESTS = 150_000  # that are simulated: the hours between which the load changes most
+
+LEAST_HOURS = 2  # of them; where these have more a share is simulated, on as much smaller a fleet
+
+EVERY_S, SEED = 15.0, 0
+
+SHARES = (0.9, 0.7)  # of what replicas are good for
+
+BOUND = "no policy below"
+
+
+def policies_of_day(
+    scenario: Scenario,
+    rates: np.ndarray,
+    start_s: float,
+    held_usd_per_s: float,
+    modulation: Modulation | None = None,
+) -> pd.DataFrame:
+    """One row a policy: replica-hours, share of the requests that keep the SLO, dollars; the bound last.
+
+    Args:
+        scenario: a design of one pool that serves under an SLO.
+        rates: requests/s of each hour.
+        start_s: from when a replica is started to when it takes requests.
+        held_usd_per_s: cost of a replica without electricity.
+        modulation: rates that follow each other within the hours, around each hour's.
+
+    Raises:
+        ConfigError: a design of two pools, or whose replicas have several engines.
+    """
+    work, one = scenario.workload, replica_devices(scenario)
+    assert isinstance(work, AbstractGoodputServing)
+    engine, engines = engine_of(scenario)
+    if has_two_pools(scenario) or engines * one.decode != float(scenario.layout.devices):
+        raise ConfigError(
+            "autoscale: --start simulates replicas of one engine: one pool, plan.pp=1, plan.attention_dp=1"
+        )
+    if has_prefix_cache(scenario):
+        raise ConfigError(
+            "autoscale: --start draws requests, of which none begins as another: leave out workload.prefix_cache"
+            " (workload.cached_ratio= prices a hit rate that is known)"
+        )
+    engine = dataclasses.replace(engine, sequences=batch_of(scenario))
+    good_for = float(numbers_of(sized(scenario, one))["requests_per_s"])
+    hours = steepest(rates)
+    part = min(1.0, MOST_REQUESTS / max(float(rates[hours].sum()) * HOUR_S, 1.0))
+    hourly, rng = np.maximum(rates[hours] * part, QUIET), np.random.default_rng(SEED)
+    came = by_profile(rng, hourly, HOUR_S, float(work.arrival_cv), modulation=modulation)
+    asked = dataclasses.replace(drawn_requests(scenario, len(came), rng), arrivals=came)
+    host = host_s(scenario)
+    agreed = Agreed(max(float(work.slo.ttft_s) - host, 1e-9), float(work.slo.tpot_s), float(work.slo.attainment))
+    sizes = replicas_by_hour(hourly, good_for).replicas
+    policies: dict[str, Any] = {"as many as the busiest hour needs": Scheduled([float(sizes.max())], HOUR_S, 1.0, 1.0)}
+    policies["hours known, 90% full"] = Scheduled(hourly.tolist(), HOUR_S, good_for, SHARES[0], EVERY_S)
+    policies |= {f"follow the rate, {share:.0%} full": TargetUtilisation(good_for, share) for share in SHARES}
+    policies["more where requests are late"] = KeepSLO(1 - agreed.share)
+    of = {"simulated_share": part, "first_hour": int(hours[0]), "hours": len(hours)}
+    rows: list[dict[str, Any]] = []
+    for name, policy in policies.items():
+        scaling = Scaling(policy, EVERY_S, start_s, slo=(agreed.ttft_s, agreed.tpot_s))
+        first = max(int(sizes.max() if not rows else sizes[0]), 1)
+        result = simulate_fleet(engine, asked, "least_outstanding", replicas=first, scaling=scaling)
+        rows.append({
+            "policy": name, "replica_hours": result.replica_s / HOUR_S / part, "kept": result.attainment(agreed, 0.0),
+            "ttft_p99_s": float(np.percentile(result.served.ttft_s, 99)) + host,
+            "tpot_p99_s": float(np.percentile(result.served.tpot_s, 99)),
+            "usd": result.replica_s / part * held_usd_per_s, "starts": result.starts, **of
+        })  # fmt: skip
+    scaling = Scaling(KeepSLO(), EVERY_S, start_s)
+    bound = least_replicas(engine, asked, agreed, scaling, initial=int(sizes.max()))
+    rows.append({
+        "policy": BOUND, "replica_hours": bound.replica_s / HOUR_S / part, "kept": agreed.share,
+        "usd": bound.replica_s / part * held_usd_per_s, **of
+    })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def steepest(rates: np.ndarray) -> np.ndarray:
+    """Hours in a row, as many as are simulated, in which the load differs most."""
+    count = int(np.clip(MOST_REQUESTS / max(float(rates.mean()) * HOUR_S, 1e-9), LEAST_HOURS, len(rates)))
+    count = min(count, len(rates))
+    ranges = [float(np.ptp(rates[at : at + count])) for at in range(len(rates) - count + 1)]
+    return np.arange(count) + int(np.argmax(ranges))
+
+
+def show_policies(out: Console, table: pd.DataFrame, start_s: float) -> None:
+    """One row a policy."""
+    title = f"policies, replicas that take {engineering(start_s, 's')} to start, simulated"
+    shown = Table(title=title, title_justify="left", header_style="bold")
+    for name in ("", "replica-hours", "kept the SLO", "TTFT p99", "TPOT p99", "$ accelerators", "starts"):
+        shown.add_column(name, justify="right" if name else "left")
+    for row in table.to_dict("records"):
+        bound = row["policy"] == BOUND
+        shown.add_row(
+            row["policy"], f"{row['replica_hours']:,.1f}", f"{row['kept']:.2%}",
+            "" if bound else engineering(row["ttft_p99_s"], "s"), "" if bound else engineering(row["tpot_p99_s"], "s"),
+            f"{row['usd']:,.0f}", "" if bound else f"{row['starts']:.0f}",
+        )  # fmt: skip
+    out.print(shown)
+    first = table.iloc[0]
+    last = int(first["first_hour"]) + int(first["hours"])
+    part = float(first["simulated_share"])
+    share = "" if part == 1 else f" ({part:.1%} of their requests on as much smaller a fleet, which bursts cost more)"
+    out.print(f"of the hours from {int(first['first_hour'])} to {last}, between which the load changes most{share}")
+
 
 FOLDER = "day"  # in the run's
+
 WAYS = {
     "peak": "all replicas on all day",
     "owned": "replicas follow the load, all are owned",

@@ -8,18 +8,54 @@ from typing import Any, NamedTuple
 import pandas as pd
 from rich.table import Table
 
+from ..config import Study
+from ..config.as_sold import device_name, differences_of_rows
 from ..core.interval_text import end_text
 from ..core.units import engineering
-from ..model.workloads.words import OTHERS, Words
+from ..model.scenario import Scenario
+from ..model.workloads.base import OTHERS, Words
 from ..report.labels import variable
+from ..search import Mix
+from ..search.results import Results
 from ..study.objective import share_text
 from .terminal import PLAIN_WIDTH, counts_text, goal_text, hardware_names, plan_text, quantity_text
 
+# Names of the devices of found designs: the catalogue's, or marked as modified where numbers differ.
+
+
+def all_devices(scenario: Scenario) -> float:
+    """Accelerators, those of a prefill pool among them."""
+    layout = scenario.layout
+    return float(layout.devices) + float(getattr(layout.plan, "prefill_devices", 0.0))
+
+
+def prepare_devices(study: Study) -> None:
+    """Compose the catalogue's hardware, which `add_devices` compares with: files may change while a search runs."""
+    if not isinstance(study.search, Mix):
+        _ = study.catalogue
+
+
+def add_devices(study: Study, results: Results) -> None:
+    """Add the name of each design's device, and what of the best one's hardware is not the catalogue's."""
+    if isinstance(study.search, Mix):
+        return
+    rows = results.designs if study.space.hardware else results.designs.head(1)  # else the same hardware for all
+    result = differences_of_rows(study, rows)
+    names = [device_name(study.scenario, one) for one in result]
+    results.designs = results.designs.assign(device=names if len(names) > 1 else names[0])
+    results.catalogue = [one.text for one in result[0]]
+
+
 AROUND = 2  # characters between two columns
+
 NARROW, PLAN_WIDTH = 120, 26  # columns of a terminal below which plans are broken into lines, and how long these are
+
 BINDS_WIDTH = 34
+
 HEADS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "time_s": "step"}
+
 ALWAYS_SHOWN = ("tokens_per_s", "mfu", "joules_per_token", "usd_per_million_tokens")
+
 FIRST, SOON, LATER, LAST = range(4)  # which columns stay where there is little room
 
 

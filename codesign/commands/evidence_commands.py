@@ -10,8 +10,8 @@ from typing import Any
 
 from ..core.earlier_names import CLAIM_COLUMNS
 from ..core.errors import ConfigError
-from ..core.json_io import dumps
-from .lazy_import import later
+from ..core.json_yaml import dumps
+from ..core.lazy import later
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def calibrate(options: argparse.Namespace) -> int:
 
 
 def _calibrate_few(options: argparse.Namespace) -> int:
-    from ..evidence.validation.hardware import measured_cluster
+    from ..evidence.validation.row_overrides import measured_cluster
 
     def told(line: str) -> None:
         print(line, file=sys.stderr)

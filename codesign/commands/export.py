@@ -9,15 +9,12 @@ from ..core.atomic_files import write_files
 from ..core.errors import ConfigError, suggestion
 from ..report.run_folder import RunFolder, read_run
 from ..study.objective import share_text
-from .export_cluster import dynamo, leader_worker_set, llm_d
-from .export_k8s import k8s
+from .export_cluster import dynamo, k8s, leader_worker_set, llm_d
 from .export_maxtext import maxtext
 from .export_megatron import megatron
 from .export_plan import Deployment, deployment
-from .export_sglang import sglang
-from .export_torchtitan import torchtitan
-from .export_trtllm import trtllm
-from .export_vllm import vllm
+from .export_serving import sglang, trtllm, vllm
+from .export_training import torchtitan
 
 TARGETS: dict[str, Callable[[Deployment], dict[str, str]]] = {
     "vllm": vllm, "sglang": sglang, "trtllm": trtllm, "megatron": megatron, "torchtitan": torchtitan,

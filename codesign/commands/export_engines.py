@@ -1,14 +1,26 @@
 """Engines that serve a design: number of each kind, devices, and sequences and tokens of a step."""
 
 import dataclasses
+import functools
 import math
 
+import jax.numpy as jnp
+
 from ..core.errors import ConfigError
-from ..model.workloads import from_config_json
-from .export_command import Command
+from ..core.resources import conf_dir
+from ..core.untrusted_io import read_yaml_file
+from ..model.workloads import EngineMemory, Plan, from_config_json
+from .export_command import FILL_IN, WIDTH, Command, checked_text, comments
 from .export_plan import CONTINUOUS, Deployment
 
+__all__ = [
+    "EngineGroup", "about", "add_memory", "benchmark", "engines", "format_notes", "load_notes",
+    "longest_request", "spilled_gib",
+]  # fmt: skip
+
+
 DEGREES = ("tp", "pp", "cp", "ep", "attention_dp", "micro_batch", "token_budget")
+
 POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget")
 
 
@@ -152,3 +164,111 @@ def format_notes(found: Deployment, command: Command, switched: bool) -> None:
 def spilled_gib(found: Deployment, group: EngineGroup) -> int:
     """GiB of weights of one device that the plan keeps in the host's memory, rounded up."""
     return math.ceil(found.spilled_bytes / 2**30) if found.plan["offload_weights"] and group.role != "prefill" else 0
+
+
+# Memory of an exported engine: its share of a device's memory and its longest request, by the design's own account.
+
+
+STEP = 0.01  # of a share, rounded up
+
+FULLEST = 0.97  # share beyond which engines have no room for what no account holds
+
+
+def longest_request(found: Deployment, group: EngineGroup) -> int:
+    """Tokens of the longest request: prompt and answer where all are alike, else what the caches of a group hold.
+
+    Engines refuse to start where a request of this length would not fit alone.
+    """
+    if longest(found):
+        return longest(found)
+    mean = mean_request(found)
+    return max(math.floor(mean * group.of_a_group), math.ceil(mean))
+
+
+def add_memory(found: Deployment, group: EngineGroup, command: Command, option: str, engine: str) -> None:
+    """The least share of a device's memory that has room for what the design stores, by the engine's own account.
+
+    Args:
+        found: the design.
+        group: its engines; those of a pool for prompts alone store less, which the account does not tell apart.
+        command: that the switch is added to.
+        option: its name.
+        engine: option of the group `engine_memory`.
+    """
+    if not found.capacity_bytes or not found.stored() or group.role == "prefill":
+        return
+    plan = Plan(**{name: found.plan[name] for name in ("tp", "pp", "cp", "ep") if name in found.plan})
+    near = dict.fromkeys(("weights", "kv_cache", "working", "graphs"), 0.0) | dict(found.memory)
+    stored = {name: jnp.asarray(nbytes) for name, nbytes in near.items()}
+    share = float(_memory_of(engine).needed_share(jnp.asarray(found.capacity_bytes), plan, stored))
+    command.add(option, f"{min(math.ceil(share / STEP) * STEP, FULLEST):.2f}")
+    if share > FULLEST:
+        command.note(f"the design fills {share:.1%} of the memory: {option} {FULLEST} leaves room for fewer sequences")
+
+
+@functools.cache
+def _memory_of(engine: str) -> EngineMemory:
+    """The memory of an engine that is given a share."""
+    result = read_yaml_file(conf_dir() / "engine_memory" / f"{engine}.yaml", f"engine_memory/{engine}.yaml")
+    names = {field.name for field in dataclasses.fields(EngineMemory)}
+    return EngineMemory(**{key: value for key, value in result.items() if key in names} | {"utilisation": 1.0})
+
+
+# The command that would measure what a design of serving promises: `vllm bench serve`, which any engine answers.
+
+
+FILE = "benchmark.sh"
+
+BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
+
+ROUNDS = 8  # of requests, for each that is under way: a closed loop has forgotten its start by then
+
+FEWEST = 200
+
+MOST_RATIO = 0.99  # of the range of random lengths
+
+
+def benchmark(found: Deployment, groups: list[EngineGroup], engine: str) -> dict[str, str]:
+    """The benchmark's script, with the predicted figures above it.
+
+    A closed loop keeps as many requests under way as the engines of the design decode; an open one sends them at the
+    rate of the study, with gaps of the same variation (burstiness is 1 / variation squared).
+    """
+    command = Command(["vllm", "bench", "serve"])
+    command.add("--backend", BACKENDS.get(engine, "vllm"))
+    command.add("--base-url", "http://localhost:8000" if engine != "sglang" else "http://localhost:30000")
+    command.add("--model", found.hub or f"{FILL_IN}-MODEL")
+    command.add("--dataset-name", "random")
+    command.add("--random-input-len", round(found.number("input_tokens", default=2048)))
+    command.add("--random-output-len", round(found.number("output_tokens", default=512)))
+    spread = max(found.number("input_cv"), found.number("output_cv"))
+    if spread:
+        command.add("--random-range-ratio", f"{min(math.sqrt(3) * spread, MOST_RATIO):.2f}")
+        command.note("lengths are drawn evenly around their mean, with the variation of the study where that can be")
+    decode = groups[-1]
+    under_way = max(decode.sequences * decode.sharing * decode.count, 1)
+    rate = found.number("arrivals_per_s")
+    if rate:
+        command.add("--request-rate", f"{rate:g}")
+        variation = found.number("arrival_cv", default=1.0)
+        if variation and variation != 1:
+            command.add("--burstiness", f"{1 / variation**2:.4g}")
+    else:
+        command.add("--max-concurrency", under_way)
+    command.add("--num-prompts", max(ROUNDS * under_way, FEWEST) if not rate else max(math.ceil(600 * rate), FEWEST))
+    command.add("--ignore-eos")
+    command.add("--percentile-metrics", "ttft,tpot,itl,e2el")
+    command.add("--save-result")
+    for name, unit in (("ttft_s", "s to the first token"), ("tpot_s", "s a token after it")):
+        if name in found.predicted:
+            command.note(f"predicted: {found.predicted[name]:.4g} {unit}")
+    if found.predicted.get("tokens_per_s"):
+        command.note(f"predicted: {found.predicted['tokens_per_s']:,.0f} tokens/s")
+    if found.number("images"):
+        command.note(f"it sends text alone: {found.number('images'):g} images a request are yours to add")
+    if sum(group.count for group in groups) > 1:
+        command.note("the URL is that of the router in front of all engines")
+    command.note("`codesign import` reads the file that it saves, beside the measurements of `codesign validate`")
+    head = [checked_text("vllm_bench"), f"{found.title}: what would measure its prediction"]
+    assert all(len(line) < 3 * WIDTH for line in head)
+    return {FILE: comments(head) + command.text()}

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 
 from ..core.errors import ConfigError
-from ..model.workloads.activation_modules import modules_of
 from ..model.workloads.plan import OFFLOAD_MODULES, RECOMPUTE, RECOMPUTE_MODULES
-from ..model.workloads.remat_policies import PLACES, REMAT_POLICIES, custom_policy, plan_of_policy
+from ..model.workloads.recomputation import PLACES, REMAT_POLICIES, custom_policy, modules_of, plan_of_policy
 from .export_command import FILL_IN, Command, known_options, script
 from .export_plan import TRAINED, Deployment, value_text
 from .export_training import assumed_overlaps, sequence_of, steps_of

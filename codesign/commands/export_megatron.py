@@ -3,12 +3,12 @@
 import math
 
 from ..core.errors import ConfigError
-from ..model.workloads.activation_modules import modules_of
 from ..model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES
+from ..model.workloads.recomputation import modules_of
 from .export_command import FILL_IN, Command, script
 from .export_plan import TRAINED, Deployment, value_text
 from .export_training import add_overlaps, launcher, sequence_of, steps_of
-from .launch.pipeline_layout import layout_text
+from .launch.switches import layout_text
 
 ZERO = {2: "optim_grads", 3: "optim_grads_params"}  # stage -> strategy of Megatron-FSDP
 FORMATS = {"fp8": ("--fp8-format", "hybrid"), "fp4": ("--fp4-format", "e2m1")}

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core.errors import ConfigError
+from ..core.json_yaml import is_mapping
 from ..core.resources import conf_dir
 from ..core.units import engineering
 from ..core.untrusted_io import read_text
-from ..core.yaml_io import is_mapping
 from ..model.workloads import Plan, ShapedPlan
 from ..model.workloads.plan_fields import plan_field, words_of
 from ..report.run_folder import PLAN_PREFIX, RunFolder

@@ -1,12 +1,19 @@
-"""Common parts of trainers' commands: the launcher, the steps of a run, what is taken to hide behind what."""
+"""Common parts of trainers' commands, and `codesign export --to torchtitan`: `torchrun -m torchtitan.train`."""
 
 import math
 
-from .export_command import Command
-from .export_plan import Deployment
+from ..core.errors import ConfigError
+from ..model.workloads.plan import PER_OP, RECOMPUTE_MODULES
+from ..model.workloads.recomputation import modules_of
+from .export_command import FILL_IN, Command, script
+from .export_plan import TRAINED, Deployment, value_text
+
+# Common parts of trainers' commands: the launcher, the steps of a run, what is taken to hide behind what.
+
 
 HIDDEN = {"tp_overlap": "tensor", "cp_overlap": "context", "ep_overlap": "expert", "dp_overlap": "data",
           "pp_overlap": "pipeline"}  # fmt: skip
+
 DEGREE = {"tp_overlap": "tp", "cp_overlap": "cp", "ep_overlap": "ep", "pp_overlap": "pp"}
 
 
@@ -50,3 +57,159 @@ def assumed_overlaps(found: Deployment, command: Command) -> None:
     if told:
         command.note(f"assumed: communication that hides behind work, {', '.join(told)}; an engine shows what it does")
     command.taken.update(HIDDEN)
+
+
+# `codesign export --to torchtitan`: `torchrun -m torchtitan.train` with overrides of one of its configurations.
+
+
+RECIPES = {
+    "llama31_8b": ("llama3", "llama3_8b"),
+    "llama31_70b": ("llama3", "llama3_70b"),
+    "llama31_405b": ("llama3", "llama3_405b"),
+    "deepseek_v3": ("deepseek_v3", "deepseek_v3_671b"),
+    "qwen3_32b": ("qwen3", "qwen3_32b"),
+    "gpt_oss_20b": ("gpt_oss", "gpt_oss_20b"),
+    "gpt_oss_120b": ("gpt_oss", "gpt_oss_120b"),
+}
+
+"""Model of our catalogue -> module and configuration of torchtitan."""
+
+TORCHTITAN_RECOMPUTE = ("none", "selective", "full")
+
+SCHEDULES = {"1f1b": "1F1B", "zb_v": "ZBVZeroBubble"}
+
+"""Schedule of a plan -> that of torch.distributed.pipelining."""
+
+
+def torchtitan(found: Deployment) -> dict[str, str]:
+    """A script with the command.
+
+    Raises:
+        ConfigError: this trains nothing, or by a plan that torchtitan cannot run.
+    """
+    found.refuse_unless(TRAINED, "torchtitan")
+    command = Command([*launcher(found), "-m", "torchtitan.train"])
+    known = RECIPES.get(str(found.model.get("name", ""))) if found.hub else None
+    for option, name in zip(("--module", "--config"), known or (f"{FILL_IN}-MODULE", f"{FILL_IN}-CONFIG"), strict=True):
+        command.add(option, name)
+    if not known:
+        command.note(f"{FILL_IN}: torchtitan has no configuration of this model; write one and name it")
+    command.note("torchrun's own switches are not checked; what the configuration says beside these holds")
+    for part in (_titan_degrees, _sharding, _titan_batch, _titan_memory, _titan_formats):
+        part(found, command)
+    assumed_overlaps(found, command)
+    command.add(
+        f"activation-checkpoint:{'selective' if _is_per_op(found) else TORCHTITAN_RECOMPUTE[found.of('recompute')]}"
+    )
+    return {"torchtitan.sh": script(found, "torchtitan", [command])}
+
+
+def _titan_degrees(found: Deployment, command: Command) -> None:
+    of = found.of
+    for option, name in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"), ("expert", "ep")):
+        command.taken.add(name)
+        whole = of("tp") if name == "ep" and of("ep") > 1 and not of("etp") else 1
+        degree = of(name) * whole
+        command.add(f"--parallelism.{option}_parallel_degree", degree)
+    command.taken.add("etp")
+    if of("etp") > 1:
+        command.note(f"no switch: etp = {of('etp')}: torchtitan has whole experts on each expert rank")
+    if of("ep") > 1 and of("tp") > 1 and not of("etp"):
+        command.note(
+            f"ep = {of('ep')}: torchtitan's expert ranks take in the tensor ranks ({of('ep') * of('tp')} with whole"
+            f" experts); the model cut each expert over tp = {of('tp')}"
+        )
+    if of("tp") > 1 and not of("sequence_parallel"):
+        command.add("--parallelism.no-enable-sequence-parallel")
+    command.taken.add("sequence_parallel")
+    if of("pp") > 1:
+        command.add("--parallelism.pipeline_parallel_schedule", _schedule(found), "schedule")
+        layers, stages = found.number("model", "layers"), of("pp") * of("virtual_stages")
+        command.add(
+            "--parallelism.pipeline_parallel_layers_per_stage",
+            math.ceil((layers + of("first_stage_less") + of("last_stage_less")) / stages) or FILL_IN,
+            "virtual_stages",
+        )
+        for end in ("first", "last"):
+            name = f"{end}_stage_less"
+            command.add(f"--parallelism.pipeline_parallel_{name}_layers", of(name), name)
+
+
+def _schedule(found: Deployment) -> str:
+    """Name of the schedule in torch.distributed.pipelining.
+
+    Raises:
+        ConfigError: it has none of this kind.
+    """
+    word = value_text("schedule", found.plan["schedule"])
+    if word not in SCHEDULES:
+        raise ConfigError(
+            f"export: schedule = {word}: torchtitan has {', '.join(SCHEDULES)}, and none of one chunk a stage that"
+            " defers weight gradients, nor of two copies"
+        )
+    return "Interleaved1F1B" if word == "1f1b" and found.of("virtual_stages") > 1 else SCHEDULES[word]
+
+
+def _sharding(found: Deployment, command: Command) -> None:
+    """ZeRO 2 and 3 are FSDP without and with parameters dropped after the forward pass; 1 has no match."""
+    stage, replicas = math.ceil(found.plan["zero"]), found.replicas
+    if not stage and found.of("ep") > found.of("cp"):
+        raise ConfigError("export: ep without zero: torchtitan takes expert ranks out of those that shard parameters")
+    command.add("--parallelism.data_parallel_replicate_degree", 1 if stage else replicas)
+    command.add("--parallelism.data_parallel_shard_degree", replicas if stage else 1)
+    if stage:
+        command.add("--parallelism.fsdp_reshard_after_forward", "always" if stage == 3 else "never")
+    if stage == 1:
+        command.note("zero = 1: torchtitan shards no optimizer alone; this shards gradients and parameters with it")
+    elif stage == 2:
+        command.note("zero = 2: parameters are sharded between steps too, and kept whole from forward to backward")
+    command.taken.add("zero")
+
+
+def _titan_batch(found: Deployment, command: Command) -> None:
+    """Without stages a step of accumulation is one micro-batch; with stages it is all of them in the pipeline."""
+    total, micro = round(found.number("global_batch")), found.of("micro_batch")
+    if total % found.replicas:
+        raise ConfigError(f"export: a batch of {total} sequences does not divide over {found.replicas} replicas")
+    local = total // found.replicas if found.of("pp") > 1 else micro
+    command.add("--training.local_batch_size", local or FILL_IN, "micro_batch")
+    command.add("--training.global_batch_size", total or FILL_IN)
+    if found.of("pp") > 1:
+        command.add("--parallelism.pipeline_parallel_microbatch_size", micro)
+    command.add("--training.seq_len", sequence_of(found) or FILL_IN, "context")
+    if steps_of(found):
+        command.add("--training.steps", steps_of(found), "tokens")
+    else:
+        command.note("the run prices one step: --training.steps is as the configuration says")
+
+
+def _is_per_op(found: Deployment) -> bool:
+    """True if the plan has torchtitan's own selective policy."""
+    return modules_of(found.plan["recompute_modules"], RECOMPUTE_MODULES) == (PER_OP,)
+
+
+def _titan_memory(found: Deployment, command: Command) -> None:
+    command.taken.update({"recompute", *(("recompute_modules",) if _is_per_op(found) else ())})
+    if found.of("recompute") == 1:
+        command.note(
+            "recompute: selective is the attention core in the model; torchtitan's saves that and runs every second"
+            " product again (recompute_modules=per_op)"
+        )
+    shares = {name: found.plan[f"offload_{name}"] for name in ("weights", "gradients", "optimizer")}
+    if all(shares.values()):
+        command.add("--training.enable_cpu_offload")
+        command.note("the host takes parameters, gradients and optimizer states whole; the plan says shares")
+        command.taken.update(f"offload_{name}" for name in shares)
+    elif any(shares.values()):
+        command.note("--training.enable_cpu_offload would take parameters, gradients and optimizer states together")
+
+
+def _titan_formats(found: Deployment, command: Command) -> None:
+    if found.optimizer == "Muon":
+        command.note("no switch: Muon; torchtitan has Adam and AdamW")
+    command.add("--training.mixed_precision_param", "bfloat16")
+    command.add("--training.mixed_precision_reduce", "float32")
+    if found.format("compute") != "bf16":
+        command.note(f"no switch: products in {found.format('compute')}; converters stand in the configuration")
+    if found.format("gradients") != "fp32":
+        command.note(f"no switch: gradients reduced in {found.format('gradients')}")

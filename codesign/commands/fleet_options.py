@@ -17,16 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..config import Study, study_from_config
-from ..config.consistency import box_of
+from ..config.consistency import at_rate, box_of
 from ..config.device_counts import least_devices
-from ..config.load_checks import at_rate
 from ..core.errors import ConfigError
 from ..core.fields import replace, with_numpy
 from ..model.metrics import Account
 from ..model.metrics.money import device_idle_w
 from ..model.ownership import Cloud
 from ..model.scenario import Scenario
-from ..model.workloads.under_load import ENGINE, AbstractGoodputServing
+from ..model.workloads.goodput import ENGINE, AbstractGoodputServing
 from ..search.assignment import DeviceKind, PoolOption
 from ..staging import Blocks, base_of, model_of, running
 from ..study import Continuous, DesignSpace

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..core.atomic_files import write_text
 from ..core.errors import ConfigError, suggestion
 from ..evidence.importers import ImportedRow, as_csv, collective_rows, imported, is_collective
-from ..evidence.measurements.run_columns import CHOICES, NUMBERS, metric_of, number_path
+from ..evidence.measurements.folder import CHOICES, NUMBERS, metric_of, number_path
 
 
 def import_runs(options: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def import_runs(options: argparse.Namespace) -> int:
 
 def _of_known_devices(rows: list[ImportedRow]) -> list[ImportedRow]:
     """The rows with devices as files of ours call them, where one does: drivers print `NVIDIA H100 80GB HBM3`."""
-    from ..evidence.validation.hardware import accelerator_option  # which loads JAX
+    from ..evidence.validation.row_overrides import accelerator_option  # which loads JAX
 
     known = dict[str, str]()
     for name in {row["gpu"] for row in rows if "gpu" in row}:

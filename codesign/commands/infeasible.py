@@ -6,9 +6,9 @@ import pandas as pd
 
 from ..config import Study
 from ..config.checks import check_hopeful, does_not_fit, shortage
-from ..config.load_checks import check_load
+from ..config.consistency import check_load
 from ..core.errors import ConfigError
-from ..model.workloads.under_load import ENGINE
+from ..model.workloads.goodput import ENGINE
 from ..report.labels import TIERS
 from ..report.proof import LITTLE
 from ..search.certificate import Certificate, MustGive

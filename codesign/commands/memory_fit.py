@@ -10,14 +10,14 @@ from rich.console import Console
 
 from ..config.checks import check_plan
 from ..config.legal_start import legal_start
-from ..config.room import capacity_of, smallest_changes, used_of
+from ..config.memory_advice import capacity_of, smallest_changes, used_of
 from ..config.study import documented_scenario
 from ..core.atomic_files import write_bytes
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps
 from ..core.smooth import used_share
 from ..jaxprs.evaluator import interpreted
 from ..model.metrics import cache_room, cache_tokens, chance_that_fits, memory_by_class, memory_moments
-from ..model.metrics.fit_chance import predicted_bytes
+from ..model.metrics.footprint import predicted_bytes
 from ..model.scenario import Scenario
 from ..model.workloads import AbstractServing
 from ..model.workloads.continuous import AbstractContinuousServing
@@ -216,7 +216,7 @@ def _gib(nbytes: float) -> str:
 
 
 def _draw(path: Path, scenario: Scenario, found: MemoryFit) -> None:
-    from ..report.memory_moments import memory_picture  # brings matplotlib
+    from ..report.figures import memory_picture  # brings matplotlib
 
     lines: Mapping[str, float] = {"capacity": found.capacity_bytes}
     write_bytes(path, memory_picture(found.moments, lines, job_text(scenario)))

@@ -19,20 +19,19 @@ from rich.table import Table
 
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps
 from ..core.units import engineering
 from ..report.drawing import render
-from ..report.fleet_mix import fleet_mix_figure
+from ..report.fleet_figures import fleet_mix_figure
 from ..search.assignment import MOST_NODES, AssignedFleet, AssignmentLimits, PoolOption, assign
-from .fleet_classes import FleetClass, classes_of
+from .fleet_classes import ChosenPool, FleetClass, ReplayedPool, classes_of, kept_load, replay
 from .fleet_options import ClassOptions, KindOptions, options_on, placed, slopes
-from .fleet_replay import ChosenPool, ReplayedPool, kept_load, replay
 from .left_files import new_folder
 from .plain_values import accelerators, count_of, number
 from .questions import serving_base, share_of
 from .setup import prepare_jax
 from .terminal import console
-from .verify_fleet import FLEET_FILE
+from .verify_jobs import FLEET_FILE
 from .what_to_buy import MONTH_S, money, power
 
 __all__ = [

@@ -1,14 +1,20 @@
 """`codesign optimize -m ...`: every combination of the listed values, each job one row of a collected frame."""
 
 import argparse
+import contextlib
 import datetime
 import importlib
+import os
 import pkgutil
 import signal
 import sys
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import hydra
@@ -23,20 +29,80 @@ from ..config.own import own_folders
 from ..config.plugins import plugin_folders
 from ..core.atomic_files import make_folder, write_bytes, write_frame, write_text
 from ..core.errors import CodesignError, ConfigError, WriteError, suggestion
+from ..core.json_yaml import read_yaml, write_yaml
 from ..core.untrusted_io import read_text, refuse_changed
-from ..core.yaml_io import read_yaml, write_yaml
-from ..model.workloads.words import Words
+from ..model.workloads.base import Words
 from ..report.labels import unit_of, variable
 from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from .compare import joint_page
 from .designs_table import designs_table, shown_columns
-from .explanations import Explanation, of_table, print_explanations
-from .folder_lock import alone_in
 from .infeasible import refuse_infeasible
 from .optimize import check_study, run_study, trace_once
+from .remarks import Explanation, of_table, print_explanations, say_default, say_devices, warn
 from .setup import prepare_jax
 from .terminal import console, texts
-from .unusual import say_default, say_devices, warn
+
+__all__ = ["alone_in"]
+
+
+# One process at a time in a folder of results: a second one is refused before it writes anything.
+#
+# The lock is the system's, on the folder itself: it goes with the process, however that ends, and leaves no file.
+# Where the system has no such locks (some shared folders, Windows) nobody is refused: files are whole there all the
+# same, since each is renamed into place.
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, key: str) -> Generator[None]:
+    """Keep other processes out of a folder, which is made where it is not there yet.
+
+    Args:
+        folder: that is written to.
+        key: what says where it is, for the message.
+
+    Raises:
+        ConfigError: another process writes to it.
+        WriteError: it cannot be made.
+    """
+    made = make_folder(folder)
+    number = _locked(folder, key)
+    try:
+        yield
+    except BaseException:
+        for one in reversed(made):  # those in which nothing was written
+            with contextlib.suppress(OSError):
+                one.rmdir()
+        raise
+    finally:
+        if number is not None:
+            os.close(number)
+
+
+def _locked(folder: Path, key: str) -> int | None:
+    """An open folder that holds the lock until it is closed; None where the system has none.
+
+    Raises:
+        ConfigError: another process holds it.
+    """
+    if find_spec("fcntl") is None:
+        return None
+    locks: Any = import_module("fcntl")
+    try:
+        number = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        locks.flock(number, locks.LOCK_EX | locks.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(number)
+        raise ConfigError(
+            f"{key} = {str(folder)!r} is written by another process: wait for it, or name another folder"
+        ) from error
+    except OSError:
+        os.close(number)
+        return None
+    return number
+
 
 PLACE = "hydra.sweep.dir"
 
@@ -289,7 +355,7 @@ def collect_jobs(root: Path, *, explain: bool = False) -> int:
 def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
     """`phases.png`: how the best design changes along the one number that was varied, if it was one."""
     from ..report.drawing import render, style  # loads matplotlib
-    from ..report.phases import phases_of
+    from ..report.findings import phases_of
 
     asked = read_yaml((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
     with style():

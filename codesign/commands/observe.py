@@ -18,10 +18,10 @@ from rich.table import Table
 
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps
 from ..core.units import engineering
 from ..evidence.importers import as_csv
-from ..evidence.measurements.run_columns import CHOICES
+from ..evidence.measurements.folder import CHOICES
 from ..evidence.observing import Endpoint, Observed, client_of, drive, measured_sizes, served_model
 from ..evidence.validation.measured_runs import run_of
 from ..simulation.serving import LEAST_REQUESTS, Requests, arrivals, read_trace

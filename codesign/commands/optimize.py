@@ -1,14 +1,21 @@
 """`codesign optimize`: from a study to a run folder with its designs, frames and report."""
 
 import dataclasses
+import math
+import os
+import signal
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 
 from ..config import Study, check_formats, check_plan, study_from_config
 from ..config.as_sold import in_words
@@ -16,34 +23,217 @@ from ..config.consistency import check_boxes
 from ..core.atomic_files import write_text
 from ..core.errors import ConfigError, WriteError, suggestion
 from ..core.fields import replace
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps
 from ..core.pareto_tools import spread_rows
+from ..core.units import engineering
 from ..core.untrusted_io import written
 from ..model.scenario import Scenario
 from ..report import build_report
 from ..report.run_folder import MANIFEST, noted_names
 from ..search import AbstractSearch, Certificate, Grid, GridThenProof, Mix, Problem, Progress, Trace, under_assumption
+from ..search.base import refuse_without_logarithm
 from ..search.exhaustive.grid import CHECKPOINT
-from ..search.logarithms import refuse_without_logarithm
 from ..search.results import Results, collect, placed
 from ..uncertainty import of_designs, strata_of, trace_with_draws
-from .designs_table import designs_table, shown_columns
-from .devices import add_devices, prepare_devices
-from .explanations import of_hardware, of_table, print_explanations
+from .designs_table import add_devices, designs_table, prepare_devices, shown_columns
 from .infeasible import refuse_infeasible
-from .interrupt import Interrupt
 from .left_files import discard_run, new_folder, write_inputs, write_results, write_unusual
+from .remarks import (
+    of_hardware,
+    of_table,
+    print_explanations,
+    say_default,
+    say_devices,
+    say_not_held,
+    say_trace,
+    unusual_answer,
+    warn,
+)
 from .setup import prepare_jax
 from .terminal import console, intervals_text, job_text, next_steps, show_certificate, texts, units_of
-from .unusual import say_default, say_devices, say_not_held, say_trace, unusual_answer, warn
-from .watching import Watch
 
-__all__ = ["add_intervals", "check_study", "optimize", "run_name", "run_study", "some_design", "trace_once"]
+__all__ = [
+    "INTERRUPTED", "STAGES", "Watch", "add_intervals", "check_study", "gap_text", "optimize", "run_name",
+    "run_study", "some_design", "stage_of", "trace_once",
+]  # fmt: skip
+
+
+# Ctrl-C as a request: a search stops where its result is whole, and what it found is still written.
+
+
+PATIENCE_S = 10.0  # for which a search may go on until it can say how far its best design is from the optimum
+
+
+class Interrupt:
+    """While it is entered, the first SIGINT is a request, the second one breaks in.
+
+    A search that reports a gap is stopped at its first report with a finite one, any other at its next report, and
+    every search after `PATIENCE_S` wherever it is. `stopped` says whether that happened. Outside the main thread, which
+    alone gets signals, nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self.stopped = self._settled = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupt":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
+            signal.signal(signal.SIGINT, self._asked)
+            signal.signal(signal.SIGALRM, self._break_in)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def settle(self) -> None:
+        """The search is over: what is left is short, and only a repeated request ends it."""
+        self._settled = True
+        if self._before:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    def check(self, progress: Progress) -> None:
+        """End the search here if that was asked for.
+
+        Raises:
+            KeyboardInterrupt: which every search answers with what it has found.
+        """
+        if self.stopped and not math.isinf(progress.gap):
+            raise KeyboardInterrupt
+
+    def _asked(self, *_: object) -> None:
+        if self.stopped:
+            self._break_in()
+        self.stopped = True
+        if self._settled:
+            _say("\nwriting what was found; Ctrl-C again gives it up\n")
+            return
+        _say("\nstopping with the best design so far; Ctrl-C again stops at once\n")
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+
+    def _break_in(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        raise KeyboardInterrupt
+
+
+def _say(text: str) -> None:
+    """To the terminal, past every lock and buffer that the interrupted code may hold."""
+    os.write(2, text.encode())
+
+
+# Progress of a search as a reader wants it: what is being done in words, how far, the best so far, how sure.
+#
+# Searches name their stages in a word (`Progress.stage`; of several searches, `2 of 3, close`). Here each has a
+# sentence and says what it counts; a stage without one is shown by its own name (a peer's of `search=blackbox`).
+
+
+class Told(NamedTuple):
+    """Stage of a search: what it does in words, and the unit of its count."""
+
+    words: str
+    unit: str
+
+
+STAGES = {
+    "grid": Told("pricing the grid", "points"),
+    "incumbent": Told("looking for a good design", "plans tried"),
+    "bound": Told("bounding every plan", "plans settled"),
+    "close": Told("tightening the open bounds", "plans settled"),
+    "parts": Told("proving partitions of the plans", "partitions"),
+    "values": Told("proving each fixed value", "values"),
+    "integer": Told("proving integer designs", "combinations"),
+    "what must give": Told("infeasible: looking for a minimal relaxation of the constraints", "limits relaxed"),
+    "gradient": Told("descending along gradients", "steps"),
+    "solve": Told("solving the plans nearest to the descent's end", "rounds"),
+    "amortised": Told("pricing what the trained network answers", "designs"),
+    "front": Told("proving ends and middle of the front", "problems solved"),
+    "between": Told("refining the front", "parts"),
+    "blends": Told("proving interpolated designs", "designs"),
+    "levels": Told("proving the front level by level", "levels"),
+    "exchange": Told("local search over the plans of all workloads", "plans settled"),
+    "lean": Told("Lagrangian bound over all workloads", "plans settled"),
+    "drop": Told("pruning plans", "plans settled"),
+    "choose": Told("branch and bound over the remaining plans", "plans settled"),
+}
+
+"""Name of a stage -> words."""
+
+
+def stage_of(name: str) -> Told:
+    """A stage in words: `whole, 2 of 3, close` is the closing of the second of three searches over whole numbers."""
+    *where, last = name.split(", ")
+    result = STAGES.get(last, Told(last, ""))
+    places = ["integers" if place == "integer" else place for place in where]
+    return result._replace(words=", ".join([*places, result.words]))
+
+
+def counted(progress: Progress, unit: str) -> str:
+    """`280 of 280 plans settled`; `129 plans tried` where the stage does not know how many will be."""
+    known = progress.stage.split(", ")[-1] != "incumbent"
+    count = f"{progress.done:,} of {progress.total:,}" if known else f"{progress.done:,}"
+    return f"{count} {unit}".rstrip()
+
+
+def gap_text(progress: Progress) -> str:
+    """Gap between the best design and the bound, as text; a bound that may not hold is not called proven."""
+    if not progress.proven:
+        return f"gap to bound {progress.gap:.2%}, not proven"
+    return f"proven within {progress.gap:.2%}" if progress.gap >= 5e-5 else "proven within less than 0.01%"
+
+
+class Watch:
+    """A progress bar for a search: its pace and the best goal so far; one line a stage without a terminal."""
+
+    def __init__(self, out: Console, text: Callable[[str, float], str]):
+        """Begin.
+
+        Args:
+            out: where to.
+            text: (name, value) -> the value of a goal with its unit.
+        """
+        self.out, self.text, self.stage, self.started = out, text, "", 0.0
+        self.bar = Bar(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"), console=out, disable=not out.is_terminal, transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("reading the model", total=None, note="", count="")
+
+    def __enter__(self) -> "Watch":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        """Take a report of the search."""
+        now = time.perf_counter()
+        if progress.stage != self.stage:
+            self.stage, self.started = progress.stage, now
+        elapsed = now - self.started
+        rate = progress.done / elapsed if elapsed > 0.05 else 0.0
+        stage, notes = stage_of(progress.stage), [f"{engineering(rate)}/s"] if rate >= 1 else []
+        if math.isfinite(progress.best):
+            notes.append(f"best {progress.goal} {self.text(progress.goal, progress.best)}")
+        notes += [gap_text(progress)] if math.isfinite(progress.gap) else []
+        note, count = ", ".join(notes), counted(progress, stage.unit)
+        self.bar.update(
+            self.task, description=stage.words, completed=progress.done, total=progress.total, note=note, count=count
+        )
+        if progress.done >= progress.total and not self.out.is_terminal:
+            self.out.print(f"{stage.words}: {count}{f'; {note}' if note else ''}")
+
 
 SHOWN = 8  # designs in the table
+
 COMPARED = 16  # designs with intervals
+
 NAMING = ("accelerator", "die", "stack", "memory", "fabric", "collective", "scale_out", "model", "workload")
+
 MOST_NAMED = 80  # characters of a run folder that say what was chosen of these
+
 INTERRUPTED = 130  # exit code of a search that was ended early, as of a shell's
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..core.errors import ConfigError
 from ..report.side_by_side import Comparison
 from .ask import answered
-from .options import parsed
+from .parser import parsed
 from .questions import serving_question, training_question
 
 Value = str | float | bool | Sequence[str] | Sequence[float]

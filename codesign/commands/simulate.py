@@ -6,29 +6,46 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
+from rich.table import Table
 
 from ..config import check_memory, check_plan, study_from_resolved
+from ..config.checks import check_outcome
 from ..config.consistency import check_boxes
-from ..config.outcome_checks import check_outcome
 from ..config.study import scenario_from_config
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.fields import replace
-from ..core.json_io import dumps
-from ..model.metrics.prefix_room import has_prefix_cache
-from ..model.metrics.simulated import HOST, batch_of, drawn_requests, engine_of, has_two_pools
+from ..core.json_yaml import dumps
+from ..core.units import engineering
+from ..jaxprs.evaluator import interpreted
+from ..model.metrics import priced_ops
+from ..model.metrics.cache_placement import has_prefix_cache
+from ..model.metrics.simulated import (
+    HOST,
+    batch_of,
+    drawn_requests,
+    engine_of,
+    finite_run,
+    has_two_pools,
+    tabulated_steps,
+)
 from ..model.scenario import Scenario
-from ..model.workloads.continuous import AbstractContinuousServing, ContinuousServing
-from ..model.workloads.lockstep import Lockstep
+from ..model.workloads import ContinuousServing
+from ..model.workloads.continuous import AbstractContinuousServing
+from ..model.workloads.disaggregated import AbstractPromptPool
+from ..model.workloads.goodput import AbstractOpenServing, check_stable, sustained
 from ..model.workloads.open_loop import OpenLoop
-from ..model.workloads.under_load import AbstractOpenServing
+from ..model.workloads.pools_apart import decodes_of, pools_apart
+from ..model.workloads.schedule import KV_TRANSFER
+from ..model.workloads.steady_state import Lockstep
 from ..report.drawing import render
+from ..report.fleet_figures import pools_figure, timeline_figure
 from ..report.run_folder import note_folder, read_run
-from ..report.simulation import pools_figure, timeline_figure
 from ..search.results import numbers_of, placed
 from ..simulation.serving import (
     LEAST_REQUESTS,
@@ -37,21 +54,106 @@ from ..simulation.serving import (
     Served,
     arrivals,
     read_trace,
+    simulate_apart,
     simulate_closed,
     simulate_open,
 )
+from ..simulation.serving.serve import Report
 from .setup import prepare_jax
-from .simulate_forms import bounds, open_form
+from .simulate_forms import bounds, demand_of, open_form, traced, with_contexts
 from .simulate_forms import told as form_told
-from .simulate_pools import pools_of
 from .simulate_told import ServedBar, show_served
-from .terminal import console
+from .terminal import console, job_text
 
-__all__ = ["checked_design", "design_of", "engine_of", "host_seconds", "simulate_design"]
+__all__ = [
+    "FOLDER", "FULLEST", "MOST", "Pools", "checked_design", "design_of", "engine_of", "host_seconds",
+    "pools_of", "simulate_design", "simulate_prompts",
+]  # fmt: skip
+
+
+# `codesign simulate` of a design whose prompts have a pool of their own.
+
+
+@dataclasses.dataclass(frozen=True)
+class Pools:
+    """Engines of both pools, how many there are of each, seconds that the cache of one token crosses the link, and
+    seconds that a prompt spends behind the first stage of its engine."""
+
+    prefill: Engine
+    decode: Engine
+    counts: tuple[int, int]
+    token_s: float
+    drain_s: float
+
+    def simulated(self, asked: Requests, report: Report, *, timeline: bool = False) -> Served:
+        """Requests one by one."""
+        return simulate_apart(
+            self.prefill, self.decode, self.counts, asked, lambda prompts: self.token_s * prompts,
+            drain_s=self.drain_s, report=report, timeline=timeline,
+        )  # fmt: skip
+
+    def reseeded(self, seed: int) -> "Pools":
+        """Copy whose accepted tokens are drawn with another seed."""
+        return dataclasses.replace(self, decode=dataclasses.replace(self.decode, seed=seed))
+
+    def closed_form(self, asked: Requests) -> OpenLoop:
+        """The closed form of these requests.
+
+        Raises:
+            ConfigError: prompts or decodes would pile up.
+        """
+        demand = demand_of(self.decode, float(self.prefill.chunk), asked)
+        engines = (jnp.asarray(float(self.counts[0])), jnp.asarray(float(self.counts[1])))
+        crossing, decode = (
+            jnp.asarray(self.token_s * asked.prompts.mean()),
+            with_contexts(traced(self.decode), asked, demand),
+        )
+        seen = 1.5 if self.decode.async_scheduling else 0.5
+        result = _apart(traced(self.prefill), decode, demand, engines, crossing, jnp.asarray(seen))
+        alone = decodes_of(demand, engines[1])
+        prompts = demand.rate / result.load
+        check_stable(result, demand, lambda: jnp.minimum(prompts, engines[1] * sustained(decode, alone)))
+        return result.later(self.drain_s).accepting(self.decode.accepted)
+
+
+_apart = interpreted(pools_apart, always=True)
+
+
+def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
+    """Prefill and decode pool of a design, of which `decode` is an engine of one, `groups` in number."""
+    work, pool, layout = scenario.workload, scenario.cluster.prefill, scenario.layout.prefill
+    assert isinstance(work, AbstractPromptPool)
+    assert pool is not None
+    names = {field.name for field in dataclasses.fields(ContinuousServing)} & {
+        one.name for one in dataclasses.fields(work)
+    }
+    fields = {name: getattr(work, name) for name in names}
+    own = dataclasses.replace(layout.plan, prefill_devices=jnp.asarray(0.0), device_count=layout.devices)
+    alike = float(work.together(scenario.layout))
+    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True, alike=alike)
+    stages, chunk = float(own.pp), round(float(own.token_budget))
+    prefill = Engine(steps.times(1 / stages), budget=10**9, chunk=chunk)
+    token_s, step = (
+        float(_crossing_s(scenario)) / float(work.prompt_tokens()),
+        float(work.prompt(scenario.layout).largest()),
+    )
+    last = prefill.times.linear_s(0, step) + prefill.times.pair_s * step * float(work.attended())
+    counts = (round(float(work.prompt_engines(scenario.layout))), round(groups))
+    return Pools(prefill, decode, counts, token_s, (stages - 1) * last)
+
+
+@interpreted
+def _crossing_s(scenario: Scenario) -> jax.Array:
+    """Seconds in which the cache of a mean prompt crosses the link."""
+    return jnp.asarray(sum(cost.time_s for op, cost in priced_ops(scenario) if op.phase == KV_TRANSFER))
+
 
 FOLDER = "simulation"  # in the run's
+
 FEWEST = 100  # requests that a simulation says anything of
+
 MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
+
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
 
 
@@ -256,3 +358,77 @@ def _write(run: Path, told: dict[str, Any], found: Served) -> None:
     figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
     write_files({folder / "summary.json": dumps(told, indent=2), folder / "timeline.png": render(figure)})
     note_folder(run, FOLDER)
+
+
+# `codesign simulate --num-prompts`: a benchmark's run on a design, from its first request to its last.
+
+
+MOST_PROMPTS = 1_000_000
+
+TIMES = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole request"}
+
+
+def simulate_prompts(
+    what: Sequence[str], prompts: int, *, design: int, seed: int, rate: float, cv: float | None, as_json: bool
+) -> int:
+    """Simulate such a run and print its latencies and throughput.
+
+    Raises:
+        ConfigError: no such run or design, one that serves no continuous batches, or a request that never fits.
+    """
+    if not 1 <= prompts <= MOST_PROMPTS:
+        raise ConfigError(f"simulate: --num-prompts {prompts} is outside [1, {MOST_PROMPTS}]")
+    if not rate >= 0:
+        raise ConfigError(f"simulate: --rate {rate:g} is no rate; allowed: requests/s from 0 on, inf for all at once")
+    if not 0 <= (cv or 0.0) <= MOST["cv"] or not 0 <= seed <= MOST["seed"]:
+        raise ConfigError(f"simulate: --cv is in [0, {MOST['cv']:g}] and --seed in [0, {MOST['seed']}]")
+    if cv is not None and not 0 < rate < math.inf:
+        raise ConfigError(f"simulate: --cv {cv:g} is of requests at a rate: say its --rate, in requests/s")
+    prepare_jax()
+    _, scenario = design_of(what, design)
+    _check(scenario)
+    work: Any = scenario.workload
+    if isinstance(work, AbstractOpenServing):
+        rate, cv = rate or numbers_of(scenario)["requests_per_s"], float(work.arrival_cv) if cv is None else cv
+    clients = float(scenario.plan.micro_batch)
+    result = finite_run(scenario, prompts, clients=clients, rate=rate, cv=1.0 if cv is None else cv, seed=seed)
+    told = result.summary()
+    answers = float(work.output_tokens)
+    told |= {"requests": prompts, "duration_s": prompts / result.rate, "output_tokens_per_s": result.rate * answers}
+    if as_json:
+        print(dumps(told, indent=2))
+        return 0
+    how = f"{clients:g} clients" if rate == 0 else "all at once" if math.isinf(rate) else f"{rate:g} requests/s"
+    _show(console(), f"{job_text(scenario)}: a run of {prompts:,} requests, {how}, simulated", told)
+    return 0
+
+
+def _check(scenario: Scenario) -> None:
+    work = scenario.workload
+    if not isinstance(work, AbstractContinuousServing):
+        raise ConfigError(
+            f"{type(work).__name__} serves no continuous batches: simulate needs workload=continuous or continuous_fp8"
+        )
+    if has_two_pools(scenario):
+        raise ConfigError("simulate: --num-prompts is of one pool; leave it out for workload=disaggregated")
+    check_plan(scenario)
+    check_boxes(scenario)
+
+
+def _show(out: Console, title: str, told: dict[str, Any]) -> None:
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name in ("", "mean", "p50", "p90", "p99"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, label in TIMES.items():
+        table.add_row(label, *(_seconds(told[key]) for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))))
+    out.print(table)
+    out.print(
+        f"from the first request to the last answer {engineering(told['duration_s'], 's')}:"
+        f" {told['output_tokens_per_s']:,.4g} output tokens/s, {told['rate']:.4g} requests/s"
+    )
+    if told["preempted"]:
+        out.print(f"{told['preempted']:,.0f} times a sequence lost its blocks and was computed again")
+
+
+def _seconds(value: float) -> str:
+    return engineering(value, "s") if math.isfinite(value) else ""

@@ -15,18 +15,18 @@ from rich.table import Table
 from ..config.traced_requests import doubts
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps
 from ..core.units import engineering
-from ..model.metrics.prefix_room import OWN, has_prefix_cache, hits_of
+from ..model.metrics.cache_placement import OWN, has_prefix_cache, hits_of
 from ..model.metrics.simulated import batch_of, drawn_requests, engine_of, has_two_pools
 from ..model.scenario import Cluster, Scenario
 from ..model.workloads import Layout
 from ..model.workloads.continuous import AbstractContinuousServing
+from ..model.workloads.goodput import AbstractGoodputServing, AbstractOpenServing
 from ..model.workloads.prefix_reuse import curve_of_reuse
-from ..model.workloads.under_load import AbstractGoodputServing, AbstractOpenServing
 from ..report.build import build_report
 from ..report.drawing import render, style
-from ..report.fleet_timeline import fleet_table, fleet_told, timeline_of
+from ..report.fleet_figures import fleet_table, fleet_told, timeline_of
 from ..report.run_folder import PAGE, note_folder
 from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace

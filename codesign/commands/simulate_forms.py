@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..jaxprs.evaluator import interpreted
-from ..model.workloads.arriving_load import BesideHost, LongerContexts
 from ..model.workloads.goodput import check_stable, sustained
 from ..model.workloads.kinds import kinds_of, table_of
+from ..model.workloads.mean_step import BesideHost, LongerContexts
 from ..model.workloads.open_loop import Demand, OpenLoop, TableTimes, Times, open_loop
 from ..simulation.serving import Engine, Requests, Served, TabulatedSteps, least_token_s, mean_request, most_rate
 

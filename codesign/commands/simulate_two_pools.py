@@ -9,13 +9,12 @@ import numpy as np
 from ..core.errors import ConfigError
 from ..model.metrics.simulated import batch_of, engine_of
 from ..model.scenario import Scenario
-from ..model.workloads.under_load import AbstractOpenServing
+from ..model.workloads.goodput import AbstractOpenServing
 from ..simulation.fleet import ONE_QUEUE, TwoPoolsServed, simulate_two_pools
 from ..simulation.serving import Requests
 from ..simulation.serving.serve import Report
-from .simulate import FULLEST
+from .simulate import FULLEST, Pools, pools_of
 from .simulate_forms import told as form_told
-from .simulate_pools import Pools, pools_of
 
 __all__ = ["TwoPoolFleet", "replicas_of", "routers_of", "two_pool_fleet"]
 

@@ -11,7 +11,7 @@ from ..config.device_counts import counts_of_job, left_open, more_devices, rack_
 from ..config.legal_start import legal_start
 from ..core.errors import ConfigError
 from ..core.fields import replace
-from ..core.yaml_io import is_mapping
+from ..core.json_yaml import is_mapping
 from ..model.scenario import Scenario
 from ..model.workloads import Plan
 from ..search.results import numbers_of

@@ -12,9 +12,9 @@ from rich.table import Table
 from ..config import Study
 from ..core.interval_text import UNBOUNDED, between_text, remarks_text
 from ..model.scenario import Scenario
+from ..model.workloads.base import OTHERS, Words
 from ..model.workloads.plan import PREFILL
 from ..model.workloads.plan_fields import plan_fields
-from ..model.workloads.words import OTHERS, Words
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
 from ..report.wording import own_choices

@@ -15,9 +15,8 @@ import pandas as pd
 
 from ..config import Study, study_from_config
 from ..core.earlier_names import SCHEMA, current_frame, current_path, migrated, migrated_config
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps, is_list, is_mapping, read_yaml, write_yaml
 from ..core.untrusted_io import read_frame, read_json, written
-from ..core.yaml_io import is_list, is_mapping, read_yaml, write_yaml
 from ..jaxprs.control_flow import LOOPS
 from ..report.build import text_of_page, without_pictures
 from ..report.run_folder import CHECKPOINT, MANIFEST, PAGE, PLAN_PREFIX, READ, RunFolder, noted_names
@@ -27,10 +26,10 @@ from ..search.results import Results, collect
 from ..staging import base_of
 from ..study.feasible_plans import Rules
 from ..verification import Refuted
-from .devices import add_devices
+from .designs_table import add_devices
 from .left_files import summary_of
 from .optimize import add_intervals, some_design, trace_once
-from .unusual import unusual_answer
+from .remarks import unusual_answer
 
 __all__ = [
     "check_belongs", "check_files", "check_page", "closeness", "counted", "frames_anew", "results_anew", "same",

@@ -5,9 +5,8 @@ from pathlib import Path
 from ..config import study_from_config
 from ..core.errors import ConfigError, suggestion
 from ..search.amortised.guesser import FOLDER
-from ..search.amortised.training.families import FAMILIES
+from ..search.amortised.training.families import FAMILIES, regrets, summary
 from ..search.amortised.training.network_training import train
-from ..search.amortised.training.regret import regrets, summary
 from .setup import prepare_jax
 from .terminal import console
 

@@ -3,10 +3,12 @@
 import dataclasses
 import math
 import time
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -14,38 +16,283 @@ from ..config import Study
 from ..core.disk_cache import keep_in
 from ..core.earlier_names import SCHEMA
 from ..core.errors import ConfigError
-from ..core.json_io import dumps
-from ..report.run_folder import RunFolder, read_run, readable
-from ..search import Certificate, GridThenProof, Integer, Inverse, Mix, Pareto, Robust
-from ..search.certificate import CLAIMED, DIGITS
+from ..core.json_yaml import dumps
+from ..report.run_folder import PLAN_PREFIX, RunFolder, read_run, readable
+from ..search import AbstractSearch, Certificate, GridThenProof, Integer, Inverse, Mix, Pareto, Problem, Robust
+from ..search.certificate import CLAIMED, DIGITS, Robustness, Shared
+from ..search.front.pareto import STEPS
+from ..search.mix.mix_evidence import ALONE
 from ..study.objective import feasible
+from ..uncertainty import Cases as Stated
 from ..verification import (
     Answer,
     Asked,
     AskedMix,
     AttackEffort,
     Derivation,
+    MixDerivation,
     Refuted,
+    Said,
     StatedClaim,
     derivation_of,
+    mix_derivation_of,
     verify,
+    verify_front,
+    verify_mix,
+    verify_unproven,
 )
-from ..verification.derivation import claim_of
+from ..verification.derivation import Told, claim_of
+from ..verification.goals_blended import Case, StudyCases
+from ..verification.model_answers import CheckedModel
 from ..verification.whole_check import SAME, VALUE, check_listed
-from .cases import SHOWN, cases_of, check_shown, check_told
 from .certificate_told import check_certificate, check_plans, check_workloads, claim_anew
-from .evidence_files import FOLDER, read_evidence
+from .left_files import FOLDER, read_evidence
 from .setup import prepare_jax
 from .terminal import console
 from .told_anew import check_belongs, check_files, check_page, frames_anew, study_anew, summary_anew
-from .verify_front import answer_of_front, is_bounded
-from .verify_mix import answer_of_mix, asked_of_mix
+
+# `codesign verify` of a front: what its files say of it must agree, then it is checked.
+
+
+WHOLE = 1e-3  # of a step: what float64 leaves of the last digits of a bound
+
+
+def is_bounded(claimed: Certificate) -> bool:
+    """True if a bound is claimed of any design of a front."""
+    return claimed.front is not None and any(one.bound is not None for one in claimed.front.points)
+
+
+def answer_of_front(
+    asked: Asked,
+    shown: pd.DataFrame,
+    claimed: dict[str, Any],
+    stored: tuple[dict[str, Any], dict[str, Any]] | None,
+    attack: int | AttackEffort,
+    seed: int,
+    watch: Told,
+) -> Answer:
+    """Compare what the run says of its front in several files, then check it.
+
+    Args:
+        asked: the study.
+        shown: the frame of its designs.
+        claimed: what the summary says of the front.
+        stored: its certificate, if it has one.
+        attack, seed, watch: as of any verification.
+    """
+    if stored is None:
+        names = [*asked.space.plan, *asked.space.hardware]
+        designs = {name: shown[f"var.{name}"].to_numpy(dtype=float) for name in names}
+        return verify_unproven(asked, designs, shown[list(claimed["metrics"])].to_numpy(dtype=float))
+    header, tables = stored
+    told = header.get("front")
+    if told != claimed:
+        names = [name for name in claimed if not isinstance(told, dict) or told.get(name) != claimed[name]]
+        return Answer(False, f"not verified: summary.json and certificate.json differ in the front's {names[0]}")
+    bounds = np.asarray(tables.get("statements", {}).get("bound", ()), dtype=float) * STEPS
+    if not np.allclose(bounds[np.isfinite(bounds)] % 1.0 * (1 - bounds[np.isfinite(bounds)] % 1.0), 0.0, atol=1e-4):
+        return Answer(
+            False, f"not verified: a statement's bound is no whole number of {1 / STEPS:g}: no search tells so"
+        )
+    answer = verify_front(asked, header, tables, attack, seed, watch)
+    if answer.verified and not _same_designs(shown, tables["designs"], told):
+        return Answer(False, "not verified: designs.parquet has other designs than the certificate", answer.checks)
+    return answer
+
+
+def _same_designs(shown: pd.DataFrame, kept: dict[str, Any], told: dict[str, Any]) -> bool:
+    """True if the frame, which reports show, has the designs of the certificate and the same metrics of them."""
+    variables = [name for name in kept if name != "statement"]
+    metrics = told["metrics"]
+    if len(shown) != len(told["points"]):
+        return False
+    one = np.array([kept[name] for name in variables] + [[p["values"][m] for p in told["points"]] for m in metrics])
+    other = np.array([shown[name] for name in [*(f"var.{name}" for name in variables), *metrics]], dtype=float)
+    one, other = (table[:, np.lexsort(table[: len(variables)])] for table in (one, other))
+    return bool(np.allclose(one, other, rtol=VALUE, atol=0))
+
+
+# Uncertain constants of a run: its cases rebuilt from the configuration, and what the run says of them.
+
+
+SHOWN = 1e-12  # relative; how well a design that is claimed and the same in a frame must agree
+
+SAME_CASES = 1e-9  # relative; how well what is told and what is found here must agree
+
+
+def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int) -> StudyCases:
+    """The cases that the configuration states; random ones follow from its seed.
+
+    Raises:
+        ConfigError: an uncertain leaf that does not exist, or that the space sets.
+    """
+    stated.check(problem.scenario, problem.space)
+    scenarios = stated.scenarios(problem.scenario, seed)
+    moved = [{path: float(leaf) for path, leaf in leaves.items()} for leaves in stated.leaves(problem.scenario, seed)]
+    every = tuple(Case(scenario, leaves) for scenario, leaves in zip(scenarios, moved, strict=True))
+    return StudyCases(every, how, tail)
+
+
+def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certificate, claim: StatedClaim) -> None:
+    """Check the cases in `summary.json`, which reports are made of, against the study and the best design.
+
+    Raises:
+        Refuted: naming the first case that differs.
+    """
+    if asked.cases is None or not isinstance(search, Robust):
+        return
+    told, stated = claimed.robust or Robustness("", 0.0, ()), search.cases
+    said = (told.how, told.tail, len(told.cases))
+    known = (asked.cases.how, asked.cases.tail, len(asked.cases.every))
+    if said != known:
+        told_of, asked_for = (f"{count} cases by how = {how}, tail = {tail}" for how, tail, count in (said, known))
+        raise Refuted(f"summary.json tells of {told_of}; the study asks for {asked_for}")
+    goals = asked.in_cases(claim.design)[0] if claim.design else [None] * len(asked.cases.every)
+    for number, (case, row, goal) in enumerate(zip(told.cases, stated.named(seed), goals, strict=True)):
+        result = row | ({} if goal is None else {"goal": goal})
+        for name, value in result.items():
+            if not _same(case.get(name), float(value)):
+                raise Refuted(f"summary.json: case {number + 1} has {name} {case.get(name)}, not {value:.9g}")
+
+
+def check_shown(folder: RunFolder, claim: StatedClaim, close: float = SHOWN) -> None:
+    """The design that is claimed must be among those of the frame; `close` is how well its values must agree.
+
+    Raises:
+        Refuted: it is not.
+    """
+    if not claim.design:
+        return
+    shown = np.ones(len(folder.designs), dtype=bool)
+    for name, value in claim.design.items():
+        if PLAN_PREFIX + name in folder.designs:
+            shown &= np.isclose(folder.designs[PLAN_PREFIX + name].to_numpy(dtype=float), value, rtol=close, atol=0.0)
+    if not shown.any():
+        raise Refuted("designs.parquet does not have the design that is claimed to be the best")
+
+
+def _same(told: Any, found: float) -> bool:
+    return isinstance(told, int | float) and math.isclose(told, found, rel_tol=SAME_CASES)
+
+
+# Verification of a run of `search=mix`: reads what it says of each workload, asks for the check.
+
+
+SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]
+
+
+def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
+    """Question that a mix asks, as a verification needs it; `seed` draws the cases of uncertain constants."""
+    workloads = {}
+    for name, problem in mix.problems.items():
+        objective = problem.objective
+        sign = 1.0 if objective.minimise else -1.0
+        cases = None
+        if mix.cases is not None and mix.cases.uncertain:
+            cases = cases_of(problem, mix.cases, mix.over_cases, mix.tail, seed)
+        workloads[name] = Asked(problem.scenario, problem.space, objective, objective.goal, sign, cases=cases)
+    relative = " relative to its own best" if mix.relative else ""
+    weights = tuple(mix.entries[name].weight for name in workloads)
+    goal = f"{mix.aggregate} of {len(workloads)} goals{relative}"
+    return AskedMix(workloads, goal, mix.aggregate, weights, mix.tail, mix.relative)
+
+
+def answer_of_mix(
+    asked: AskedMix,
+    claimed: Certificate,
+    stored: tuple[dict[str, Any], dict[str, Any]] | None,
+    attack: int | AttackEffort,
+    seed: int,
+    told: Told,
+    same_claim: SameClaim,
+    models: list[CheckedModel] | None = None,
+    shown: Mapping[str, Any] | None = None,
+) -> Answer:
+    """Compare what the run says in its files, then check it.
+
+    Args:
+        asked: the mix.
+        claimed: the certificate of the summary.
+        stored: header and tables of the folder `certificate`.
+        attack: designs to try.
+        seed: of these.
+        told: hears stage, done and total.
+        same_claim: the claim of the folder, which must be that of the summary.
+        models: those of the workloads, where they are there already.
+        shown: best row of the frame, which reports show: the first workload's design.
+    """
+    if stored is not None and stored[0].get("kind") == ALONE:
+        return _impossible(asked, claimed, stored, attack, seed, told, models)
+    certificate: MixDerivation | Refuted | None = None
+    try:
+        claim = claim_of(claimed.claimed())
+        said = [_said(row) for row in claimed.workloads or ()]
+        if said and [row.workload for row in claimed.workloads or ()] != list(asked.workloads):
+            raise Refuted(f"summary.json has workloads other than {', '.join(asked.workloads)}")
+        if said and shown is not None:
+            _check_shown(said[0], shown)
+        if stored is not None:
+            certificate = mix_derivation_of(*stored)
+            claim = same_claim(claimed, certificate.claim)
+    except Refuted as result:
+        return Answer(False, f"not verified: {result}")
+    except (KeyError, TypeError, ValueError):
+        return Answer(False, "not verified: claim cannot be read")
+    return verify_mix(asked, claim, said, certificate, attack, seed, told, models)
+
+
+def _impossible(
+    asked: AskedMix,
+    claimed: Certificate,
+    stored: tuple[dict[str, Any], dict[str, Any]],
+    attack: int | AttackEffort,
+    seed: int,
+    told: Told,
+    models: list[CheckedModel] | None,
+) -> Answer:
+    """Verify a mix in which one workload has no feasible design, on whatever hardware."""
+    name = stored[0].get("workload")
+    if name not in asked.workloads or name not in claimed.alone_infeasible:
+        return Answer(False, f"not verified: summary.json does not say that {name!r} has no feasible design")
+    try:
+        certificate = derivation_of(*stored)
+        if not certificate.claim.infeasible or claimed.best is not None:
+            raise Refuted("a mix of which one workload has no feasible design has a best one")
+    except Refuted as result:
+        return Answer(False, f"not verified: {result}")
+    model = None if models is None else models[list(asked.workloads).index(name)]
+    answer = verify(asked.workloads[name], certificate.claim, certificate, attack, seed, told, model)
+    answer.line = f"{answer.line} (of {name} alone)"
+    return answer
+
+
+def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:
+    """The frame has the design that the summary has.
+
+    Raises:
+        Refuted: naming the first value that differs.
+    """
+    for name, value in said.design.items():
+        told = float(shown.get(f"var.{name}", value))
+        if not math.isclose(told, value, rel_tol=VALUE):
+            raise Refuted(f"designs.parquet: the best design has {name} {told:.9g}, summary.json {value:.9g}")
+
+
+def _said(row: Shared) -> Said:
+    """Result of one workload in a run."""
+    designs = [{str(n): float(v) for n, v in (design or {}).items()} for design in (row.design, row.own_design)]
+    value = float("nan") if row.value is None else float(row.value)
+    return Said(designs[0], value, designs[1], None if row.own_best is None else float(row.own_best))
+
 
 KEEPERS = (
     "certified", "grid_then_proof", "inverse", "integer", "pareto", "mix", "robust", "amortised with a proof",
 )  # fmt: skip
+
 TIMES = 2.0  # the time of the search that a check may take, if nobody says how many designs an attack has
+
 Stored = tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]
+
 SEARCHED = ("search", "space", "objective", "seed", "name")  # keys of overrides that no design depends on
 
 

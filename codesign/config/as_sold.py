@@ -14,10 +14,9 @@ from ..core.fields import with_numpy
 from ..core.units import unit_of
 from ..model.scenario import Scenario
 from ..report.labels import variable
-from ..study.variables import ordered
-from .catalogue_numbers import hardware_numbers
+from ..study.design_space import ordered
 from .plausibility import readable
-from .study import Study
+from .study import Study, hardware_numbers
 
 CLOSE = 1e-9  # relative; what a search rounds away
 _SUFFIX = re.compile(r"_(bytes|flops|bits|s|j|w|hz|usd|mm2|mm)(_per_\w+)?$|_per_\w+$")

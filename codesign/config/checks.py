@@ -2,36 +2,172 @@
 
 import dataclasses
 import functools
+import itertools
+import math
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxtyping import Array
 
 from ..core.errors import ConfigError, suggestion
-from ..core.fields import as_leaf
-from ..core.units import BYTES
+from ..core.fields import as_leaf, check_integer, get_path, replace
+from ..core.smooth import used_share
+from ..core.units import BYTES, GB
 from ..jaxprs.evaluator import interpreted
 from ..model.metrics import memory_by_class
 from ..model.metrics.footprint import memory_limits
-from ..model.metrics.lifetime import lifetime_limits
-from ..model.scenario import Scenario
+from ..model.metrics.money import lifetime_limits, prefill_pool
+from ..model.networks.collectives import OPERATIONS, Chosen
+from ..model.networks.fabrics.contended import CALM_RATIO
+from ..model.scenario import OTHERS, Scenario
 from ..model.workloads import AbstractServing
-from ..model.workloads.under_load import AbstractOpenServing
-from ..study.objective import Objective, feasible, share_text
-from .legal_values import legal_values
-from .outcome_checks import check_prefill_room
-from .room import TIERS, capacity_of
-from .room import does_not_fit as does_not_fit
-from .room import shortage as shortage
-from .room import smallest_change as smallest_change
+from ..model.workloads.goodput import AbstractOpenServing
+from ..model.workloads.plan_fields import plan_field, plan_numbers, plan_value, words_of
+from ..study.design_space import DesignSpace
+from ..study.objective import POSITIVE, Objective, feasible, share_text
+from .groups import PACKAGES, available, expand
+from .memory_advice import TIERS, capacity_of, legal_values
+from .memory_advice import does_not_fit as does_not_fit
+from .memory_advice import shortage as shortage
+from .memory_advice import smallest_change as smallest_change
+
+__all__ = [
+    "broken_plan", "check_asked", "check_encoder", "check_formats", "check_hopeful", "check_memory",
+    "check_outcome", "check_plan", "check_reach", "check_variables", "not_held", "refuse_overruled",
+    "refuse_overruled_count",
+]  # fmt: skip
+
+
+# Feasibility checks of a priced design: prefill memory, used shares, finite numbers.
+#
+# The decision is `objective.feasible`, as in every search.
+
+
+POOL = "cluster.prefill.cluster.accelerator.hbm"
+
+PASSING = {"time_s", "tokens_per_s"}  # no design has them at 0; one without prices or energies costs or draws nothing
+
+DOUBLED = 6  # times that a degree of the pool is doubled while one that fits is looked for
+
+OWNERS = {"hbm": POOL.replace("prefill.cluster.", ""), "ddr": "cluster.host.memory", "die": "cluster.accelerator.die"}
+
+
+def check_prefill_room(scenario: Scenario) -> None:
+    """Refuse a prefill pool whose weights and caches do not fit its memory.
+
+    Raises:
+        ConfigError: bytes missing, and the smallest degrees of the pool that would fit.
+    """
+    used, usable = (float(number) for number in _pool(scenario))
+    if feasible(float(used_share(used, usable)) - 1):
+        return
+    ways = _ways(scenario)
+    helps = f"smallest change that fits: {', or '.join(ways)}" if ways else "no degrees of the pool would fit it"
+    raise ConfigError(
+        f"the model does not fit: {POOL} lacks {(used - usable) / GB:.1f} GB per device (needs {used / GB:.1f},"
+        f" has {usable / GB:.1f}) with plan.prefill_devices = {float(scenario.plan.prefill_devices):g}; {helps}"
+    )
+
+
+@functools.partial(interpreted, always=True)
+def _pool(scenario: Scenario) -> tuple[Array, Array]:
+    """(bytes that a device of the prefill pool keeps, bytes that it may), none of none where there is no pool."""
+    pool = prefill_pool(scenario.cluster, scenario.layout)
+    nothing = 0.0 * scenario.layout.devices
+    if pool is None:
+        return nothing, nothing
+    return sum(scenario.workload.prefill_bytes(scenario.layout).values(), nothing), pool.usable_bytes()
+
+
+@functools.partial(interpreted, always=True)
+def _broken_numbers(scenario: Scenario) -> dict[str, Array]:
+    return scenario.workload.violations(scenario.layout)
+
+
+def _ways(scenario: Scenario) -> list[str]:
+    """Overrides with which the pool's share fits and no rule is broken, the fewest and smallest of each kind."""
+    plan = scenario.plan
+    tensor, stages = float(plan.prefill_tp), float(plan.prefill_pp)
+    result = list[str]()
+    for tp, pp in sorted(itertools.product(range(DOUBLED + 1), repeat=2), key=lambda one: (sum(one), one[1])):
+        change = {"prefill_tp": tensor * 2**tp, "prefill_pp": stages * 2**pp}
+        change = {name: value for name, value in change.items() if value != float(getattr(plan, name))}
+        engine = tensor * 2**tp * stages * 2**pp
+        if engine > float(plan.prefill_devices):  # a pool of one engine more than it has
+            change["prefill_devices"] = engine
+        other = replace(scenario, {f"plan.{name}": value for name, value in change.items()})
+        used, usable = (float(number) for number in _pool(other))
+        legal = all(float(value) <= 0 for value in _broken_numbers(other).values())
+        if change and legal and feasible(float(used_share(used, usable)) - 1):
+            result.append(" ".join(f"plan.{name}={value:g}" for name, value in change.items()))
+            if len(result) > 1:
+                break
+    return result
+
+
+def check_outcome(scenario: Scenario, numbers: Mapping[str, float]) -> None:
+    """Refuse a design that uses more of anything than there is, or whose numbers are none.
+
+    Args:
+        scenario: as it was priced.
+        numbers: its metrics by name.
+
+    Raises:
+        ConfigError: the part that is used, by how much, and what would help; or the metric.
+    """
+    over = {
+        name.removeprefix("usage."): share
+        for name, share in numbers.items()
+        if name.startswith("usage.") and not feasible(share - 1)
+    }
+    if over:
+        name = max(over, key=lambda name: over[name] if over[name] == over[name] else math.inf)
+        raise ConfigError(_share_beyond(scenario, name, over[name]))
+    for name in sorted(POSITIVE & set(numbers)):
+        value = numbers[name]
+        if not 0 <= value < math.inf or (name in PASSING and value == 0):
+            allowed = "above 0" if name in PASSING else "from 0 on"
+            raise ConfigError(
+                f"the design has no {name}: it is {value:g}, where a finite number {allowed} is allowed; take values"
+                " that products have (`codesign list variables` shows usual ones)"
+            )
+
+
+def _share_beyond(scenario: Scenario, name: str, share: float) -> str:
+    """One line on a used share."""
+    part, _, limit = name.partition(".")
+    if limit == OTHERS and part in scenario.cluster.network:
+        return _crowded(scenario, part, share)
+    owner = OWNERS.get(part, f"cluster.network.{part}" if part in scenario.cluster.network else part)
+    place = f"{limit} of {owner}" if limit else owner
+    return f"usage.{name} = {share:.4g}: {share_text(share)} of {place} would be used, at most 100% can be"
+
+
+def _crowded(scenario: Scenario, level: str, share: float) -> str:
+    """Message on a link that others fill."""
+    key = f"cluster.network.{level}.fabric.background_bytes_per_s"
+    value = float(get_path(scenario, key))
+    return (
+        f"{key} = {value:.4g}: others take {CALM_RATIO * share:.4g} of the rate of links that the plan uses"
+        f" (usage.{level}.{OTHERS} = {share:.4g}); allowed: at most {CALM_RATIO:g} of it, beyond which no time can be"
+        f" predicted; a smaller {key}, a smaller share that leaves the node or faster links help"
+    )
+
 
 ARITHMETIC = ("compute", "attention")
+
 SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}  # of every kind; others exist for continuous batching alone
+
 """Metrics that only serving has."""
 
 UNDER_LOAD = {f"{what}_p{share}_s" for what in ("ttft", "tpot", "e2e") for share in (50, 90, 99)}
+
 """Metrics that only serving has to which requests come at a rate."""
 
 ROUNDED = {"log_perplexity_penalty", "log_perplexity_penalty_low", "log_perplexity_penalty_high"}
+
 """Metrics that only networks have that round what they sum."""
 
 FIRST = ("heads", "interleaving", "devices")  # rules that explain others come first
@@ -244,3 +380,164 @@ def check_hopeful(scenario: Scenario) -> None:
     hopeless = scenario.workload.hopeless(scenario.layout, capacity_of(scenario))
     if hopeless and shortage(scenario):
         raise ConfigError(hopeless)
+
+
+# Checks of a space on this hardware: values of plan fields, algorithms that a network offers, leaves.
+
+
+MOST_LEVELS = 1_000_000  # of a variable's grid
+
+
+def check_variables(space: DesignSpace, scenario: Scenario) -> None:
+    """Every hardware variable must lead to a leaf of this scenario; another fabric or memory may have other leaves.
+
+    Raises:
+        ConfigError: what is missing, all variables that are, and how to go on without them.
+    """
+    for name, values in space.plan.items():
+        for value in values:
+            _check_listed(name, value)
+        _refuse_repeated(name, plan_numbers(name, values), values)
+    for name, variable in space.hardware.items():
+        _refuse_along(name, variable)
+    _check_algorithms(space, scenario)
+    if "device_count" in space.plan:
+        check_reach(scenario, max(map(float, space.plan["device_count"])))
+    wrong: dict[str, ConfigError] = {}
+    for name, variable in space.hardware.items():
+        if variable.grid > MOST_LEVELS:
+            raise ConfigError(f"space.hardware.{name}.grid = {variable.grid:,} levels: at most {MOST_LEVELS:,}")
+        try:
+            DesignSpace(hardware={name: variable}).check_paths(scenario)
+        except ConfigError as error:
+            wrong[name] = error
+    if wrong:
+        name, error = next(iter(wrong.items()))
+        path = space.hardware[name].path
+        absent = [g for g, place in PACKAGES.items() if path.startswith(f"{place}.") and not _has(scenario, place)]
+        if absent:
+            raise ConfigError(
+                f"space.hardware.{name} needs a {absent[0]}: choose one, {absent[0]}={next(iter(available(absent[0])))}"
+            ) from error
+        also = f" (nor has it what {', '.join(list(wrong)[1:])} names)" if len(wrong) > 1 else ""
+        without = " ".join(f"'~space.hardware.{name}'" for name in wrong)
+        raise ConfigError(
+            f"space.hardware.{name} does not exist on this hardware: {error}{also};"
+            f" give it another path, choose another space (`codesign list space`), or leave it out: {without}"
+        ) from error
+
+
+COUNTS = ("cluster.device_count", "plan.device_count")
+
+
+def refuse_overruled(space: DesignSpace, overrides: Sequence[str]) -> None:
+    """Refuse a number of devices that is typed where the space lists numbers of its own, which would count instead.
+
+    Raises:
+        ConfigError: both, and how to say which is meant.
+    """
+    listed = space.plan.get("device_count", ())
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        if len(listed) and expand(key) in COUNTS and [f"{float(count):g}" for count in listed] != [value]:
+            numbers = ", ".join(f"{float(count):g}" for count in listed)
+            raise ConfigError(
+                f"{key} = {value} would not count: space.plan.device_count lists {numbers};"
+                f" take 'space.plan.device_count=[{value}]', or leave the list out: '~space.plan.device_count'"
+            )
+
+
+def refuse_overruled_count(scenario: Scenario, overrides: Sequence[str]) -> None:
+    """Refuse a number of devices of the cluster where the plan has one of its own, which nobody typed.
+
+    Raises:
+        ConfigError: both, and what to type.
+    """
+    typed = {expand(text.lstrip("+").partition("=")[0]): text.partition("=")[2] for text in overrides}
+    own, said = scenario.plan.device_count, typed.get("cluster.device_count")
+    if own is None or said is None or "plan.device_count" in typed or said == f"{float(own):g}":
+        return
+    raise ConfigError(
+        f"cluster.device_count = {said} would not count: the plan has {float(own):g} devices of its own; take"
+        f" plan.device_count={said}"
+    )
+
+
+def not_held(space: DesignSpace, overrides: Sequence[str]) -> list[str]:
+    """A line for each plan field that is typed and varies all the same, since the space lists values of its own."""
+    told = list[str]()
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        listed = space.plan.get(expand(key).removeprefix("plan."), ()) if expand(key).startswith("plan.") else ()
+        if len(listed) and [str(one) for one in listed] != [value]:
+            values = ", ".join(map(str, listed))
+            told.append(f"{key} = {value} does not hold it: space.{key} lists {values}; 'space.{key}=[{value}]' does")
+    return told
+
+
+def _has(scenario: Scenario, path: str) -> bool:
+    """True if something stands at a path that may be empty."""
+    try:
+        return get_path(scenario, path) is not None
+    except ConfigError:
+        return False
+
+
+def _check_listed(name: str, value: Any) -> None:
+    """A value of a plan's list must be one that the field may have.
+
+    Raises:
+        ConfigError: it is no number, or outside the field's range.
+    """
+    if words_of(name) and isinstance(value, str):
+        plan_value(name, value)
+        return
+    field = plan_field(name)
+    assert field is not None  # the space knows its fields
+    if not isinstance(value, int | float) or (isinstance(value, bool) and field["high"] > 1):
+        raise ConfigError(f"space.plan.{name}: {value!r} is not a number")
+    if not field["low"] <= value <= field["high"] or not math.isfinite(value):
+        raise ConfigError(f"space.plan.{name}: {value:g} is outside [{field['low']:g}, {field['high']:g}]")
+    check_integer(f"space.plan.{name}", dict(field) | {"integer": field.get("integer") or field["low"] >= 1}, value)
+
+
+def _refuse_repeated(name: str, numbers: Any, values: Sequence[Any]) -> None:
+    """A value that stands twice in a list would be tried, and counted, twice.
+
+    Raises:
+        ConfigError: names it.
+    """
+    twice = next((index for index, count in enumerate(Counter(map(float, numbers)).values()) if count > 1), None)
+    if twice is not None:
+        value = list(Counter(map(float, numbers)))[twice]
+        written = next(one for one, number in zip(values, numbers, strict=True) if float(number) == value)
+        raise ConfigError(f"space.plan.{name} lists {written} twice; list each value once")
+
+
+def _refuse_along(name: str, variable: Any) -> None:
+    """A leaf that is named twice would move twice as far.
+
+    Raises:
+        ConfigError: names it.
+    """
+    paths = [variable.path, *variable.tied]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"space.hardware.{name} names {twice} twice; name each leaf once in path and tied")
+
+
+def _check_algorithms(space: DesignSpace, scenario: Scenario) -> None:
+    """Algorithms that a space lists must be offered by some operation of some network level.
+
+    Raises:
+        ConfigError: none is left to the plan, or one that nobody offers.
+    """
+    levels = scenario.cluster.network.values()
+    algorithms = [level.collectives.algorithm(operation) for level in levels for operation in OPERATIONS]
+    offered = {name for one in algorithms if isinstance(one, Chosen) for name in one.options}
+    for field in ("tp_algorithm", "data_algorithm"):
+        for value in space.plan.get(field, ()):
+            name = words_of(field)[round(float(plan_value(field, value)))]
+            if name not in offered:
+                have = f"it has {', '.join(sorted(offered))}" if offered else "collective=lumorph_chosen leaves some"
+                raise ConfigError(f"space.plan.{field}: no network leaves the choice of {name} to the plan ({have})")

@@ -7,8 +7,9 @@ argument of the class that stands there (`_target_`), so nobody has to know whic
 import contextlib
 import functools
 import itertools
+import math
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -27,9 +28,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..core.earlier_names import current_key, current_override, current_target, mentions, migrated_config
 from ..core.errors import ConfigError, either, is_text, suggestion
+from ..core.json_yaml import is_list, is_mapping
 from ..core.resources import conf_dir
 from ..core.short_names import CHOICES, NUMBERS, WORDS
-from ..core.yaml_io import is_list, is_mapping
 from .construct import parameters, resolve
 from .engines import CHANGING, with_engine
 from .groups import (
@@ -46,15 +47,105 @@ from .groups import (
     plain_name,
     search_path,
 )
-from .kept_files import kept
 from .model_names import model_option
 from .own import own_folders
-from .plain_composition import Composition, as_config, compose_plainly
-from .prices import GROUP as PRICES
-from .prices import with_prices
+from .plain_composition import Composition, as_config, compose_plainly, kept
 from .starting import started
+from .written import in_unit
+
+# Purchase prices of accelerators in one file: `prices=NAME` in place of what each one's own file says.
+#
+# A file of the group `prices` lists whole products, memory included, before host and network, as sellers quote them:
+#
+#     # mine/prices/quotes.yaml        codesign compare --conf mine prices=quotes accelerator=h200,b200 ...
+#     usd_per_device: {h200: $31k, b200: 42000}
+#
+# The price of an accelerator is then what is listed less its memory at the catalogue's price of a byte, so that a
+# search that varies the memory still pays for it. What is typed as `cluster.accelerator.price_usd=...` holds over
+# both.
+
+
+GROUP = "prices"
+
+LISTED = "usd_per_device"
+
+KEYS = (LISTED, "provenance")
+
+BYTES = ("capacity_bytes", "usd_per_byte")
+
+OWN = {"source": "assumption", "kind": "assumed"}  # of a list that says nothing of where it comes from
+
+
+def with_prices(config: DictConfig) -> DictConfig:
+    """The configuration with the listed price of its accelerator, and without the list.
+
+    Raises:
+        ConfigError: a key that says nothing, an accelerator without a listed price, a price that is none or is less
+            than that of the memory, a memory whose price is not that of so many bytes.
+    """
+    if GROUP not in config:
+        return config
+    told: Any = OmegaConf.to_container(config[GROUP], resolve=True) if config[GROUP] is not None else {}
+    with open_dict(config):
+        del config[GROUP]
+    listed = _listed_prices(told)
+    accelerator = OmegaConf.select(config, "cluster.accelerator")
+    name = str(accelerator.get("name", ""))
+    if name not in listed:
+        raise ConfigError(
+            f"{GROUP}.{LISTED} has no price of {name!r}{suggestion(name, listed)}; give one under that name"
+        )
+    usd, memory = _usd(name, listed[name]), _memory_usd(accelerator)
+    if usd <= memory:
+        raise ConfigError(
+            f"{GROUP}.{LISTED}.{name} = {usd:g} USD is not more than its memory costs, {memory:,.0f} USD; "
+            "allowed: the price of the whole device"
+        )
+    origins: dict[str, dict[str, Any]] = told.get("provenance") or {}
+    origin = {**(origins.get(f"{LISTED}.{name}") or OWN)}
+    note = "; ".join(filter(None, [origin.get("note", ""), f"{usd:,.0f} USD listed less memory, {memory:,.0f} USD"]))
+    with open_dict(accelerator):
+        accelerator.price_usd = usd - memory
+        accelerator.provenance = OmegaConf.merge(
+            accelerator.get("provenance") or {}, {"price_usd": origin | {"note": note}}
+        )
+    return config
+
+
+def _listed_prices(told: Any) -> Mapping[str, Any]:
+    """Accelerator -> its price as it is written."""
+    for key in told if is_mapping(told) else ():
+        if key not in KEYS:
+            raise ConfigError(f"{GROUP}: no key {key!r}{suggestion(str(key), KEYS)}")
+    listed = told.get(LISTED) if is_mapping(told) else None
+    if not is_mapping(listed) or not listed:
+        raise ConfigError(f"{GROUP}: it lists no price; write `{LISTED}: {{h200: 31000}}`")
+    return {str(name): value for name, value in listed.items()}
+
+
+def _usd(name: str, written: Any) -> float:
+    """A listed price."""
+    value: Any = in_unit(written, "$", f"{GROUP}.{LISTED}.{name}") if isinstance(written, str) else written
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    if not sound:
+        raise ConfigError(f"{GROUP}.{LISTED}.{name} = {written!r} is no price; allowed: dollars, such as 31000 or $31k")
+    return float(value)
+
+
+def _memory_usd(accelerator: DictConfig) -> float:
+    """Price of the product's memory by the catalogue, $."""
+    memory: Any = accelerator.get("hbm") or {}
+    values: list[Any] = [memory.get(key) for key in BYTES]
+    if not all(isinstance(value, int | float) for value in values):
+        raise ConfigError(
+            f"{GROUP}: a listed price is of {accelerator.get('name', '')} with its own memory; "
+            "allowed: no memory=..., or cluster.accelerator.price_usd=... for what the device costs without"
+        )
+    return float(values[0]) * float(values[1])
+
 
 EXPERT_LOAD = "workload.expert_load"
+
 OPEN = {
     "cluster.facility.ownership.usd_per_device_h",
     "cluster.facility.ownership.region_ratio",
@@ -68,25 +159,33 @@ OPEN = {
     "search.step",
     "search.allowed_values",
 }
+
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 DID = "did you mean"  # of a suggestion that names one
+
 OPTIONAL = {
     "memory", "die", "stack", "path_energy", "prefill", "later_stages", "experiment", "hardware", "ownership",
     "kernel_correction", "framework",
     "reliability", "carbon", "scaling_law", "precision", "optimizer", "engine_memory", "runner", "prices",
 }  # fmt: skip
+
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
 _override: Any = vars(ConfigLoaderImpl)["_apply_overrides_to_config"].__func__  # Hydra offers it in no other way
+
 LONGEST = 10_000  # characters of an override; the longest that anything here writes has 300
+
 RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:")
+
 """`${oc.env:NAME}` and its like: what they find would be written into the run folder and its page."""
 
 POOLS = (PACKAGES["prefill"], PACKAGES["later_stages"])
+
 """Parts of a cluster that may be like another cluster."""
 
 OF_A_POOL = ("accelerator", "host", "network", "levels", "device_count", "_target_")
+
 """Keys of a configuration that a pool which is like it takes over."""
 
 
@@ -223,6 +322,7 @@ def _check_options(item: Override) -> None:
 
 
 SHORT = {"hf": "hf_config"}
+
 """Models that are chosen by a shorter word too."""
 
 
@@ -338,7 +438,7 @@ def composed(overrides: list[str]) -> DictConfig:
         early = [item for item in values if item not in late]
         _override(early, config)  # jobs that choose alike compose their files once
         for pool in POOLS:
-            config = _with_pool(config, pool, [text for text in groups_chosen if text.startswith(f"{PRICES}=")])
+            config = _with_pool(config, pool, [text for text in groups_chosen if text.startswith(f"{GROUP}=")])
         _override(late, config)
         if not any(mentions(text) for text in overrides):
             return config
@@ -411,7 +511,7 @@ def _with_choices(overrides: tuple[str, ...], edition_of_files: Edition) -> dict
     """A composition after its engine and list of prices, as plain mappings that nobody may change."""
     whole = _whole(overrides, edition_of_files).config
     work = whole.get("workload")
-    if PRICES not in whole and is_mapping(work) and not CHANGING & work.keys():
+    if GROUP not in whole and is_mapping(work) and not CHANGING & work.keys():
         return whole
     config = with_prices(with_engine(_struct(whole)))
     plain = OmegaConf.to_container(config, resolve=False)

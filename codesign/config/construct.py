@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from ..core.earlier_names import current_target
 from ..core.errors import ConfigError, suggestion
 from ..core.fields import as_leaf, as_leaves, check_integer, check_ranges
+from ..core.json_yaml import is_list, is_mapping
 from ..core.units import unit_of
-from ..core.yaml_io import is_list, is_mapping
 from .plugins import REFUSED, plugin_classes
 from .written import plain_number
 

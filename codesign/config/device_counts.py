@@ -12,8 +12,8 @@ from typing import Any
 
 from ..core.errors import ConfigError
 from ..core.fields import check_ranges
+from ..core.json_yaml import read_yaml
 from ..core.resources import conf_dir
-from ..core.yaml_io import read_yaml
 from ..model.scenario import Scenario
 from ..model.workloads import AbstractServing
 from ..model.workloads.continuous import AbstractContinuousServing

@@ -24,31 +24,237 @@ Passes over memory stay the accelerator's: what tables hold of an engine's is on
 which some write several times slower than a stream; norms, residual sums and activations are other kernels.
 """
 
+import csv
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..core.errors import ConfigError, suggestion
-from ..core.yaml_io import is_mapping
-from . import exchanges
+from ..core.json_yaml import is_mapping
+from ..core.resources import conf_dir
 from .construct import parameters, resolve
-from .groups import conf_dir, read_yaml
+from .groups import read_yaml
+
+__all__ = [
+    "BYTES", "CHANGING", "COUNTED", "EXCHANGE_KEYS", "FIELD", "FILE", "MEMBERS", "EngineStart", "Exchange",
+    "engine_overrides", "known_exchange", "reached", "sglang_share", "with_engine",
+]  # fmt: skip
+
+
+# Time that libraries take to dispatch tokens to experts and combine the results, and a machine's all-to-all for it.
+#
+# t = start (link / LINK)^start_power + expert_s E + bytes / rate + token_s n / E
+# rate = rate_bytes_per_s (link / LINK)^link_power (processors / 24)^processors_power
+#
+# start is one of two, by the devices of a node (8, or 4 as in racks whose nodes are small); E are the experts of the
+# model, n the copies of tokens that a rank sends: kernels of low latency begin by telling every expert its count, and
+# what arrives at one is taken in one by one. link is a rank's scale-up bandwidth; the powers lead from one generation
+# to the next and hold between the links that were measured: beyond, starts stay and rates are the same share of the
+# link. bytes are those that leave a rank, and how often a token is among them is `counted`: once for each rank it
+# goes to, each expert, or each node. The power of processors counts where a library says how many it takes, else 24
+# are. Constants are of one library, phase, format and reach, in `conf/calibration/exchange.csv`, fitted by `codesign
+# calibrate` (`calibration.exchange_constants`).
+#
+# Assumes: tokens spread evenly over experts. A format is a label: what a kernel sends under it is in its constants.
+
+
+FILE = "exchange.csv"
+
+EXCHANGE_LINK, NARROWEST = 900e9, 450e9  # bytes/s that rates and starts are stated at, and the least that was measured
+
+USUAL_PROCESSORS = 24.0
+
+MOST_PROCESSORS = 1.5  # what more than the usual number brings at most
+
+COUNTED = ("ranks", "copies", "nodes")
+
+EXCHANGE_KEYS = ["library", "phase", "format", "across"]
+
+BYTES = {"bfloat16": 2.0, "fp8": 1.0 + 4 / 128, "nvfp4": 0.5 + 1 / 16, "fp4": 0.5 + 1 / 16, "default": 2.0}
+
+"""Bytes of an element: 8 bits have a scale of 4 bytes to 128 elements, 4 bits one of a byte to 16; the last is not
+stated by its source."""
+
+MEMBERS = (2, 4, 8, 16, 64)  # where the curves of a library's collective have their knots
+
+MOST_RATIO = 4.0  # of a rate over the link, that such a collective may have
+
+
+class Exchange(NamedTuple):
+    """Constants of one library, phase, format and reach."""
+
+    start_8_s: float
+    start_4_s: float
+    expert_s: float
+    rate_bytes_per_s: float
+    token_s: float
+    processors_power: float
+    start_power: float
+    link_power: float
+    counted: str
+
+    def start_s(self, link: Any, node: Any) -> np.ndarray:
+        """Before the first byte and without the part of the experts, over links of so many bytes/s."""
+        start = np.where(np.less(node, 8), self.start_4_s, self.start_8_s)
+        return np.asarray(start * _wider(link) ** self.start_power)
+
+    def rate(self, link: Any) -> np.ndarray:
+        """Bytes/s of a rank with the usual number of processors."""
+        wider = _wider(link)
+        return np.asarray(self.rate_bytes_per_s * wider**self.link_power * np.asarray(link) / (EXCHANGE_LINK * wider))
+
+    def seconds(self, rows: Any) -> np.ndarray:
+        """Seconds of an exchange, from columns `link` (bytes/s), `node` (devices of one), `processors`, `experts`,
+        `arrivals` (copies that a rank sends to one expert) and the bytes of a rank: `ranks_bytes`, `copies_bytes` or
+        `nodes_bytes`."""
+        link, start = rows["link"], self.start_s(rows["link"], rows["node"])
+        more = np.minimum((rows["processors"] / USUAL_PROCESSORS) ** self.processors_power, MOST_PROCESSORS)
+        sent = rows[f"{self.counted}_bytes"] / (self.rate(link) * more) + self.token_s * rows["arrivals"]
+        return np.asarray(start + self.expert_s * rows["experts"] + sent, dtype=float)
+
+
+def _wider(link: Any) -> np.ndarray:
+    return np.asarray(np.clip(link, NARROWEST, EXCHANGE_LINK) / EXCHANGE_LINK)
+
+
+def reached(parts: Any, top_k: Any) -> Any:
+    """Ranks or nodes that a token goes to: each is missed by every one of its experts, or it is not."""
+    return parts * (1 - (1 - 1 / parts) ** top_k)
+
+
+@lru_cache
+def known_exchange() -> dict[tuple[str, str, str, bool], Exchange]:
+    """Constants by library, phase, format and whether nodes are left, as last fitted."""
+    path = conf_dir() / "calibration" / FILE
+    if not path.is_file():
+        return {}
+    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    *numbers, counted = Exchange._fields
+    return {
+        (row["library"], row["phase"], row["format"], row["across"] == "True"): Exchange._make(
+            (*(float(row[name]) for name in numbers), row[counted])
+        )
+        for row in rows
+    }
+
+
+class Tokens(NamedTuple):
+    """Tokens that a model sends to its experts; DeepSeek-V3, of which most rows are, where none is known."""
+
+    experts: float = 256.0
+    top_k: float = 8.0
+    hidden: float = 7168.0
+
+
+def all_to_all(library: str, link: float, tokens: Tokens) -> dict[str, float]:
+    """Start and share of the link of all copies of tokens, of 2 to 64 ranks: what a `Measured` all-to-all takes.
+
+    Means of dispatch and combine, and of formats, inside one domain of nodes of 8; empty where the library is unknown.
+    """
+    mine = {key: one for key, one in known_exchange().items() if key[0] == library and not key[3]}
+    every = [(BYTES[form] * tokens.hidden, one) for (_, _, form, _), one in mine.items()]  # bytes of a copy, constants
+    if not every:
+        return {}
+    start = sum(float(one.start_s(link, 8)) + one.expert_s * tokens.experts for _, one in every) / len(every)
+    curves = {f"base_{n}_s": start for n in MEMBERS}
+    for n in MEMBERS:
+        counted = {"ranks": reached(n, tokens.top_k) / tokens.top_k, "copies": 1.0, "nodes": 1 / tokens.top_k}
+        taken_in = ((counted[one.counted] / one.rate(link), one.token_s / tokens.experts / copy) for copy, one in every)
+        a_byte = sum(float(sent) + one_by_one for sent, one_by_one in taken_in) / len(every)
+        curves[f"ratio_{n}"] = min(1 / (a_byte * link), MOST_RATIO)
+    return curves
+
+
+# Share of a device's memory that an engine takes, and the step that it sizes its activations by, as overrides.
+
+
+FIELD = "workload.engine_memory"
+
+GIB = 2**30
+
+UNSAID = {"vllm": 0.9, "vllm_0_21": 0.92, "trtllm": 0.9}
+
+"""Share that an engine takes where nothing is said. Source: [vllm_source], [trtllm_source]."""
+
+LARGE_DEVICE = 70 * GIB
+
+DEFAULT_STEP = {True: (1024, 8192), False: (256, 2048)}
+
+"""Large device -> sequences and tokens of a step of vLLM where nothing is said. Source: [vllm_source], arg_utils.py."""
+
+
+class EngineStart(NamedTuple):
+    """Start of an engine: option of `engine_memory`, share (0: unsaid), device, ranks and tokens of a step.
+
+    sequences, tokens: whether it is said how many a step has.
+    """
+
+    engine: str
+    utilisation: float
+    device: str
+    capacity_bytes: float
+    tp: float = 1.0
+    pp: float = 1.0
+    token_budget: float = 0.0
+    sequences: bool = True
+    tokens: bool = True
+
+
+def engine_overrides(start: EngineStart) -> list[str]:
+    """Overrides that a start means."""
+    share = start.utilisation or (sglang_share(start) if start.engine == "sglang" else UNSAID[start.engine])
+    result = [f"engine_memory={start.engine}", f"{FIELD}.utilisation={share:g}"]
+    if start.engine.startswith("vllm"):
+        large = start.capacity_bytes >= LARGE_DEVICE and not start.device.startswith("a100")
+        sequences, tokens = DEFAULT_STEP[large]
+        result += [] if start.sequences else [f"{FIELD}.sequences={sequences}"]
+        result += [] if start.tokens else [f"{FIELD}.tokens={tokens}"]
+    return result
+
+
+def sglang_share(start: EngineStart) -> float:
+    """Share of weights and cache that SGLang chooses: what is left of a device beside its estimate of the rest.
+
+    Source: [sglang_source]: 512 MiB, 1.5 MiB a token of a chunk, 2 MiB a sequence of the largest graph, 1 GiB for eight
+    ranks, together at least 10 GiB on devices of more than 60 GiB.
+    """
+    graphs = 256 if start.tp < 4 else 512
+    aside = 512 + 1.5 * max(start.token_budget, 2048) + 2 * graphs + start.tp * start.pp / 8 * 1024
+    aside = max(aside, 10 * 1024) if start.capacity_bytes > 60 * GIB else aside
+    return round(max(1 - aside * 2**20 / start.capacity_bytes, 0.1), 3)
+
 
 KEYS = ("kernels", "shared_kernels", "all_reduce", "exchange", "fused_floor", "clients", "layouts")
+
 CLIENTS = {"_target_": "codesign.model.workloads.Lockstep"}
+
 LAYOUTS = {"_target_": "codesign.model.workloads.SupportedLayouts"}
+
 MEASURED = "codesign.model.networks.collectives.Measured"
+
 LINK = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
+
 MODEL = "workload.model"
+
 SENT = {"experts": "feed_forward.experts", "top_k": "feed_forward.top_k", "hidden": "hidden"}
+
 FUSED = ("fp8", "fp4")
+
 GROUPED, WIDE = "moe_gemm", "bf16"
+
 KEPT = ("elementwise",)  # of the accelerator
+
 OVERLAPS = "overlaps"  # shares of communication that a framework hides: defaults of `plan.*_overlap`
+
 HIDDEN = ("tp", "cp", "ep", "dp", "pp", "offload")
+
 SLOWDOWNS = "slowdowns"  # of a framework that trains
+
 CONSTANT = "request_overhead_s"  # of an engine: who has it serves
+
 CHANGING = frozenset(("engine", OVERLAPS, SLOWDOWNS))  # keys of a workload without which `with_engine` changes nothing
 
 
@@ -148,14 +354,14 @@ def _exchange(library: str, config: DictConfig) -> tuple[dict[str, Any], dict[st
     Raises:
         ConfigError: no such library.
     """
-    link = _positive(config, LINK, exchanges.LINK)
-    usual = exchanges.Tokens()
-    tokens = exchanges.Tokens(*(_positive(config, f"{MODEL}.{SENT[name]}", getattr(usual, name)) for name in SENT))
-    curves = exchanges.all_to_all(library, link, tokens)
+    link = _positive(config, LINK, EXCHANGE_LINK)
+    usual = Tokens()
+    tokens = Tokens(*(_positive(config, f"{MODEL}.{SENT[name]}", getattr(usual, name)) for name in SENT))
+    curves = all_to_all(library, link, tokens)
     if not curves:
-        known = sorted({name for name, *_ in exchanges.known()})
+        known = sorted({name for name, *_ in known_exchange()})
         raise ConfigError(f"workload.engine: no exchange {library!r}{suggestion(library, known)}")
-    at = f"{library} in {exchanges.FILE}, means of dispatch and combine"
+    at = f"{library} in {FILE}, means of dispatch and combine"
     return (
         {"_target_": MEASURED, "rounds": 1.0, "ramp": 0.0, **curves},
         {"source": "aiconfigurator", "at": at, "kind": "derived", "note": "fitted by `codesign calibrate`"},

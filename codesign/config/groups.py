@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError, suggestion
+from ..core.json_yaml import is_list, is_mapping
 from ..core.resources import conf_dir as conf_dir
 from ..core.untrusted_io import read_yaml_file
-from ..core.yaml_io import is_list, is_mapping
 from .own import groups_of_ours, origin, own_folders
 from .plugins import plugin_folders
 

@@ -21,9 +21,9 @@ from typing import Any
 from ..core.atomic_files import write_files
 from ..core.earlier_names import GROUPS, current_text
 from ..core.errors import ConfigError, suggestion
+from ..core.json_yaml import is_list, is_mapping
 from ..core.resources import conf_dir
 from ..core.untrusted_io import read_text, refuse_irregular, tree_of_yaml
-from ..core.yaml_io import is_list, is_mapping
 from .plugins import REFUSED, plugins
 
 HIDDEN = {"hydra"}  # settings of the launcher, not of a design

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError
+from ..core.json_yaml import is_mapping
 from ..core.resources import conf_dir
-from ..core.yaml_io import is_mapping
 from .composition import chosen_options
 from .own import HEADER, entries_of, groups_of_ours, own_folders, read, shown
 

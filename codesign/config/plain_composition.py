@@ -6,9 +6,11 @@ nodes of OmegaConf, which takes three times as long. What such a merge might do 
 """
 
 import functools
+import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -24,14 +26,18 @@ from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from ..core.yaml_io import Loader, is_list, is_mapping
+from ..core.disk_cache import keeps, kept_text, key_of
+from ..core.json_yaml import Loader, dumps, is_list, is_mapping
 
 PRIMARY = "config"
+
 PACKAGE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
 NO_VALUE, REFERENCE, OF_HYDRA, DEFAULTS = "???", "${", "hydra", "defaults"
 
 
 _LOADER: Any = type("_Loader", (Loader,), {"yaml_implicit_resolvers": get_yaml_loader().yaml_implicit_resolvers})
+
 """The C parser with the words, numbers and dates of OmegaConf."""
 
 
@@ -219,3 +225,64 @@ def _merge(base: dict[Any, Any], added: dict[Any, Any]) -> None:
         if not is_mapping(here):
             base[key] = {}
         _merge(base[key], value)
+
+
+# Cache on disk of what Hydra composes, for the next process: JSON, under a hash of all files that may be read.
+
+
+def kept(overrides: Sequence[str], files: Sequence[tuple[str, int]], make: Callable[[], Composition]) -> Composition:
+    """Return what `make` gives for these overrides, read from disk where it was made of the same files before.
+
+    Args:
+        overrides: choices of groups.
+        files: path of every file that may be read, and when it was written.
+        make: composes anew.
+    """
+    if not keeps():
+        return make()
+    try:
+        key = key_of([repr(tuple(overrides)), version("hydra-core"), version("omegaconf"), _digest(tuple(files))])
+    except OSError:
+        return make()
+    result: list[Composition] = []
+
+    def text() -> str:
+        result.append(make())
+        return _text(result[-1])
+
+    def is_whole(text: str) -> bool:
+        known = _read_kept(text)
+        result.extend([known] if known else [])
+        return known is not None
+
+    kept_text("composed", key, text, is_whole)
+    return result[-1]
+
+
+@functools.lru_cache(maxsize=4)
+def _digest(files: tuple[tuple[str, int], ...]) -> str:
+    """A hash of all names and contents.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return key_of(part for name, _ in files for part in (name, Path(name).read_bytes()))
+
+
+def _read_kept(text: str) -> Composition | None:
+    """None where nothing of use is there."""
+    try:
+        plain = json.loads(text)
+        config, options = plain["config"], plain["options"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if not is_mapping(config) or not is_mapping(options):
+        return None
+    return Composition(config, {group: str(option) for group, option in options.items()})
+
+
+def _text(made: Composition) -> str:
+    """Composition as JSON; empty if JSON would not give it back unchanged."""
+    plain = {"config": made.config, "options": made.options}
+    text = dumps(plain)  # strict: what JSON has no words for is changed, and then not kept
+    return text if repr(json.loads(text)) == repr(plain) else ""

@@ -4,19 +4,21 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig
 
 from ..core.errors import ConfigError, suggestion
-from ..core.fields import check_ranges
+from ..core.fields import check_ranges, walk, with_numpy
+from ..core.json_yaml import is_list, is_mapping
 from ..core.pretty import html_table, lines_text, number_text
 from ..core.short_names import full_names
-from ..core.yaml_io import is_list, is_mapping
 from ..executors import AbstractRunner
-from ..jaxprs.jit import traced_alone
+from ..jaxprs.evaluator import traced_alone
 from ..model.metrics import evaluate
-from ..model.scenario import Scenario
+from ..model.scenario import Cluster, Scenario
 from ..search import (
     AbstractSearch,
     Amortised,
@@ -37,22 +39,72 @@ from ..search import (
 from ..search.results import Results, check_float64, collect
 from ..study.design_space import Continuous, DesignSpace
 from ..study.objective import Objective
-from .catalogue_numbers import catalogue_numbers
-from .checks import check_asked
-from .composition import compose
+from .checks import check_asked, refuse_overruled, refuse_overruled_count
+from .composition import chosen_options, compose
 from .construct import build
 from .device_counts import COUNT, counts_of_job, left_open
+from .groups import edition
 from .own import as_folders, own_files, own_folders
 from .own_settings import naming_files, origins, refuse_overruled_options
 from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
-from .space_checks import refuse_overruled, refuse_overruled_count
 from .starting import names, started
 
+__all__ = [
+    "Study", "documented_scenario", "hardware_numbers", "scenario_from_config", "study_from_config",
+    "study_from_plain", "study_from_resolved",
+]  # fmt: skip
+
+
+# Catalogue values of a study's hardware: the same choices of groups with no number overridden.
+
+
+HARDWARE = (
+    "accelerator", "calibration", "memory", "die", "stack", "host", "fabric", "collective", "scale_out",
+    "kernel_correction",
+)  # fmt: skip
+
+ENGINE = ("framework", "workload", "model")  # whose kernels and exchange of tokens stand in place of the catalogue's
+
+PLACES = ("accelerator", "host", "network")
+
+
+def catalogue_numbers(overrides: Sequence[str], conf: Sequence[Path]) -> Mapping[str, float]:
+    """Path -> number of the hardware that the options chosen by these overrides have in the catalogue.
+
+    Args:
+        overrides: of a study.
+        conf: folders of own files that it was composed with.
+    """
+    with own_files(*conf):
+        options = chosen_options(started(list(overrides)))
+        groups = HARDWARE + (ENGINE if options.get("framework", "none") != "none" else ())
+        return _catalogue(tuple(f"{group}={options[group]}" for group in groups if options.get(group)), edition())
+
+
+@functools.lru_cache(maxsize=16)
+def _catalogue(chosen: tuple[str, ...], _: Any) -> Mapping[str, float]:
+    result = build({"cluster": plain(compose(["experiment=null", *chosen]))["cluster"]})
+    return MappingProxyType(hardware_numbers(result.objects["cluster"]))
+
+
+def hardware_numbers(cluster: Cluster) -> dict[str, float]:
+    """Path -> number of each leaf of the accelerators, hosts and networks that is one."""
+    result: dict[str, float] = {}
+    for path, _, value in walk(with_numpy(cluster), "cluster"):
+        if path.split(".")[1] in PLACES and np.ndim(value) == 0:
+            result[path] = float(value)
+    return result
+
+
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
+
 FOR_THE_BEST = (Amortised, Blackbox, Certified, Gradient, Grid, GridThenGradient, GridThenProof)
+
 """Searches that ask for nothing but the best design: where there is only one, it is that."""
+
 KINDS = {"space": DesignSpace, "objective": Objective, "search": AbstractSearch, "runner": AbstractRunner}
+
 OPTIONAL_KINDS = {"runner"}
 
 
@@ -183,6 +235,7 @@ class Study:
 
 
 Folders = Path | str | Sequence[Path | str] | None
+
 """One folder of own files beside ours, or several: `--conf` of the command line."""
 
 

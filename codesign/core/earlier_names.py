@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError
-from .yaml_io import is_list, is_mapping
+from .json_yaml import is_list, is_mapping
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from .errors import ConfigError, suggestion
 from .jax_typed import asarray, flatten, tree_at
-from .yaml_io import is_list, is_mapping
+from .json_yaml import is_list, is_mapping
 
 __all__ = [
     "Usual", "as_leaf", "as_leaves", "as_numbers", "check_integer", "check_ranges", "get_path", "integer", "part",

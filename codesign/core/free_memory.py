@@ -17,7 +17,7 @@ SPARING = ((TRIM, 64 << 20), (PAD, 8 << 20), (MAPPED, 8 << 20), (HEAPS, 2))
 
 
 HOLDERS = ("codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search",
-           "codesign.evidence.validation.many")  # fmt: skip
+           "codesign.evidence.validation.vectorise")  # fmt: skip
 """Rooms and modules that keep the last programs that they made."""
 CACHE_OF_CALLS = type(functools.lru_cache(len))
 

@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 from .errors import ConfigError
-from .yaml_io import Loader, not_decimal, read_yaml
+from .json_yaml import Loader, not_decimal, read_yaml
 
 if TYPE_CHECKING:
     import pandas as pd

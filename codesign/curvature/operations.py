@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 from ..core.smooth import TINY
 from ..model.networks.fabrics.contended import CALM_RATIO
-from ..model.reliability.renewal import HOPELESS, LEAST, best_growth
-from .arithmetic import divide, is_zero
-from .choices import maximum, minimum
+from ..model.reliability.failures import HOPELESS, LEAST, best_growth
+from .rules import divide, is_zero, maximum, minimum
 from .values import CONCAVE, CONVEX, UNKNOWN, Value, made, unknown
 
 ROUNDING = 1e-12  # of a power of 19: what an interpreter and a compiler may differ by

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..core.smooth import OPERATION, TINY
-from ..model.reliability.renewal import HOPELESS, LEAST
+from ..model.reliability.failures import HOPELESS, LEAST
 from ..staging import Equation
-from . import rounding, structure
-from .choices import decided_number
+from . import rounding, rules
 from .rounding import LOST, ZERO, Rounding, Unit, unit_of
+from .rules import decided_number
 from .values import Value
 
 LOSS = 1e-10  # relative: the operation that first exceeds it is named
@@ -205,7 +205,7 @@ OPERATIONS: dict[str, Rule] = {
     "slowdown": _condition(STEEPEST, 20.0, 64.0), "growth": _condition(HOPELESS + 1, 1.0, 16.0),
     "least_growth": _condition(HOPELESS + 1, 1.0 / LEAST**0.5, 512.0), "ceil": _step, "floor": _step,
 }  # fmt: skip
-KEEP_STEEP = ("log", "max", OPERATION + "at_least", OPERATION + "kink", *structure.MOVES, *structure.JOINS, "split")
+KEEP_STEEP = ("log", "max", OPERATION + "at_least", OPERATION + "kink", *rules.MOVES, *rules.JOINS, "split")
 """Operations allowed on a share that is only known well where it is feasible."""
 
 
@@ -288,11 +288,11 @@ def _plain(
         return RULES[name](inputs, errors, value, unit)
     if name == "integer_pow":
         return rounding.whole_power(errors[0], float(params["y"]), value, unit)
-    if name in structure.MOVES or name == "split" or name in ("reduce_max", "reduce_min"):
+    if name in rules.MOVES or name == "split" or name in ("reduce_max", "reduce_min"):
         return errors[0]
-    if name in structure.JOINS:
+    if name in rules.JOINS:
         return rounding.larger(inputs, errors, value, unit)
-    if name in structure.PICKS and all(error.exact for error in errors[1:]):
+    if name in rules.PICKS and all(error.exact for error in errors[1:]):
         return errors[0]
     if name == "convert_element_type":
         return _converted(errors[0], value, params["new_dtype"], unit)

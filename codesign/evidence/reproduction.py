@@ -268,7 +268,7 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
     import pandas as pd
 
     from ..report import style, write_experiment_report
-    from ..report.agreement_figure import agreement
+    from ..report.findings import agreement
 
     frame, pages, known = pd.DataFrame(rows), [], available()
     for name, part in frame.groupby("experiment", sort=True):

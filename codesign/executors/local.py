@@ -12,8 +12,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from .base import TICK_S, AbstractRunner, Result, Task, lost
-from .replies import Reply, packed, search_path
+from .base import TICK_S, AbstractRunner, Reply, Result, Task, lost, packed, search_path
 
 GONE = (EOFError, OSError, pickle.UnpicklingError)
 """Exceptions on reading from a worker that has died, before or within an answer."""

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
-from .base import TICK_S, AbstractRunner, Result, Task, lost, needed
-from .replies import Reply, packed, packed_reply_to, search_path
+from .base import TICK_S, AbstractRunner, Reply, Result, Task, lost, needed, packed, packed_reply_to, search_path
 
 AHEAD = 2  # tasks of each worker under way or waiting on the cluster: none waits for this process in between
 STORE_BYTES = 128 * 2**20  # of a cluster of this machine: what goes through it is kilobytes a task

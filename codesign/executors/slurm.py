@@ -15,8 +15,7 @@ from typing import Any
 
 from ..core.atomic_files import make_folder, write_bytes
 from ..core.errors import ConfigError
-from .base import TICK_S, AbstractRunner, Result, Task, lost, needed
-from .replies import Reply, packed, reply_to, search_path
+from .base import TICK_S, AbstractRunner, Reply, Result, Task, lost, needed, packed, reply_to, search_path
 
 CLUSTERS = ("slurm", "local")
 AT_ONCE = {"no_requeue": True}  # Slurm would let minutes pass before it runs a lost job again; another array does not

@@ -4,7 +4,7 @@ import os
 import threading
 from multiprocessing.connection import Connection
 
-from .replies import reply_to
+from .base import reply_to
 
 
 def serve(pipe: int, life: int) -> None:

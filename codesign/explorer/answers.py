@@ -22,11 +22,10 @@ from ..model.workloads.plan_fields import plan_value
 from ..report.run_folder import PLAN_PREFIX, RunFolder
 from ..search.results import binding, row_of
 from ..staging import Answers, at_points, model_of, running
-from ..staging.every_plan import EveryPlan
+from ..staging.staged import EveryPlan
 from ..study.design_space import DesignSpace
 from ..study.objective import feasible
-from .beginning import Given
-from .knobs import FLOORS, HARDWARE, LIMITS, limits_of
+from .beginning import FLOORS, HARDWARE, LIMITS, Given, limits_of
 
 SHOWN = 8  # designs priced in full
 DOTS = 400  # plans of the picture of time against cost

@@ -3,8 +3,8 @@
 import sys
 import webbrowser
 
+from ..commands.remarks import say_default, warn
 from ..commands.setup import prepare_jax
-from ..commands.unusual import say_default, warn
 from ..core.errors import ConfigError
 from .beginning import given
 

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from ..core.errors import ConfigError
 from ..report.run_folder import RunFolder, read_run
-from .beginning import PROVING, Given, own_words
-from .knobs import HARDWARE
+from .beginning import HARDWARE, PROVING, Given, own_words
 
 WAITS, RUNS, DONE, FAILED = "waits", "runs", "done", "failed"
 PAUSE_S = 1.0  # after the last move of a limit

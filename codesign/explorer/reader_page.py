@@ -1,29 +1,255 @@
 """The page: sliders, and what is told anew when one moves. One object for each reader."""
 
 import contextlib
+import dataclasses
+import importlib.resources
+import shlex
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from bokeh.document import Document
 from bokeh.models import Button, Column, CustomJSTickFormatter, Div, Slider
 from markupsafe import Markup
 
-from ..report import bars, charts
-from ..report.run_folder import MissingPart, RunFolder
-from . import fragments
+from ..config.as_sold import device_name, differences_of_rows
+from ..core.interval_text import remarks_text
+from ..report import charts, text_tables, wording
+from ..report.build import fleet_sections
+from ..report.labels import number
+from ..report.run_folder import PLAN_PREFIX, MissingPart, RunFolder
+from ..search.results import elasticities, ops, placed
+from ..study.objective import feasible
+from ..uncertainty import uncertain
 from .answers import Answerer, Explored
-from .beginning import Given
-from .details import with_operations, with_slopes
-from .knobs import STEPS, Knob
-from .proving import DONE, Prover
-from .style import INSIDE, TEMPLATE
+from .beginning import HARDWARE, STEPS, Given, Knob, overrides_of, own_words
+from .proving import DONE, FAILED, RUNS, ProofState, Prover
+
+# Pieces of the page as text: everything that is filled in is escaped.
+
+
+HEADLINES = ("usd_per_million_tokens", "time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "joules_per_token",
+             "energy_j", "capex_usd", "provisioned_power_w", "usage.hbm", "usage.ddr")  # fmt: skip
+
+NEAR = 5e-4  # relative: what is so close to the best is called the best
+
+
+def or_why_not(make: Callable[[], Markup]) -> Markup:
+    """A piece, or why there is none."""
+    try:
+        return make()
+    except MissingPart as reason:
+        return Markup('<p class="soft">Nothing to show: {}.</p>').format(str(reason))
+
+
+def job(found: Given, run: RunFolder) -> Markup:
+    """Job and device: `h100_sxm (modified)` where the sliders, or the study, leave the catalogue's numbers."""
+    study, scenario = found.study, found.study.scenario
+    (differing,) = differences_of_rows(study, run.designs[:1])
+    done = f"{scenario.workload.model.name} {scenario.workload.words.job}"
+    return Markup("<h1>{} on {}</h1>").format(done, device_name(scenario, differing))
+
+
+def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
+    """Headline: do limits hold, the first numbers with their intervals where these are known, the plan, what binds.
+
+    Args:
+        answer: at the sliders.
+        how: which plans were priced.
+        known: the same with intervals; none while they are not there yet.
+    """
+    run = known or answer.run
+    best = run.best
+    names = [name for name in dict.fromkeys((run.goal, *HEADLINES)) if best.get(name) == best.get(name, float("nan"))]
+    names = [name for name in names if not (name == "time_s" and run.is_serving)]
+    tiles = Markup("").join(_tile(run, name, best) for name in names)
+    plan = " · ".join(text for text in (wording.degrees(best), wording.choices(best, run.words)) if text)
+    state = Markup('<p class="ok">Within all limits.</p>')
+    if not best["feasible"]:
+        state = Markup(
+            '<p class="warn">No plan keeps all limits here; this one breaks them least, by {:.1%}.</p>'
+        ).format(best["excess"])
+    told = remarks_text(dict(best))
+    doubt = Markup("<p>{}</p>").format(told) if told else ""
+    share = Markup("{:,} of {:,}").format(answer.kept, answer.plans)
+    return Markup(
+        '<div role="status">{}<div class="figures">{}</div>{}<p><b>Plan</b> {}</p><p><b>Active constraints</b> {}</p>'
+        '<p class="soft">Priced: {}; {} keep all limits.</p></div>'
+    ).format(
+        state, tiles, doubt, plan or "as given", "; ".join(wording.binds(best, run.words)) or "nothing", how, share
+    )
+
+
+def _tile(run: RunFolder, name: str, best: Mapping[str, float]) -> Markup:
+    known = run.metric(name)
+    told = wording.interval(known, best, name)
+    ends = Markup('<small title="90 % interval">{}</small>').format(told) if told else Markup("")
+    return Markup("<div><span>{}</span><b>{}</b>{}</div>").format(known.label, known.text(best[name]), ends)
+
+
+def budgets(run: RunFolder) -> Markup:
+    """Bars of the used share of each limit and memory, for the best plan."""
+    lines: list[text_tables.BarLine] = []
+    for what, value, bound, share in text_tables.budgets(run):
+        kept = feasible(share - 1)
+        text = f"{share:.0%}" if share < float("inf") else "no capacity"
+        part = text_tables.Piece(what, "#0072b2" if kept else "#d55e00", min(share, 1.0), f"{value}, limit {bound}", "")
+        lines.append(text_tables.BarLine(f"{what}: {value} ({bound})", (part,), text))
+    return text_tables.bars(lines)
+
+
+def fleet(run: RunFolder | None) -> Markup:
+    """Fleet that was simulated, and replicas by the hour, as the run's page has them; empty where there are none."""
+    parts = fleet_sections(run) if run is not None else []
+    result = Markup("")
+    for part in parts:
+        picture = Markup("")
+        if part.picture is not None:
+            picture = Markup('<img src="{}" alt="{}" style="max-width:100%">').format(
+                part.picture.data_uri, part.picture.alt
+            )
+        said = Markup("<p>{}</p>").format(part.missing or part.text)
+        result += Markup("<h2>{}</h2>{}{}{}").format(
+            part.title, said, picture, _table(part.table) if part.table else ""
+        )
+    return result
+
+
+def designs(run: RunFolder) -> Markup:
+    """The best plans, a line each."""
+    same = [f"{PLAN_PREFIX}{name}" for name in wording.hardware_names(run)]
+    return _table(text_tables.best_designs(dataclasses.replace(run, designs=run.designs.drop(columns=same))))
+
+
+def _table(cells: text_tables.PageTable) -> Markup:
+    head = Markup("").join(Markup("<th>{}</th>").format(name) for name in cells.head)
+    rows = Markup("").join(
+        Markup("<tr>{}</tr>").format(
+            Markup("").join(
+                Markup("<td>{}</td>").format(cell if isinstance(cell, str) else text_tables.text_lines(cell))
+                for cell in row
+            )
+        )
+        for row in cells.rows
+    )
+    return Markup(
+        '<div class="scroll" tabindex="0"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>'
+    ).format(head, rows)
+
+
+def proof(state: ProofState, answer: Explored) -> Markup:
+    """Panel on the proof: the proven bound, and how far the sliders are from the best design found."""
+    run, goal = answer.run, float(answer.run.best["objective"])
+    label = run.metric(run.goal)
+    if state.state == RUNS:
+        text = Markup("Proving: all plans and all hardware within the sliders' ranges are searched ({:.0f} s).").format(
+            state.seconds
+        )
+        return _state("runs", "Not proven yet", text)
+    if state.state == FAILED:
+        return _state("failed", "Nothing to prove", Markup("{}").format(state.text))
+    if state.state != DONE or state.run is None:
+        return _state("waits", "Not proven yet", Markup("The proof begins when the limits are at rest."))
+    result = state.run.certificate
+    best = float(state.run.best["objective"])
+    bound = result.bound if result is not None else None
+    if bound is None:
+        why = result.reason if result is not None and result.reason else "the search claims no bound"
+        text = Markup("The best design found has {} {}; nothing is proven: {}.").format(
+            wording.inside(label.label), label.text(best, 4), why
+        )
+        return _state("done", "Searched, no proof", text)
+    worse = (best / goal if run.maximised else goal / best) - 1
+    here = "These sliders are at the best design found." if abs(worse) < NEAR else (
+        f"These sliders are {number(worse, '%', 3)} worse than the best design found."
+    )  # fmt: skip
+    claim = "Under these limits no design within the sliders' ranges has {} {} than {}; the best found has {}. {}"
+    text = Markup(claim).format(
+        "more" if run.maximised else "less", wording.inside(label.label), label.text(bound, 4), label.text(best, 4),
+        here if run.best["feasible"] else "These sliders keep no plan within the limits.",
+    )  # fmt: skip
+    assuming = result.assuming if result is not None else ""
+    sure = "Proven" if result is not None and result.certified and not assuming else "Bounded"
+    gap = ""
+    if result is not None and result.gap is not None:
+        gap = f" to {number(result.gap, '%', 4)}" if result.gap >= 1e-4 else " to less than 0.01 %"
+    model = Markup(' <span class="soft">A proof about the model; how far the model is off, the intervals say.</span>')
+    if assuming:
+        model = Markup(' <span class="soft">A bound under the assumption that {}.</span>').format(assuming)
+    return _state("done", f"{sure}{gap}", text + model)
+
+
+def _state(name: str, title: str, text: Markup) -> Markup:
+    return Markup('<div role="status" class="proof {}"><b>{}</b> {}</div>').format(name, title, text)
+
+
+def share(found: Given, values: Mapping[str, float], address: str) -> Markup:
+    """Command, and link on this machine, that bring this page back."""
+    overrides = overrides_of(found.study, found.overrides, found.knobs, values)
+    words = shlex.join([*own_words(found.study), *overrides])
+    moved = {knob.key: repr(values[knob.key]) for knob in found.knobs if values[knob.key] != knob.start}
+    link = f"{address}?{urlencode(moved)}" if moved else address
+    return Markup(
+        "<p>Search the plan on this hardware, under these limits:</p><pre tabindex=0>codesign optimize {}</pre>"
+        "<p>This page again:</p><pre tabindex=0>codesign explore {}</pre>"
+        '<p><a href="{}">Link to this page</a> while this server runs.</p>'
+    ).format(words, words, link)
+
+
+def hardware_of(found: Given, run: RunFolder) -> dict[str, float]:
+    """Key of each hardware slider -> the value of a run's best design."""
+    return {
+        knob.key: knob.within(float(run.best[f"var.{knob.name}"]))
+        for knob in found.knobs
+        if knob.kind == HARDWARE and f"var.{knob.name}" in run.best
+    }
+
+
+# Details of an answer that take longer: its operations, what it hangs on, how far its numbers may be off.
+
+
+def with_operations(found: Given, run: RunFolder) -> RunFolder:
+    """Copy of a run with the operations of the best design."""
+    best = placed(found.study.problem, run.designs.iloc[0])
+    return dataclasses.replace(run, ops=ops(best))
+
+
+def with_slopes(found: Given, run: RunFolder) -> RunFolder:
+    """Copy of a run with elasticities, and 90 % intervals of the best design."""
+    best = placed(found.study.problem, run.designs.iloc[0])
+    slopes = elasticities(best, found.study.provenance)
+    frame = run.designs.copy()
+    for name, value in uncertain(best).columns().items():
+        frame[name] = [value] + [float("nan")] * (len(frame) - 1)
+    return dataclasses.replace(run, elasticities=slopes, designs=frame)
+
+
+# Template and style sheets of the page.
+
+
+_FILES = importlib.resources.files("codesign.explorer")
+
+INSIDE = _FILES.joinpath("pieces.css").read_text(encoding="utf-8")
+
+"""Style sheet of each piece, which a browser keeps apart from the page's own style."""
+
+TEMPLATE = _FILES.joinpath("page.html.j2").read_text(encoding="utf-8").replace(
+    "/* page.css */", _FILES.joinpath("page.css").read_text(encoding="utf-8")
+)  # fmt: skip
+
+"""Template of the page; Bokeh puts its own frame around it, and escapes what is filled in with `|e`."""
+
 
 REST_MS = 250  # after the last move of a slider
+
 LOOK_MS = 400  # between two looks at the proof
+
 SHOWN_BARS, SHOWN_SLOPES = 5, 12
+
 TEXTS = "return texts[Math.max(0, Math.min(texts.length - 1, Math.round(tick)))]"
+
 PIECES = (
     "job",
     "headline",
@@ -77,8 +303,8 @@ class Page:
         self._front.name = "front"
         self._roof: Any = None
         self._place()
-        self._show("job", lambda: fragments.job(found, self.answer.run))
-        self._show("fleet", lambda: fragments.fleet(found.run))
+        self._show("job", lambda: job(found, self.answer.run))
+        self._show("fleet", lambda: fleet(found.run))
         self._timer: Any = None
         self._tell()
         self._rest()
@@ -141,7 +367,7 @@ class Page:
     def _to_best(self) -> None:
         proof = self._prover.look()
         if proof.state == DONE and proof.run is not None:
-            self._set(fragments.hardware_of(self.given, proof.run))
+            self._set(hardware_of(self.given, proof.run))
 
     def follow(self) -> None:
         """Price the place of the sliders and tell it; what takes longer comes later."""
@@ -156,25 +382,25 @@ class Page:
     def _tell(self) -> None:
         """Update all panels that are available at once."""
         answer, run = self.answer, self.answer.run
-        self._show("headline", lambda: fragments.headline(answer, self._answerer.how, self._known))
-        self._show("budgets", lambda: fragments.budgets(run))
-        self._show("time", lambda: bars.time_bars(run, SHOWN_BARS))
-        self._show("memory", lambda: bars.memory_bars(run, SHOWN_BARS))
-        self._show("money", lambda: bars.money_bars(run))
+        self._show("headline", lambda: headline(answer, self._answerer.how, self._known))
+        self._show("budgets", lambda: budgets(run))
+        self._show("time", lambda: text_tables.time_bars(run, SHOWN_BARS))
+        self._show("memory", lambda: text_tables.memory_bars(run, SHOWN_BARS))
+        self._show("money", lambda: text_tables.money_bars(run))
         data, unit = charts.front_data(run, answer.dots)
         self._dots.data = dict(data)
         self._front.xaxis[0].axis_label = f"{run.metric('time_s').label} [{unit}]"
         self._told_proof()
 
     def _show(self, name: str, make: Callable[[], Markup]) -> None:
-        text = str(fragments.or_why_not(make))
+        text = str(or_why_not(make))
         if self.pieces[name].text != text:
             self.pieces[name].text = text
 
     def _told_proof(self) -> None:
         state = self._prover.look()
-        self._show("proof", lambda: fragments.proof(state, self.answer))
-        self.best.disabled = state.state != DONE or not fragments.hardware_of(self.given, state.run or self.answer.run)
+        self._show("proof", lambda: proof(state, self.answer))
+        self.best.disabled = state.state != DONE or not hardware_of(self.given, state.run or self.answer.run)
 
     def _look(self) -> None:
         """At the proof, now and then."""
@@ -191,9 +417,9 @@ class Page:
         """Fill in what takes longer, beside the page; given up where sliders have moved on."""
         self._timer = None
         version, answer = self._version, self.answer
-        self._show("designs", lambda: fragments.designs(answer.run))
-        self._show("share", lambda: fragments.share(self.given, self.values, self._address))
-        self._show("job", lambda: fragments.job(self.given, answer.run))
+        self._show("designs", lambda: designs(answer.run))
+        self._show("share", lambda: share(self.given, self.values, self._address))
+        self._show("job", lambda: job(self.given, answer.run))
         self.pieces["state"].text = "computing what it hangs on"
         self._pool.submit(self._slow, version, answer, dict(self.values))
 
@@ -242,6 +468,6 @@ class Page:
         if version != self._version:
             return
         self._known = run
-        self._show("slopes", lambda: bars.elasticity_bars(run, SHOWN_SLOPES))
-        self._show("headline", lambda: fragments.headline(self.answer, self._answerer.how, run))
+        self._show("slopes", lambda: text_tables.elasticity_bars(run, SHOWN_SLOPES))
+        self._show("headline", lambda: headline(self.answer, self._answerer.how, run))
         self.pieces["state"].text = ""

@@ -6,10 +6,12 @@ of a page are that makes its name lead here. A socket is opened for a session th
 Bokeh's protocol and the session's own token.
 """
 
+import logging
 import secrets
 import signal
 import zlib
 from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import Any, cast
 
 from bokeh.application import Application
@@ -22,16 +24,74 @@ from tornado.web import RequestHandler
 
 from ..core.errors import ConfigError
 from .answers import Answerer
-from .beginning import Given
-from .knobs import Knob
-from .log_lines import shorten_log_lines
+from .beginning import Given, Knob
 from .reader_page import Page
 
+__all__ = ["moved", "run_until_stopped", "server_of", "shorten_log_lines"]
+
+
+# Log lines of the explorer's server: what a client sends is told in one line, an error of this package in full.
+#
+# Bokeh and Tornado log whatever a client sends that they cannot read, with a traceback and the message itself, which
+# may be as long as the client likes.
+
+
+LONGEST = 160  # characters of a line
+
+SOCKET, SOCKET_PROTOCOL, HANDLER = "bokeh.server.views.ws", "bokeh.protocol", "bokeh.server.protocol_handler"
+
+LOGGERS = (SOCKET, SOCKET_PROTOCOL, HANDLER, "tornado.application", "tornado.general", "tornado.access")
+
+ROOT = __name__.partition(".")[0]
+
+
+def shorten_log_lines() -> None:
+    """Make Bokeh and Tornado log errors alone, each on one line unless this package raised it."""
+    for name in ("bokeh", "tornado"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(_one_line)
+
+
+def _one_line(record: logging.LogRecord) -> bool:
+    """Shorten a record to one line; drop it where another line of the socket follows and says the same."""
+    trace = record.exc_info[2] if record.exc_info else None
+    if _passes_through_package(trace):
+        return True
+    if record.name == SOCKET_PROTOCOL or (record.name == SOCKET and trace is not None):
+        return False  # the socket says that it closes the connection, and why
+    record.msg, record.args = _short(record), ()
+    record.exc_info = record.exc_text = record.stack_info = None
+    return True
+
+
+def _passes_through_package(trace: TracebackType | None) -> bool:
+    """Return True where a traceback passes through code of this package."""
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == ROOT:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _short(record: logging.LogRecord) -> str:
+    """The words of a record in one line, with the kind of the error if it has one."""
+    text = " ".join(record.getMessage()[: 4 * LONGEST].split())
+    kind = record.exc_info[0] if record.exc_info else None
+    said = f"{text[:LONGEST]} ..." if len(text) > LONGEST else text
+    return f"{kind.__name__}: {said}" if kind is not None else said
+
+
 ADDRESS = "127.0.0.1"
+
 TOKEN_BYTES = 24
+
 CLOSE_MS = 5_000  # after a reader has gone, its proof is given up
+
 READERS = 8  # at a time
+
 READING = ("GET", "HEAD")
+
 PROTOCOL, LONGEST_SESSION = "bokeh", 16_384  # of a socket; characters of a session's token, which repeats headers
 
 

@@ -7,13 +7,15 @@ from ..core.lazy import lazily
 if TYPE_CHECKING:
     from . import evaluator as evaluator
     from .evaluator import interpreted as interpreted
-    from .jit import quick_jit as quick_jit
+    from .evaluator import quick_jit as quick_jit
 else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
-            "evaluator": ("interpreted",),
-            "jit": ("quick_jit",),
+            "evaluator": (
+                "interpreted",
+                "quick_jit",
+            ),
         },
         modules=("evaluator",),
     )

@@ -1,19 +1,30 @@
-"""Loops of traced programs run by NumPy at many rows: what a loop repeats is one Python function of calls.
+"""Loops and branches of traced programs, run by NumPy at many points."""
 
-Compiling a loop takes as long as running it on thousands of rows, and its results differ by rounding. Numbers have
-their rows behind their own axes. What a loop repeats and its state does not reach is done once, before the first round.
-"""
-
-from collections.abc import Callable, Sequence
+import functools
+import hashlib
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import jax
 import numpy as np
 
-from .codegen import written_calls
-from .program import Equation, Program, flatten, written_out
-from .trailing_axes import behind
+from ..core.jax_typed import make_jaxpr
+from .numpy_primitives import behind
+from .program import Equation, Program, flatten, written_calls, written_out
 
-__all__ = ["LOOPS", "Body"]
+__all__ = ["DIGEST", "LOOPS", "Body", "Loop", "loop"]
+
+
+# Loops of traced programs run by NumPy at many rows: what a loop repeats is one Python function of calls.
+#
+# Compiling a loop takes as long as running it on thousands of rows, and its results differ by rounding. Numbers have
+# their rows behind their own axes. What a loop repeats and its state does not reach is done once, before the first
+# round.
+
 
 Arrays = Sequence[np.ndarray]
 
@@ -117,4 +128,185 @@ def _cond(branches: Sequence[Any], **_: Any) -> Callable[..., list[Any]]:
 
 
 LOOPS: dict[str, Callable[..., Callable[..., list[Any]]]] = {"scan": _scan, "while": _while, "cond": _cond}
+
 """Primitive -> its settings -> what it does to arrays."""
+
+
+# Loops of traced programs on many points: each distinct row of inputs done once, by NumPy.
+#
+# A fixed point (the step of an engine under load, the occupancy that gives a percentile) takes a thousand times as
+# long as an elementary operation, and the parts of a search ask for the same rows again: the grid, the tables of a
+# proof, the designs that are kept. Rows are known by a digest of their numbers; results are kept to a bound of
+# memory. No loop is compiled, however many rows are asked for: a compiled fixed point differs by rounding, so that a
+# design would depend on what was asked before it.
+
+
+KEPT_PROGRAMS = 256
+
+KEPT_BYTES = 64 << 20  # of results, a loop
+
+LEAST_ROWS, MOST_ROWS = 8, 2048  # of one call of NumPy; a batch goes on until its slowest row has ended
+
+WORKERS = min(2, os.cpu_count() or 1)
+
+DIGEST = 16  # bytes: two rows of 10^9 share one with a chance of 10^-21
+
+
+class Loop:
+    """A loop on rows: results of rows that were asked before are looked up.
+
+    A row has the same bits in whatever batch it is done, and whatever was asked before: batches are whole vectors of
+    the machine.
+    """
+
+    def __init__(self, bind: Callable[..., Any], several: bool) -> None:
+        """
+        Args:
+            bind: arguments -> result(s), traceable by JAX.
+            several: it returns a list.
+        """
+        self._several, self._bind = several, bind
+        self._bodies: dict[Any, Body] = {}  # shapes and types of a row's inputs -> the loop
+        self._kept: dict[bytes, tuple[Any, ...]] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self.asked = self.done = 0
+
+    def at(self, lead: int, *inputs: Any) -> Any:
+        """Results of the loop, a list where it has several.
+
+        Args:
+            lead: axes of points in front of each input's own, each as long as there are points along it, or 1.
+            inputs: numbers and arrays.
+        """
+        if lead == 0 or not inputs:
+            parts = [np.reshape(x, (1,) * lead + np.shape(x))[()] for x in self.one(*inputs)]
+            return parts if self._several else parts[0]
+        arrays = [np.asarray(x) for x in inputs]
+        points = np.broadcast_shapes(*(x.shape[:lead] for x in arrays))
+        result = self.rows([_flat(x, lead, points) for x in arrays])
+        parts = [x.reshape(*points, *x.shape[1:]) for x in result]
+        return parts if self._several else parts[0]
+
+    def at_behind(self, lead: int, *inputs: Any) -> Any:
+        """`at` of inputs that have their axes of points behind their own."""
+        front = [np.moveaxis(x, range(np.ndim(x) - lead, np.ndim(x)), range(lead)) for x in inputs]
+        result = self.at(lead, *front)
+        turned = [np.moveaxis(x, range(lead), range(np.ndim(x) - lead, np.ndim(x))) for x in self._listed(result)]
+        return turned if self._several else turned[0]
+
+    def one(self, *inputs: Any) -> list[Any]:
+        """At one point, not kept.
+
+        Args:
+            inputs: numbers and arrays as the loop has them.
+        """
+        return [part[0] for part in self._computed([np.asarray(x)[None] for x in inputs], 1)]
+
+    def rows(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """At many points.
+
+        Args:
+            inputs: [rows, *own shape] each, or [1, *own shape] of what is the same in all rows.
+        Returns:
+            [rows, *shape] each.
+        """
+        count = max(each.shape[0] for each in inputs)
+        names = _names(inputs, count)
+        first = {name: row for row, name in reversed(list(enumerate(names)))}
+        with self._lock:
+            self.asked += count
+            result = {name: self._kept[name] for name in first if name in self._kept}
+        new = [name for name in first if name not in result]
+        if new:
+            places = np.array([first[name] for name in new])
+            results = self._computed(
+                [each if each.shape[0] == 1 < count else each[places] for each in inputs], len(new)
+            )
+            for row, name in enumerate(new):
+                result[name] = tuple(part[row] for part in results)
+            self._keep({name: result[name] for name in new})
+        return [np.stack(parts) for parts in zip(*(result[name] for name in names), strict=True)]
+
+    def _listed(self, found: Any) -> list[Any]:
+        return list(found) if self._several else [found]
+
+    def _keep(self, rows: dict[bytes, tuple[Any, ...]]) -> None:
+        """Cache rows of results, emptied first where it would exceed its memory: a search asks again soon or never."""
+        size = sum(DIGEST + sum(part.nbytes for part in row) for row in rows.values())
+        with self._lock:
+            self.done += len(rows)
+            if self._bytes + size > KEPT_BYTES:
+                self._kept, self._bytes = {}, 0
+            if size <= KEPT_BYTES:
+                self._kept |= rows
+                self._bytes += size
+
+    def _computed(self, inputs: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
+        pieces = list(_pieces(inputs, count))
+        if len(pieces) == 1:
+            done = [self._run(pieces[0])]
+        else:
+            with ThreadPoolExecutor(WORKERS) as pool:
+                done = list(pool.map(self._run, pieces))
+        return [np.concatenate(parts)[:count] for parts in zip(*done, strict=True)]
+
+    def _run(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        key = tuple((each.shape[1:], each.dtype) for each in inputs)
+        if key not in self._bodies:
+            row = [jax.ShapeDtypeStruct(each.shape[1:], each.dtype) for each in inputs]
+            self._bodies[key] = Body(make_jaxpr(self._bind)(*row))
+        with np.errstate(all="ignore"):
+            result = self._bodies[key](*(np.ascontiguousarray(np.moveaxis(each, 0, -1)) for each in inputs))
+        rows = len(inputs[0])
+        return [np.moveaxis(np.broadcast_to(part, (*part.shape[:-1], rows)), -1, 0) for part in result]
+
+
+def _flat(x: np.ndarray, lead: int, points: tuple[int, ...]) -> np.ndarray:
+    """[rows, *own shape], or one row where all points are alike."""
+    own = x.shape[lead:]
+    if math.prod(x.shape[:lead]) == 1:
+        return x.reshape(1, *own)
+    return np.broadcast_to(x, (*points, *own)).reshape(-1, *own)
+
+
+def _pieces(inputs: Sequence[np.ndarray], count: int) -> Iterator[list[np.ndarray]]:
+    """Batches of all rows; where there are too few for a vector of the machine the last row comes again."""
+    for start in range(0, count, MOST_ROWS):
+        held = min(MOST_ROWS, count - start)
+        rows = np.minimum(np.arange(max(held, LEAST_ROWS)), held - 1) + start
+        yield [
+            np.broadcast_to(each, (len(rows), *each.shape[1:])) if each.shape[0] == 1 else each[rows] for each in inputs
+        ]
+
+
+def _names(inputs: Sequence[np.ndarray], count: int) -> list[bytes]:
+    """A digest of each row: the same whether an input is given a row each or once for all."""
+    columns = [np.broadcast_to(_short(each), (count, _short(each).shape[1])) for each in inputs]
+    told = np.ascontiguousarray(np.concatenate(columns, axis=1))
+    return [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in told]  # a row is a buffer of bytes
+
+
+def _short(values: np.ndarray) -> np.ndarray:
+    """[rows, bytes]: the numbers of a row themselves, a digest of them where they are many."""
+    flat = np.ascontiguousarray(values).reshape(values.shape[0], -1).view(np.uint8)
+    if flat.shape[1] <= 4 * DIGEST:
+        return flat
+    digests = [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in flat]
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST)
+
+
+def loop(primitive: Any, params: dict[str, Any]) -> Loop:
+    """The loop of a traced program, the same one wherever its equation is asked for.
+
+    Args:
+        primitive: of JAX, one of LOOPS.
+        params: its settings, among them the traced bodies, which are known by identity.
+    """
+    return _loop(primitive, tuple(sorted(params.items())))
+
+
+@functools.lru_cache(maxsize=KEPT_PROGRAMS)
+def _loop(primitive: Any, settings: tuple[tuple[str, Any], ...]) -> Loop:
+    bind = functools.partial(primitive.bind, **primitive.get_bind_params(dict(settings)))
+    return Loop(bind, primitive.multiple_results)

@@ -6,7 +6,7 @@ call of NumPy on whole arrays. The program, and so the result, is that of the co
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,15 +14,82 @@ import numpy as np
 from jax.extend.core import Literal
 
 from ..core.jax_typed import is_traced
-from .dispatch import doer
-from .jit import quick_jit
+from . import numpy_primitives as by_numpy
+from . import numpy_primitives as points_behind
+from .control_flow import LOOPS, loop
 
-__all__ = ["MANY", "PATIENCE", "Crossed", "crossed", "forget_programs", "interpreted"]
+__all__ = [
+    "MANY", "PATIENCE", "Crossed", "behind", "crossed", "doer", "forget_programs", "interpreted", "knows",
+    "quick_jit", "traced_alone",
+]  # fmt: skip
+
+
+# Every operation that a traced program is made of: by NumPy, as a loop of others, or by JAX what neither does.
+
+
+def knows(primitive: Any) -> bool:
+    """True if NumPy does it, or it is a loop; others are run by JAX too, a hundred times slower, without need."""
+    return primitive.name in LOOPS or by_numpy.knows(primitive)
+
+
+def doer(
+    primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int = 0, *, alike: bool = False
+) -> Callable[..., Any]:
+    """`numpy_primitives.doer`, of loops too."""
+    if primitive.name in LOOPS:
+        return functools.partial(loop(primitive, params).at, lead)
+    return by_numpy.doer(primitive, params, kinds, lead, alike=alike)
+
+
+def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
+    """`trailing_axes.behind`, of loops too."""
+    if primitive.name in LOOPS:
+        return functools.partial(loop(primitive, params).at_behind, lead)
+    return points_behind.behind(primitive, params, kinds, lead)
+
+
+# Compilation of large functions by `jax.jit` with faster compile options.
+
+
+OPTIONS = {"xla_cpu_use_fusion_emitters": False}  # halves the compile time of large programs on the CPU
+
+UNOPTIMISED = OPTIONS | {"xla_backend_optimization_level": 0}  # not its fast preset: writing that to a cache may crash
+
+
+@functools.cache
+def _known_options(once: bool) -> dict[str, Any]:
+    """Compile options that this version of the compiler knows."""
+    return {name: value for name, value in (UNOPTIMISED if once else OPTIONS).items() if _is_known(name, value)}
+
+
+def _is_known(name: str, value: Any) -> bool:
+    try:
+        jax.jit(lambda x: x, compiler_options={name: value})(0.0)
+    except Exception:  # the compiler names unknown options by an error of its own, not of Python's
+        return False
+    return True
+
+
+def quick_jit(function: Callable[..., Any], *, once: bool = False) -> Callable[..., Any]:
+    """`jax.jit` for a large function: compiles about twice as fast on the CPU, runs about as fast.
+
+    Args:
+        once: it runs once or twice on little data; compiled in half the time again, it runs several times slower.
+    """
+    return jax.jit(function, compiler_options=_known_options(once))
+
+
+def traced_alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Shapes of what a function returns: JAX traces it, and whatever it refuses is raised; nothing is computed."""
+    return jax.eval_shape(function, *arguments)
+
 
 PATIENCE = 32  # runs of one program that cost about what compiling it does
+
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
 
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
+
 """Primitive that runs a program -> the parameter that holds it."""
 
 

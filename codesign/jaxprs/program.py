@@ -7,7 +7,7 @@ stay one equation, because what they are cannot be read off their parts.
 import functools
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,22 +17,39 @@ from jax.extend.core import ClosedJaxpr, Literal
 from ..core.errors import ConfigError
 from ..core.smooth import OPERATION
 
+__all__ = [
+    "DERIVED", "Equation", "Program", "chained", "flatten", "inside", "kept", "key_of", "likeness", "reduced",
+    "written_calls", "written_out",
+]  # fmt: skip
+
+
 CALLS = {
     **dict.fromkeys(("jit", "pjit", "remat", "remat2", "checkpoint"), "jaxpr"),
     **dict.fromkeys(("closed_call", "core_call"), "call_jaxpr"),
     **dict.fromkeys(("custom_vjp_call", "custom_vjp_call_jaxpr"), "call_jaxpr"),
 }
+
 """Primitive that runs a program -> the parameter that holds it. Slopes of one's own in reverse are left out: what is
 written here is differentiated forward, by the program itself."""
+
 DERIVED = {"custom_jvp_call": "call_jaxpr"}
+
 """Primitives that hold a program whose derivatives may be custom, as `CALLS` hold others: each stays one equation."""
+
 OUTWARD = ("pure_callback", "io_callback", "outside_call", "infeed", "outfeed")
+
 """Primitives that leave the program for something that cannot be read."""
+
 PACKAGE = Path(__file__).parents[1]
+
 TRICKS = ("smooth.py",)  # files that only pass on what others ask for
+
 EITHER_WAY = ("add", "mul", "max", "min")  # equal to the last bit whichever comes first
+
 MOST_OPERATIONS = 4096  # named, of different arguments
+
 _operations: OrderedDict[Any, Any] = OrderedDict()
+
 OUTSIDE = ("/jax/", "/equinox/", "/functools.py", "/contextlib.py")
 
 
@@ -349,3 +366,57 @@ def _needed(equations: list[Equation], outputs: Sequence[int]) -> list[Equation]
             wanted.update(equation.inputs)
             kept.append(equation)
     return kept[::-1]
+
+
+# A list of operations written out as one Python function, so that little is spent between two of them.
+
+
+def written_calls(
+    equations: Sequence[Equation],
+    calls: Sequence[Callable[..., Any]],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    constants: Sequence[int],
+    again: Mapping[int, int],
+) -> Callable[[Sequence[Any], Iterable[Any]], list[Any]]:
+    """A Python function of inputs and constants, one call after the other.
+
+    Args:
+        equations: primitives alone.
+        calls: what does each of them.
+        inputs, outputs, constants: slots of what is given, asked for and known.
+        again: place of an equation -> slot of the argument that it writes over.
+
+    A name whose number nobody reads any more is given to the next, so that little memory is held.
+    """
+    last = {slot: index for index, equation in enumerate(equations) for slot in equation.inputs}
+    last |= dict.fromkeys((*outputs, *constants), len(equations))
+    space: dict[str, Any] = {}
+    names, free, made = {slot: f"c{slot}" for slot in constants}, list[str](), 0
+
+    def fresh() -> str:
+        nonlocal made
+        if free:
+            return free.pop()
+        made += 1
+        return f"x{made}"
+
+    names |= {slot: fresh() for slot in dict.fromkeys(inputs)}
+    lines = [f"    [{', '.join(names[slot] for slot in inputs)}] = given"] if inputs else []
+    lines += [f"    [{', '.join(names[slot] for slot in constants)}] = known"] if constants else []
+    for index, (equation, call) in enumerate(zip(equations, calls, strict=True)):
+        space[f"f{index}"] = call
+        read = ", ".join(names[slot] for slot in equation.inputs)
+        if index in again:
+            read += f", out={names[again[index]]}"
+        for slot in dict.fromkeys(equation.inputs):
+            if last[slot] == index and names[slot].startswith("x"):
+                free.append(names[slot])
+        written = [fresh() for _ in equation.outputs]
+        names |= dict(zip(equation.outputs, written, strict=True))
+        target = f"[{', '.join(written)}]" if equation.primitive.multiple_results else written[0]
+        lines.append(f"    {target} = f{index}({read})")
+        free += [names[slot] for slot in equation.outputs if slot not in last]
+    lines.append(f"    return [{', '.join(names[slot] for slot in outputs)}]")
+    exec("def run(given, known):\n" + "\n".join(lines), space)  # written from numbers and names of our own alone
+    return space["run"]

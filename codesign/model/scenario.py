@@ -19,11 +19,10 @@ from ..core.module import Module
 from ..core.pretty import as_html, as_text
 from ..core.smooth import maximum, used_share
 from .carbon import Carbon
-from .delays import collective_times
 from .error_factors import Doubts
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
-from .network_traffic import Flow, beside, shares_links
+from .network_traffic import Flow, beside, collective_times, shares_links
 from .networks.collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, log_perplexity_penalty, stages
 from .networks.collectives.levels import Stage, spanning
 from .networks.fabrics import Beside, Group, PathEnergy, QueuedNode
@@ -32,7 +31,7 @@ from .ownership import AbstractOwnership
 from .reliability import Reliability
 from .slices import SharedRack
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
-from .workloads.ops import KV_TRANSFER, LATER, PREFILL, kind_of
+from .workloads.schedule import KV_TRANSFER, LATER, PREFILL, kind_of
 
 MANY = 40  # kernels of a kind above which they are priced as one batch
 OTHERS = "background"

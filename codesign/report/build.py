@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ..core.atomic_files import make_folder, write_files
 from ..study.objective import feasible
-from . import bars, candidates_page, charts, how_sure, interactive, proof, series, text_tables, wording
+from . import candidates_page, charts, interactive, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
 from .pages import rendered
 from .run_folder import PAGE, MissingPart, RunFolder, note_page, read_run, readable
@@ -40,7 +40,7 @@ class Picture:
     def png(self) -> bytes:
         """The figure in the look of all, what it says above it."""
         from . import drawing
-        from .found import found
+        from .findings import found
 
         draw = getattr(importlib.import_module(f".{self.module}", __package__), self.name)
         with drawing.style():
@@ -129,8 +129,8 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
         budgets=budgets,
         feasible=feasible,
         infinite=math.inf,
-        sure=how_sure.how_sure(run),
-        slides=how_sure.slides(run),
+        sure=proof.how_sure(run),
+        slides=proof.slides(run),
         goal=run.metric(run.goal),
         library=interactive.library(),
         script=interactive.own_script(),
@@ -188,28 +188,28 @@ def _proof(run: RunFolder) -> Section:
 
 
 def _workloads(run: RunFolder) -> Section:
-    from . import mix_on_page
+    from . import sections
 
-    return Section("Workloads", mix_on_page.text(run), table=mix_on_page.plans(run))
+    return Section("Workloads", sections.mix_text(run), table=sections.plans(run))
 
 
 def _shared(run: RunFolder) -> Section:
-    from . import mix_on_page
+    from . import sections
 
     text = "What all workloads have in common, and what each would have taken for itself."
     try:
-        picture = Picture("sharing", "What sharing costs", "mix_on_page", mix_on_page.workloads(run))
+        picture = Picture("sharing", "What sharing costs", "sections", sections.workloads(run))
         _ = picture.png
     except MissingPart:
         picture = None
-    return Section("Shared hardware", text, picture, mix_on_page.hardware(run))
+    return Section("Shared hardware", text, picture, sections.hardware(run))
 
 
 def _proven_front(run: RunFolder) -> Section:
-    from . import front_on_page
+    from . import sections
 
-    picture = Picture("certified_front", "Designs of the front with their bounds", "front_on_page", run)
-    return Section("Front", front_on_page.text(run), picture, front_on_page.table(run))
+    picture = Picture("certified_front", "Designs of the front with their bounds", "sections", run)
+    return Section("Front", sections.front_text(run), picture, sections.table(run))
 
 
 def _time(run: RunFolder) -> Section:
@@ -221,7 +221,7 @@ def _time(run: RunFolder) -> Section:
     text = f"One {run.words.step} of the best design: {', '.join(words)}. ".replace("comm.", "communication")
     text += "Communication counts as far as arithmetic does not hide it."
     picture = Picture("time_breakdown", "Time of the best designs by part", "figures", run)
-    return Section("Where the time goes", text, picture, shown=bars.time_bars(run))
+    return Section("Where the time goes", text, picture, shown=text_tables.time_bars(run))
 
 
 def _front(run: RunFolder) -> Section:
@@ -284,7 +284,7 @@ def _topology(run: RunFolder) -> Section:
 def _memory(run: RunFolder) -> Section:
     text = "Bytes per accelerator by class, as shares of what is used; the black mark is the usable capacity."
     picture = Picture("memory_by_tier", "Memory of the best designs by class", "figures", run)
-    return Section("Memory", text, picture, shown=bars.memory_bars(run))
+    return Section("Memory", text, picture, shown=text_tables.memory_bars(run))
 
 
 def _cache(run: RunFolder) -> Section:
@@ -294,7 +294,7 @@ def _cache(run: RunFolder) -> Section:
 def _money(run: RunFolder) -> Section:
     text = "The best design's whole cluster, by part."
     picture = Picture("capex_and_power", "Capex and power by part", "figures", run)
-    return Section("Price and power", text, picture, shown=bars.money_bars(run))
+    return Section("Price and power", text, picture, shown=text_tables.money_bars(run))
 
 
 def _elasticities(run: RunFolder) -> Section:
@@ -310,7 +310,7 @@ def _elasticities(run: RunFolder) -> Section:
     else:
         text += f"None of the {len(table)} that matter most is assumed."
     picture = Picture("elasticities", "Elasticities of the objective", "figures", run)
-    return Section("What the result hangs on", text, picture, shown=bars.elasticity_bars(run))
+    return Section("What the result hangs on", text, picture, shown=text_tables.elasticity_bars(run))
 
 
 def _constants(run: RunFolder) -> Section:
@@ -330,16 +330,16 @@ def _constants(run: RunFolder) -> Section:
 
 
 def _fleet(run: RunFolder) -> Section:
-    from . import fleet_on_page
+    from . import sections
 
     text = "Simulated request by request: what comes, what replicas have to answer, and which of them serve whom."
-    picture = Picture("fleet_over_time", "A fleet over the time of its simulation", "fleet_on_page", run)
-    return Section("Fleet", text, picture, fleet_on_page.served_by(run))
+    picture = Picture("fleet_over_time", "A fleet over the time of its simulation", "sections", run)
+    return Section("Fleet", text, picture, sections.served_by(run))
 
 
 def _hours(run: RunFolder) -> Section:
     text = "As many replicas as the load of each hour needs, and what following it saves."
-    picture = Picture("fleet_by_hour", "Load, replicas and power by the hour", "fleet_on_page", run)
+    picture = Picture("fleet_by_hour", "Load, replicas and power by the hour", "sections", run)
     return Section("Replicas by the hour", text, picture)
 
 

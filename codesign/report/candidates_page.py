@@ -10,9 +10,9 @@ import pandas as pd
 
 from ..core.atomic_files import frame_bytes, write_files
 from ..core.errors import ConfigError
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps
 from ..core.units import percent
-from ..model.workloads.words import Words
+from ..model.workloads.base import Words
 from .labels import DASH, number, unit_of
 from .pages import rendered
 from .side_by_side import Comparison, columns, sentences, winners, without

@@ -1,7 +1,9 @@
 """Figures of a run, drawn from the frames of `series`. The same data give the same bytes."""
 
+import math
 import string
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from . import series
-from .drawing import ACCENT, INK, SOFT, WIDTH_IN, canvas
+from . import proof, series
+from .drawing import ACCENT, INK, SOFT, WIDTH_IN, canvas, render, style
 from .findings import CLEAR
 from .labels import (
     DASH,
@@ -30,6 +32,89 @@ from .labels import (
     signed,
 )
 from .run_folder import RunFolder
+
+__all__ = ["digits_apart", "memory_picture"]
+
+
+# One picture of what lies in a device's memory when: stacked bars over the moments of a job against what there is.
+
+
+GIB = 2**30
+
+
+def memory_picture(moments: Mapping[str, Mapping[str, float]], lines: Mapping[str, float], title: str) -> bytes:
+    """PNG of stacked bars, a moment each.
+
+    Args:
+        moments: moment -> class of data -> bytes of a device.
+        lines: what bounds them -> bytes, drawn as lines.
+        title: above the bars.
+    """
+    with style():
+        return render(_drawn(moments, lines, title))
+
+
+def _drawn(moments: Mapping[str, Mapping[str, float]], lines: Mapping[str, float], title: str) -> Figure:
+    figure, (axes,) = canvas(1.5 + 0.36 * len(moments))
+    classes = [name for name in MEMORY_CLASSES if any(parts.get(name) for parts in moments.values())]
+    classes += sorted({name for parts in moments.values() for name in parts} - set(MEMORY_CLASSES))
+    left = [0.0] * len(moments)
+    for name in classes:
+        label, colour = MEMORY_CLASSES.get(name, (name.replace("_", " "), OTHER_COLOUR))
+        widths = [parts.get(name, 0.0) / GIB for parts in moments.values()]
+        axes.barh(range(len(moments)), widths, left=left, height=0.7, color=colour, label=label)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    handles, labels = axes.get_legend_handles_labels()
+    for index, (what, nbytes) in enumerate(lines.items()):
+        dashes = "-" if index == 0 else "--"
+        axes.axvline(nbytes / GIB, color=INK, linewidth=1.8, linestyle=dashes)
+        handles.append(Line2D([], [], color=INK, linewidth=1.8, linestyle=dashes))
+        labels.append(what)
+    axes.set_yticks(range(len(moments)), list(moments))
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0, 1.06 * max([*left, *(nbytes / GIB for nbytes in lines.values())]))
+    axes.set_xlabel("Memory of a device [GiB]")
+    axes.set_title(title)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), handlelength=1.3)
+    return figure
+
+
+# Convergence of the optimality gap as a picture, for pages that cannot draw their own.
+
+
+WIDE = 1.0  # of logarithms: names of all lines of a decade would lie upon each other
+
+
+def convergence(run: RunFolder) -> Figure:
+    """Best design and bound over the time of the search.
+
+    Raises:
+        MissingPart: there is too little to follow.
+    """
+    points = proof.closing(run)
+    values = [value for _, best, bound in points for value in (best, bound) if value is not None]
+    span = math.log(max(values) / min(values))
+    figure, (axes,) = canvas(2.4)
+    seconds = [point[0] for point in points]
+    axes.step(seconds, [point[1] for point in points], where="post", color=INK, label="best design")
+    bounds = [(s, bound) for s, _, bound in points if bound is not None]
+    if bounds:
+        axes.step(*zip(*bounds, strict=True), where="post", color=ACCENT, label="bound on every design")
+    axes.set_xlabel("seconds")
+    known = proof.goal(run)
+    axes.set_ylabel(textwrap.fill(known.label, 28))
+    axes.set_yscale("log")
+    if span > WIDE:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    for axis_text in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis_text(FuncFormatter(lambda value, _: number(value, known.unit, 3 if span > 0.1 else 5)))
+    axes.tick_params(axis="both", which="both", colors=SOFT)
+    axes.legend(loc="best")
+    return figure
+
 
 LETTER_IN, HANDLE_IN = 0.068, 0.5  # of a legend: room for a letter, and for a mark with what parts it from the next
 

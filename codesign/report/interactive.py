@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ..core.disk_cache import kept_text, key_of
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps
 
 if TYPE_CHECKING:
     from bokeh.model import Model

@@ -13,9 +13,9 @@ import pandas as pd
 from ..core.atomic_files import write_text
 from ..core.earlier_names import current_frame, migrated, migrated_config, schema_of
 from ..core.errors import ConfigError
-from ..core.json_io import dumps
+from ..core.json_yaml import dumps
 from ..core.untrusted_io import read_frame, read_json, read_text, read_yaml_file, refuse_changed, written
-from ..model.workloads.words import SERVING, TRAINING, Words
+from ..model.workloads.base import SERVING, TRAINING, Words
 from ..search.certificate import Certificate
 from .labels import COLOURS, Metric, counted, metric, unit_of, variable
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..core.interval_text import between_text, load_text
 from ..core.pretty import html_table, lines_text
-from ..model.workloads.words import OTHERS, Words
+from ..model.workloads.base import OTHERS, Words
 from .labels import DASH, THIN, metric
 
 METRICS = (
@@ -30,7 +30,7 @@ class Comparison:
     table: a row for each candidate: its metrics with the ends of their 90 % intervals (`_low`, `_high`), `wins` (share
     of joint draws of the model's errors in which its goal is the best), `keeps` (share in which it keeps all limits),
     what binds, bound and gap; of one without a design `why`. phases: a row for each candidate and level of what was
-    varied `along`. prices: who is best if prices were others (`commands.turning`). goal: the metric compared;
+    varied `along`. prices: who is best if prices were others (`commands.comparing`). goal: the metric compared;
     maximised: whether more of it is better. job: what is compared for.
     """
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.interval_text import between_text
+from ..model.workloads.base import OTHERS, Words
 from ..model.workloads.plan_fields import plan_fields, words_of
-from ..model.workloads.words import OTHERS, Words
 from ..search.certificate import Certificate, Shared
 from ..study.design_space import shown
 from .labels import COMPONENTS, HYPHEN, METRICS, PARTS, THIN, TIERS, TIMES, Metric, metric, number, per_bit, variable

@@ -13,17 +13,15 @@ from .base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, si
 from .blackbox.blackbox import Blackbox
 from .blackbox.peers import CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from .branch_and_bound.certified import Certified
+from .branch_and_bound.integer import Integer
 from .branch_and_bound.inverse import Inverse
-from .branch_and_bound.whole import Integer
 from .certificate import Certificate, Shared, Wanted
-from .descent.gradient import Descent, GridThenGradient
+from .descent.gradient import Descent, GridThenGradient, Optimizer, Transformation
 from .descent.relaxed import Gradient
-from .descent.transformations import Optimizer, Transformation
 from .exhaustive.grid import Grid
 from .front.pareto import Pareto
 from .grid_then_proof import GridThenProof
-from .mix.entry import MixEntry
-from .mix.mix import Mix
+from .mix.mix import Mix, MixEntry
 from .objective_fn import ObjectiveFunction, objective_fn
 from .robust import Robust
 from .single import Single

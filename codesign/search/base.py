@@ -1,16 +1,21 @@
 """Inputs and outputs of a search: problem, progress, trace and the base class."""
 
 import abc
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
+import jax
 import numpy as np
+from jaxtyping import Array
 
 from ..core.errors import ConfigError
 from ..core.examples import by_default
+from ..core.jax_typed import asarray, configure
 from ..executors import AbstractRunner
 from ..model.scenario import Scenario
+from ..staging import Answers, at_points, model_of
 from ..study.design_space import DesignSpace
 from ..study.objective import Objective
 from .certificate import Certificate, Wanted
@@ -194,3 +199,99 @@ class AbstractSearch(abc.ABC):
     @abc.abstractmethod
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Search; every random number comes from `seed`."""
+
+
+# Goals and floors that a search takes logarithms of must be positive: told at the start, by a sample of the space.
+
+
+PLANS, POINTS = 64, 256  # of the sample
+
+
+def refuse_without_logarithm(search: AbstractSearch, problem: Problem, seed: int = 0) -> None:
+    """Evaluate what might be zero or negative at legal plans and at hardware anywhere in its range, corners too.
+
+    Quantities that their form keeps positive cost nothing.
+
+    Raises:
+        ConfigError: one that is not, with a value it takes and the searches that need no logarithm.
+    """
+    asked = search.logged(problem)
+    if not asked:
+        return
+    space, rng = problem.space, np.random.default_rng(seed)
+    plans = space.legal_sample(problem.scenario, PLANS, seed)
+    plan = plans[np.arange(POINTS) % len(plans)]
+    u = rng.uniform(size=(POINTS, len(space.names)))
+    u[: POINTS // 2] = np.round(u[: POINTS // 2])  # most quantities are least at a corner
+
+    def told(answers: Answers) -> list[Array]:
+        return [problem.objective.value(answers.metrics, text) for _, text in asked]
+
+    values = space.values({name: u[:, i] for i, name in enumerate(space.names)})
+    columns = [*plan.T, *(values[name] for name in space.names)]
+    program = model_of(problem.scenario, space, tuple(space.plan)).asked(told)
+    result = at_points(program, jax.tree.leaves(problem.scenario), columns)
+    result = np.stack([np.broadcast_to(column, (POINTS,)) for column in result], axis=-1)
+    for (where, text), values in zip(asked, result.T, strict=True):
+        bad = values[~(values > 0)]
+        if len(bad):
+            raise ConfigError(
+                f"{where} = {text!r} is {bad.min():.4g} in {len(bad) / POINTS:.0%} of a sample of the space, but this"
+                " search takes its logarithm: make it positive, or take search=grid or search=differential_evolution"
+            )
+
+
+# Problems as they are sent to another process, which may not have been told to keep 64 bits.
+
+
+Sent = tuple[Any, Any, Any]
+
+"""Scenario with plain arrays, space, objective: JAX narrows what it reads before it is told not to."""
+
+
+def plain(problem: Problem) -> Sent:
+    """Plain arrays in place of JAX's."""
+    return jax.tree.map(np.asarray, problem.scenario), problem.space, problem.objective
+
+
+def read_back(sent: Sent) -> Problem:
+    """Rebuild a problem in float64, as whoever sent it had it."""
+    configure("jax_enable_x64", True)
+    scenario, space, objective = sent
+    return Problem(jax.tree.map(asarray, scenario), space, objective)
+
+
+def _sent(work: object) -> dict[str, Any]:
+    """State of work as it is sent, without what each process makes of it for itself."""
+    own = type(work)
+    return {name: value for name, value in vars(work).items()
+            if not isinstance(getattr(own, name, None), functools.cached_property)}  # fmt: skip
+
+
+class AbstractSentWork:
+    """Work on a `problem` that is pickled with plain arrays; cached properties stay where they are."""
+
+    problem: Problem
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the problem as it is sent."""
+        return _sent(self) | {"problem": plain(self.problem)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """With the problem as it was."""
+        vars(self).update(state | {"problem": read_back(state["problem"])})
+
+
+class AbstractSentProblems:
+    """Work on several `problems`, by name, that are pickled likewise."""
+
+    problems: dict[str, Problem]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the problems as they are sent."""
+        return _sent(self) | {"problems": {name: plain(problem) for name, problem in self.problems.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """With the problems as they were."""
+        problems = {name: read_back(sent) for name, sent in state["problems"].items()}
+        vars(self).update(state | {"problems": problems})

@@ -26,7 +26,7 @@ from ..model.workloads.plan_fields import plan_fields
 from ..staging import Answers, at_points, base_of, model_of, slopes_of
 from ..study.design_space import DesignSpace
 from ..study.objective import feasible, share_text
-from ..uncertainty.unsustained import without_numbers
+from ..uncertainty.metrics import without_numbers
 from .base import Problem, Trace
 
 __all__ = [

@@ -11,10 +11,9 @@ from ..core.pretty import html_table, lines_text, number_text
 from ..model.scenario import Scenario
 from ..model.workloads.plan_fields import words_of
 from ..study.design_space import Continuous
-from .base import AbstractSearch, Problem, Report, Trace, silent, under_assumption
+from .base import AbstractSearch, Problem, Report, Trace, refuse_without_logarithm, silent, under_assumption
 from .branch_and_bound.certified import Certified
 from .certificate import Certificate
-from .logarithms import refuse_without_logarithm
 from .results import check_float64, designs, placed
 
 

@@ -5,18 +5,80 @@ Tracing the derivative of the whole costs a second; of each kind, milliseconds, 
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
-from ..core.jax_typed import asarray, jvp, make_jaxpr, zeros
-from ..jaxprs.program import Equation, Program, flatten, key_of
-from .draft import AbstractDraft
+from ..core.fields import get_path
+from ..core.jax_typed import asarray, flatten_with_path, jvp, make_jaxpr, structure, unflatten, zeros
+from ..jaxprs.program import Equation, Program, flatten, kept, key_of, written_out
+from ..model.metrics import Account
+from ..model.scenario import Scenario
+from .again import asked_of, told_apart
+from .model import base_of
+from .program_cache import as_text, equations_as_plain, made_once, program_as_plain, program_from_plain
 from .rows import has_kink, run_equation
+from .running import running
+
+# A program that is written equation by equation.
+
+
+class AbstractDraft:
+    """A program that is being written.
+
+    Args:
+        program: whose slots keep their numbers.
+        inputs: of the program that is written, slots of the other one.
+    """
+
+    def __init__(self, program: Program, inputs: Sequence[int]):
+        self._of, self.inputs = program, list(inputs)
+        self.equations: list[Equation] = []
+        self.known = dict(program.known)
+        self.shapes, self.kinds = list(program.shapes), list(program.kinds)
+
+    def new(self, shape: tuple[int, ...] = (), kind: Any = float) -> int:
+        """One more slot."""
+        self.shapes.append(shape)
+        self.kinds.append(np.dtype(kind))
+        return len(self.shapes) - 1
+
+    def given(self, like: int | None = None) -> int:
+        """One more input: a number, or what has the shape of a slot."""
+        self.inputs.append(self.new() if like is None else self.new(self.shapes[like], self.kinds[like]))
+        return self.inputs[-1]
+
+    def constant(self, value: Any) -> int:
+        """A slot that always has this value."""
+        array = np.asarray(value)
+        slot = self.new(array.shape, array.dtype)
+        self.known[slot] = array
+        return slot
+
+    def put(self, program: Program, inputs: Sequence[int]) -> list[int]:
+        """Write another program here; says where its outputs are."""
+        shift, place = len(self.shapes), dict(zip(program.inputs, inputs, strict=True))
+        self.shapes += program.shapes
+        self.kinds += program.kinds
+        self.known |= {slot + shift: value for slot, value in program.known.items()}
+        for equation in program.equations:
+            read, made = (
+                tuple(place.get(slot, slot + shift) for slot in slots) for slots in (equation.inputs, equation.outputs)
+            )
+            self.equations.append(equation._replace(inputs=read, outputs=made))
+        return [place.get(slot, slot + shift) for slot in program.outputs]
+
+    def done(self, outputs: Sequence[int]) -> Program:
+        """Return the program written so far."""
+        return Program(self.equations, self.known, tuple(self.inputs), tuple(outputs), self.shapes, self.kinds)
+
 
 MOST_KINDS = 8192
+
 _kinds: OrderedDict[Any, tuple[Any, "Rule"]] = OrderedDict()
 
 
@@ -127,3 +189,102 @@ def _derived(equation: Equation, shapes: Sequence[Any], moving: tuple[int, ...],
     program = flatten(make_jaxpr(told)(list(shapes), [number] if soft else [], [shapes[i] for i in moving]))
     reached = program.reached(program.inputs[len(program.inputs) - len(moving) :]) if moving else frozenset[int]()
     return Rule(program, tuple(slot in reached for slot in program.outputs))
+
+
+# Slopes of a few numbers by every number of a scenario: one forward pass along all of them at once.
+
+
+MOST_KEPT = 256  # texts (disk: 0.2 MB each), more than all experiments have
+
+MOST_MADE = 8  # programs that are kept with their slopes
+
+_made: OrderedDict[Any, Any] = OrderedDict()
+
+
+def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], part: str = "") -> list[Scenario]:
+    """For each number of `function`, its slope by every single number of the scenario, as a tree like the scenario.
+
+    Tables have no slopes: zeros stand in their place. Hard maxima have, at a tie, the mean of both sides' slopes.
+
+    Args:
+        scenario: where slopes are taken.
+        function: of its account.
+        part: of the scenario, such as `cluster`: numbers elsewhere are held fixed, zeros stand in their place.
+    """
+    leaves, asked = jax.tree.leaves(scenario), base_of(scenario).asked(function)
+    places = [path[0] for path, _ in flatten_with_path(scenario)[0]]
+    varied = [not part or getattr(place, "name", "") == part for place in places]
+    numbers = [asked.shapes[slot] == () and _is_real(asked.kinds[slot]) for slot in asked.inputs]
+    real = [i for i, both in enumerate(zip(numbers, varied, strict=True)) if all(both)]
+    key = (asked_of(asked), id(asked.known), part)
+    made = kept(_made, key, lambda: (asked, running(_kept_along(asked, real))), MOST_MADE)
+    kinds = [asked.kinds[slot] for slot in asked.inputs]
+    given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
+    result: list[np.ndarray] = made[1](*given, *np.eye(len(real)))
+    whole, zeros, trees = structure(scenario), [np.zeros(np.shape(leaf)) for leaf in leaves], list[Scenario]()
+    for slopes in result:
+        of_each = dict(zip(real, np.broadcast_to(slopes, (len(real),)), strict=True))
+        trees.append(unflatten(whole, [of_each.get(i, zero) for i, zero in enumerate(zeros)]))
+    return trees
+
+
+def slopes_along(
+    scenario: Scenario,
+    function: Callable[[Account], list[Array]],
+    values: Mapping[str, Float[np.ndarray, " points"]],
+    direction: Mapping[str, Float[np.ndarray, " points"]],
+) -> tuple[list[Float[np.ndarray, " points"]], list[Float[np.ndarray, " points"]]]:
+    """Numbers at many points that differ in a few leaves of a scenario, and their slopes along a direction.
+
+    Args:
+        scenario: all other leaves.
+        function: of its account; gives scalars.
+        values: path of a leaf -> what it is at each point.
+        direction: path of a leaf among these -> how far it moves at each point.
+
+    Returns:
+        (numbers, slopes) of what `function` gives. Hard maxima have, at a tie, the mean of both sides' slopes.
+    """
+    leaves, asked = jax.tree.leaves(scenario), base_of(scenario).asked(function)
+    numbered = unflatten(structure(scenario), list(range(len(leaves))))
+    placed = {get_path(numbered, path): np.asarray(column, dtype=float) for path, column in values.items()}
+    moved = {get_path(numbered, path): np.asarray(column, dtype=float) for path, column in direction.items()}
+    key = (asked_of(asked), id(asked.known), tuple(moved))
+    made = kept(_made, key, lambda: (asked, running(written_out(_along(asked, list(moved), values=True)))), MOST_MADE)
+    kinds = [asked.kinds[slot] for slot in asked.inputs]
+    fixed = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
+    given = [placed.get(index, leaf) for index, leaf in enumerate(fixed)]
+    points = max((len(column) for column in placed.values()), default=1)
+    result = [np.broadcast_to(each, (points,)) for each in made[1](*given, *moved.values())]
+    return result[: len(asked.outputs)], result[len(asked.outputs) :]
+
+
+def _is_real(kind: Any) -> bool:
+    return np.issubdtype(kind, np.floating)
+
+
+def _kept_along(asked: Program, real: Sequence[int]) -> Program:
+    """`_along` by primitives alone, read from disk where an earlier process derived it."""
+
+    def told() -> list[Any]:
+        known = [[slot, told_apart(value)[:2], as_text(value)] for slot, value in asked.known.items()]
+        return [equations_as_plain(asked), known, real]
+
+    return made_once(
+        "slopes", told, lambda: written_out(_along(asked, real)), program_as_plain, program_from_plain, MOST_KEPT
+    )
+
+
+def _along(asked: Program, real: Sequence[int], *, values: bool = False) -> Program:
+    """(leaves, direction: one number for each of the real ones) -> slopes of the outputs along the direction.
+
+    Args:
+        values: whether the outputs themselves come before their slopes.
+    """
+
+    draft = Slopes(asked, asked.inputs)
+    seeds = {asked.inputs[place]: draft.given() for place in real}
+    draft.equations += asked.equations
+    moved, zero = draft.slopes(asked.equations, seeds), draft.constant(0.0)
+    slopes = [moved.get(slot, zero) for slot in asked.outputs]
+    return draft.done([*asked.outputs, *slopes] if values else slopes)

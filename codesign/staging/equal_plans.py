@@ -18,10 +18,9 @@ from jaxtyping import Bool, Int, UInt8
 from ..jaxprs.program import Equation, Program
 from ..model.scenario import Scenario
 from ..study.design_space import DesignSpace
-from .distinct import Fields, PlanTable
 from .model import Answers, model_of
 from .staged import Staged, leaves_as_tables, stage
-from .tables import Table
+from .tables import Fields, PlanTable, Table
 
 __all__ = ["classes_of_plans", "distinct_plans"]
 

@@ -5,19 +5,25 @@ as one operation on [equations, points], until none is left: the 4,300 equations
 250 operations. Each equation does what it does by itself, to the same arguments.
 """
 
+import base64
+import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
-from ..jaxprs.dispatch import doer
+from ..jaxprs.evaluator import behind, doer
 from ..jaxprs.numpy_primitives import several
 from ..jaxprs.program import Equation, Program, key_of
+from .again import told_apart
 from .identities import PASSED_ON
 from .lanes import EACH, MOVED, by_lanes
+from .program_cache import CannotBeKept, as_text, does_the_same, kinds_as_plain, kinds_from_plain, made_once
+from .tables import Fields, PlanTable, Table
 
 MOST = 1024  # numbers of an array that is written out
 
@@ -248,3 +254,310 @@ class _Rows:
 def are_even(rows: Sequence[int]) -> bool:
     """True if rows lie in even steps, so that nothing is copied."""
     return len({b - a for a, b in itertools.pairwise(rows)}) < 2
+
+
+# Equations of one kind done together: for few points a program costs its calls of NumPy, not their numbers.
+#
+# How they are put together is said in plain numbers (`packing`); here it becomes one Python function of calls.
+
+
+ROOTS = {0.5: np.sqrt, 2.0: np.square, -1.0: np.reciprocal}
+
+"""Exponent -> what NumPy takes for a power with it."""
+
+Write = Callable[[Sequence[np.ndarray]], None]
+
+
+class Packs:
+    """A program made ready to run at few points.
+
+    Args:
+        packing: of the program.
+
+    Attributes: wanted says of each input, in turn, (which buffer, first row, rows) its numbers are written to.
+    """
+
+    def __init__(self, packing: Packing):
+        self.wanted, self.operations = packing.wanted, len(packing.batches)
+        self._sizes = list(zip(packing.kinds, packing.sizes, strict=True))
+        self._constants = [
+            (buffer, slice(first, first + len(values)), values[:, None]) for buffer, first, values in packing.constants
+        ]
+        space: dict[str, Any] = {}
+        lines = [line for index, batch in enumerate(packing.batches) for line in _lines(index, batch, packing, space)]
+        self._outputs: list[tuple[int, list[int], list[int]]] = []
+        for number in range(len(packing.kinds)):
+            columns = [column for column, (buffer, _) in enumerate(packing.outputs) if buffer == number]
+            self._outputs.append((number, columns, [packing.outputs[column][1] for column in columns]))
+        self._width = len(packing.outputs)
+        names = ", ".join(f"b{number}" for number in range(len(packing.kinds)))
+        body = "\n".join(f"    {line}" for line in lines) or "    pass"
+        exec(f"def run({names}):\n{body}", space)  # written from numbers and names of our own alone
+        self._run = space["run"]
+
+    def __call__(self, count: int, write: Write) -> Float[np.ndarray, "points outputs"]:
+        """Outputs at so many points; `write` puts the inputs' numbers where they are wanted."""
+        buffers = [np.empty((size, count), dtype=kind) for kind, size in self._sizes]
+        for buffer, rows, values in self._constants:
+            buffers[buffer][rows] = values
+        write(buffers)
+        with np.errstate(all="ignore"):
+            self._run(*buffers)
+        result = np.empty((count, self._width))
+        for buffer, columns, rows in self._outputs:
+            result[:, columns] = buffers[buffer].take(rows, 0).T
+        return result
+
+
+def _lines(place: int, batch: PackedBatch, packing: Packing, space: dict[str, Any]) -> list[str]:
+    """One batch as lines of Python."""
+    return _whole(place, batch, packing, space) if batch.shapes is not None else [_line(place, batch, space)]
+
+
+def _line(place: int, batch: PackedBatch, space: dict[str, Any]) -> str:
+    read = [_shown(f"i{place}_{n}", buffer, rows, space) for n, (buffer, rows) in enumerate(batch.reads)]
+    (target,) = map(_target, batch.writes)
+    does = doer(batch.does.primitive, batch.does.params, batch.kinds, 1, alike=True)
+    does = space[f"f{place}"] = _power if does is np.power else does
+    if isinstance(does, np.ufunc) or does is _power:
+        return f"f{place}({', '.join(read)}, out={target})"
+    return f"{target} = f{place}({', '.join(read)})"
+
+
+def _whole(place: int, batch: PackedBatch, packing: Packing, space: dict[str, Any]) -> list[str]:
+    """An equation of whole arrays, which lie in rows side by side or are copied there."""
+    read: list[str] = []
+    for number, ((buffer, rows), shape) in enumerate(zip(batch.reads, batch.shapes or (), strict=True)):
+        spread = len(rows) > 1 and rows[0] == rows[-1]  # one number throughout an array is a row for each place
+        shown = _shown(f"i{place}_{number}", buffer, rows, space, copied=spread)
+        read.append(f"{shown}.reshape({(*shape, -1)})")
+    primitive = batch.does.primitive
+    space[f"f{place}"] = behind(primitive, batch.does.params, batch.kinds, 1)
+    result = f"f{place}({', '.join(read)})"
+    lines = [f"r = {result if primitive.multiple_results else f'[{result}]'}"]
+    space["join"] = np.concatenate
+    for write in batch.writes:
+        kind = f"k{write[0]}"
+        space[kind] = packing.kinds[write[0]]
+        lines.append(f"{_target(write)} = join([x.reshape((-1, x.shape[-1])) for x in r if x.dtype == {kind}])")
+    return lines
+
+
+def _target(write: tuple[int, int, int]) -> str:
+    buffer, first, count = write
+    return f"b{buffer}[{_even(list(range(first, first + count)))}]"
+
+
+def _shown(index: str, buffer: int, rows: Sequence[int], space: dict[str, Any], *, copied: bool = False) -> str:
+    """Rows of a buffer, copied only where they lie in no even steps, or where that is asked for."""
+    if are_even(rows) and not copied:
+        return f"b{buffer}[{_even(rows)}]"
+    space[index] = np.array(rows)
+    return f"b{buffer}.take({index}, 0)"
+
+
+def _power(base: np.ndarray, exponent: np.ndarray, out: np.ndarray) -> None:
+    """Powers as NumPy computes them for one common exponent: a square root is not a power to the last bit."""
+    np.power(base, exponent, out=out)
+    for number, same in ROOTS.items():
+        asked = exponent == number
+        if asked.any():
+            same(base, out=out, where=asked)
+
+
+def _even(rows: Sequence[int]) -> str:
+    """Index of rows in even steps; of one row for all, itself."""
+    if rows[0] == rows[-1]:
+        return str(rows[0])
+    step = rows[1] - rows[0]
+    end = rows[-1] + (1 if step > 0 else -1)
+    return f"{rows[0]}:{end if end >= 0 else ''}" + (f":{step}" if step != 1 else "")
+
+
+# Tables of a scenario side by side, so that what a point reads of them is gathered in few calls.
+
+
+PART = 512  # points of a program at a time
+
+Place = tuple[Fields, str]
+
+"""Fields that a number depends on, and its type."""
+
+
+class Packed(NamedTuple):
+    """Tables side by side: of each set of fields one matrix, of which a point reads one row.
+
+    matrices: of one type each, [combinations, numbers]; places: of each table its matrix, columns [first, last), shape.
+    """
+
+    matrices: dict[Place, np.ndarray]
+    places: list[tuple[Place, int, int, tuple[int, ...]]]
+
+    @classmethod
+    def of(cls, tables: Sequence[Table]) -> "Packed":
+        """Pack these tables."""
+        columns: dict[Place, list[np.ndarray]] = {}
+        widths: dict[Place, int] = {}
+        places: list[tuple[Place, int, int, tuple[int, ...]]] = []
+        for table in tables:
+            flat = np.asarray(table.values).reshape(len(table.values), -1)
+            key = (table.fields, flat.dtype.str)
+            first = widths.get(key, 0)
+            widths[key] = first + flat.shape[1]
+            columns.setdefault(key, []).append(flat)
+            places.append((key, first, widths[key], table.values.shape[1:]))
+        return cls({key: np.concatenate(parts, axis=1) for key, parts in columns.items()}, places)
+
+    def at(self, codes: Int[np.ndarray, "points fields"], plans: PlanTable) -> list[np.ndarray]:
+        """The numbers of each table at these points; one for all where no field reaches it."""
+        rows: dict[Place, np.ndarray] = {}
+        for key, matrix in self.matrices.items():
+            order = sorted(key[0])
+            sizes = [len(plans.values[i]) for i in order]
+            rows[key] = matrix[np.ravel_multi_index(codes[:, order].T, sizes)].T if order else matrix.T
+        return [
+            rows[key][first:last].reshape(*shape, -1) if shape else rows[key][first]
+            for key, first, last, shape in self.places
+        ]
+
+
+class LookUp:
+    """Puts what tables have for many points where a program wants it.
+
+    Args:
+        packed: the tables.
+        wanted: of each table, in turn, (which buffer, first row, rows) its numbers go to; then of other numbers.
+        plans: whose codes points are given by.
+    """
+
+    def __init__(self, packed: Packed, wanted: Sequence[tuple[int, int, int]], plans: PlanTable):
+        columns: dict[tuple[Place, int], list[int]] = {}
+        rows: dict[tuple[Place, int], list[int]] = {}
+        for (key, start, stop, _), (buffer, row, count) in zip(packed.places, wanted, strict=False):
+            columns.setdefault((key, buffer), []).extend(range(start, stop))
+            rows.setdefault((key, buffer), []).extend(range(row, row + count))
+        self._others = [(buffer, row) for buffer, row, _ in wanted[len(packed.places) :]]
+        self._steps = np.zeros((len(plans.fields), len(rows)))
+        self._parts: list[tuple[int, slice | np.ndarray, np.ndarray, bool]] = []
+        for number, ((key, buffer), own) in enumerate(rows.items()):
+            step = 1
+            for field in sorted(key[0], reverse=True):
+                self._steps[field, number] = step
+                step *= len(plans.values[field])
+            matrix = np.ascontiguousarray(packed.matrices[key][:, columns[key, buffer]].T)
+            side_by_side = own == list(range(own[0], own[0] + len(own)))
+            place = slice(own[0], own[0] + len(own)) if side_by_side else np.array(own)
+            self._parts.append((buffer, place, matrix, bool(key[0])))
+
+    def run(
+        self, packs: Packs, codes: Int[np.ndarray, "points fields"], others: Float[np.ndarray, "points numbers"]
+    ) -> Float[np.ndarray, "points outputs"]:
+        """Outputs of a program at these points, so many at a time that a cache holds what waits."""
+        count = len(codes)
+        parts = [slice(first, min(first + PART, count)) for first in range(0, count, PART)]
+        result = [packs(p.stop - p.start, functools.partial(self._write, codes[p], others[p].T)) for p in parts]
+        return result[0] if len(result) == 1 else np.concatenate(result)
+
+    def _write(self, codes: np.ndarray, others: np.ndarray, buffers: Sequence[np.ndarray]) -> None:
+        for (buffer, row), column in zip(self._others, others, strict=True):
+            buffers[buffer][row] = column
+        row = (codes.astype(float) @ self._steps).astype(np.intp).T  # whole numbers far below 2^53
+        for number, (buffer, index, matrix, varies) in enumerate(self._parts):
+            target = buffers[buffer]
+            if not varies:
+                target[index] = matrix
+            elif isinstance(index, slice) and matrix.dtype == target.dtype:
+                matrix.take(row[number], 1, target[index], "clip")
+            else:
+                target[index] = matrix.take(row[number], 1)
+
+
+# Packed programs as JSON: the next process neither derives slopes nor puts equations together.
+#
+# A text is found under what the packed program was made of, equation by equation, and is read as numbers, names of
+# primitives and their settings; Python is written from those anew (`packs`). It is kept only where it comes back as
+# it was.
+
+
+MOST_KEPT = 256  # texts (disk: 0.2 MB each), more than all experiments have
+
+
+def packed_once(make: Callable[[], Packing], told: Callable[[], Iterable[Any]]) -> Packing:
+    """Return the packing that `make` gives, read from disk where an earlier process had it made of the same.
+
+    Args:
+        make: packs a program.
+        told: lists and words that no other program has.
+    """
+    return made_once("packs", told, make, packing_as_plain, packing_from_plain, MOST_KEPT)
+
+
+def packing_as_plain(packing: Packing) -> Any:
+    """A packing as lists and words.
+
+    Raises:
+        CannotBeKept: where they would not give back the same one.
+    """
+    told, kinds = kinds_as_plain([batch.does for batch in packing.batches])
+    plain = {
+        "types": [kind.str for kind in packing.kinds], "sizes": packing.sizes, "kinds": told,
+        "constants": [[buffer, first, own.dtype.str, as_text(own)] for buffer, first, own in packing.constants],
+        "wanted": as_text(np.array(packing.wanted)), "outputs": as_text(np.array(packing.outputs)),
+        "batches": [_batch(kind, batch) for kind, batch in zip(kinds, packing.batches, strict=True)],
+    }  # fmt: skip
+    if not _same(packing_from_plain(plain), packing):
+        raise CannotBeKept("another packing comes back")
+    return plain
+
+
+def packing_from_plain(plain: Any) -> Packing:
+    """The packing that `packing_as_plain` told.
+
+    Raises:
+        CannotBeKept: it is none.
+    """
+    try:
+        kinds = kinds_from_plain(plain["kinds"])
+        constants = [
+            (int(buffer), int(first), np.frombuffer(base64.b64decode(text), dtype=kind))
+            for buffer, first, kind, text in plain["constants"]
+        ]
+        return Packing(
+            tuple(np.dtype(kind) for kind in plain["types"]), tuple(map(int, plain["sizes"])), constants,
+            list(zip(*[iter(_numbers(plain["wanted"]))] * 3, strict=True)),
+            [
+                PackedBatch(
+                    kinds[kind], tuple(np.dtype(own) for own in types),
+                    tuple((int(buffer), tuple(_numbers(rows))) for buffer, rows in reads),
+                    tuple((int(buffer), int(first), int(count)) for buffer, first, count in writes),
+                    None if shapes is None else tuple(tuple(map(int, shape)) for shape in shapes),
+                )
+                for kind, types, reads, writes, shapes in plain["batches"]
+            ],
+            list(zip(*[iter(_numbers(plain["outputs"]))] * 2, strict=True)),
+        )  # fmt: skip
+    except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise CannotBeKept("no packing") from error
+
+
+def _batch(kind: int, batch: PackedBatch) -> list[Any]:
+    reads = [[buffer, as_text(rows)] for buffer, rows in batch.reads]
+    return [kind, [own.str for own in batch.kinds], reads, batch.writes, batch.shapes]
+
+
+def _numbers(text: str) -> Sequence[int]:
+    return np.frombuffer(base64.b64decode(text), dtype=int).tolist()
+
+
+def _same(one: Packing, other: Packing) -> bool:
+    """True if two packings are the same, batch by batch."""
+    bare = [
+        each._replace(constants=[], batches=[batch._replace(does=None) for batch in each.batches])
+        for each in (one, other)
+    ]
+    return (
+        bare[0] == bare[1]
+        and [(buffer, first, told_apart(values)) for buffer, first, values in one.constants]
+        == [(buffer, first, told_apart(values)) for buffer, first, values in other.constants]
+        and all(does_the_same(a.does, b.does) for a, b in zip(one.batches, other.batches, strict=True))
+    )

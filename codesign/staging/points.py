@@ -17,17 +17,12 @@ from ..jaxprs.program import Program, kept, written_out
 from ..model.scenario import Scenario
 from .again import likeness_of_equations
 from .derivatives import Slopes
-from .distinct import PlanTable
-from .packed import LookUp, Packed
-from .packing import packing_of
-from .packs import Packs
-from .packs_on_disk import packed_once
-from .plan_tables import PlanTables
-from .programs_on_disk import equations_as_plain
+from .packing import LookUp, Packed, Packs, packed_once, packing_of
+from .program_cache import equations_as_plain
 from .rows import RowProgram
 from .running import Running
 from .staged import stage
-from .tables import Table, literal
+from .tables import PlanTable, PlanTables, Table, literal
 
 MOST_SCENARIOS = 64  # of which tables are kept
 MOST_PREPARED = 16  # programs that are kept ready to run, for whoever asks the same of the same model

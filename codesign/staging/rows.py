@@ -21,8 +21,7 @@ from ..model.metrics import Metrics
 from ..model.scenario import Scenario
 from ..study.design_space import DesignSpace
 from .again import Made, asked_of, made_again
-from .model import Answers, model_of
-from .reserves import reserve_rows
+from .model import Answers, model_of, reserve_rows
 
 Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
 MOST_MADE = 16  # programs

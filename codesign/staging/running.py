@@ -1,6 +1,6 @@
 """Equations run by NumPy on whole arrays of points.
 
-They are written out as one Python function with a line for each (`jaxprs.codegen`).
+They are written out as one Python function with a line for each (`jaxprs.program`).
 """
 
 import copy
@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..core.free_memory import keep_memory
-from ..jaxprs.codegen import written_calls
-from ..jaxprs.dispatch import behind
+from ..jaxprs.evaluator import behind
 from ..jaxprs.numpy_primitives import ELEMENTWISE
-from ..jaxprs.program import Equation, Program, kept
+from ..jaxprs.program import Equation, Program, kept, written_calls
 from .again import asked_of, written_once
 
 MOST_KEPT = 16  # programs that are kept ready to run

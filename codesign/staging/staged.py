@@ -5,18 +5,114 @@ variables that reach it, as long as there are few of them; what is left for ever
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from jaxtyping import Array, Float
 
-from ..jaxprs.program import Equation, Program, kept
+from ..core.free_memory import keep_memory
+from ..core.jax_typed import asarray
+from ..core.smooth import larger, smaller
+from ..jaxprs.evaluator import behind
+from ..jaxprs.program import DERIVED, Equation, Program, inside, kept, reduced, written_out
+from ..model.scenario import Scenario
 from .again import apart, asked_of, written_once
-from .distinct import PlanTable
-from .tables import Table, literal, tabulate, told_apart
+from .identities import without_identities
+from .model import Model
+from .rows import RowProgram, run_equation
+from .tables import NOTHING, Fields, PlanTable, Table, literal, run_rows, tabulate, told_apart
+
+# A program of which most inputs are settled: what they alone decide is computed once, the rest is left to JAX.
+#
+# At one plan of one scenario a model of 3,000 equations keeps some hundred that its hardware variables reach: what is
+# multiplied by zero or one, added to zero or chosen by a truth that is known goes with the rest.
+
+
+BEYOND = 1e30  # what no field of a plan exceeds
+
+ORDERED = {"max": larger, "min": smaller}  # operations of JAX whose slopes a compiler may lose
+
+
+def folded(program: Program, given: Mapping[int, np.ndarray], sizes: Mapping[int, float]) -> Program:
+    """Rewrite a program for inputs of which some are settled; equal results and slopes.
+
+    Args:
+        program: any.
+        given: input -> its numbers.
+        sizes: each other input -> what its numbers never exceed, in either direction.
+
+    Returns:
+        The program of the other inputs.
+    """
+    whole = written_out(program, DERIVED)
+    left = tuple(slot for slot in whole.inputs if slot not in given)
+    whole = _computed(whole._replace(known={**whole.known, **given}, inputs=left))
+    count = len(whole.equations) + 1
+    while len(whole.equations) < count:
+        count = len(whole.equations)
+        whole = _computed(without_identities(whole, sizes, slopes=True))
+    return whole
+
+
+def fields_without_rules(rows: RowProgram, scenario: Scenario) -> tuple[str, ...]:
+    """Plan fields that no rule of the plan depends on in a scenario: each value is legal wherever another is."""
+    program = reduced(rows.program._replace(outputs=rows.program.outputs[-1:]))
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(scenario)]
+    given = dict(zip(rows.program.inputs[: rows.leaves], leaves, strict=True))
+    left = folded(program._replace(inputs=rows.program.inputs), given, dict.fromkeys(rows.program.inputs, BEYOND))
+    read = {*left.outputs, *(slot for equation in left.equations for slot in equation.inputs)}
+    slots = rows.program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
+    return tuple(name for name, slot in zip(rows.fields, slots, strict=True) if slot not in read)
+
+
+def _computed(program: Program) -> Program:
+    """The program without the equations that follow from its known numbers."""
+    known, late = dict(program.known), list[Equation]()
+    for equation in program.equations:
+        if not all(slot in known for slot in equation.inputs):
+            late.append(equation)
+            continue
+        with np.errstate(all="ignore"):
+            result = run_rows(equation, [known[slot][None] for slot in equation.inputs])
+        known |= {slot: value[0] for slot, value in zip(equation.outputs, result, strict=True)}
+    read = {*program.outputs, *(slot for equation in late for slot in equation.inputs)}
+    return program._replace(equations=late, known={slot: value for slot, value in known.items() if slot in read})
+
+
+def _name_of(equation: Equation) -> str:
+    """Name of an operation; of `larger` and `smaller`, traced for one precision alone, that of what they compute."""
+    if equation.primitive.name not in DERIVED:
+        return equation.name
+    inner = inside(equation.inner)
+    parts = [one.name for one in inner.equations if one.name != "convert_element_type"]
+    return parts[0] if len(parts) == 1 and len(inner.inputs) == 2 else equation.name
+
+
+def run_folded(program: Program, inputs: Sequence[Any]) -> list[Array]:
+    """Outputs of a program by JAX, in the precision of its inputs: to be differentiated, batched and compiled."""
+    given = [asarray(value) for value in inputs]
+    kind = given[0].dtype if given else np.dtype(float)
+
+    def as_given(value: Any) -> Array:
+        array = asarray(value)
+        return array.astype(kind) if array.dtype == np.float64 else array
+
+    slots: dict[int, Any] = {slot: as_given(value) for slot, value in program.known.items()}
+    slots |= dict(zip(program.inputs, given, strict=True))
+    for equation in program.equations:
+        arguments = [slots[slot] for slot in equation.inputs]
+        one = ORDERED.get(_name_of(equation) if kind == np.float32 else equation.name)
+        result = [one(*arguments)] if one else run_equation(equation, arguments, None)
+        slots |= {slot: as_given(value) for slot, value in zip(equation.outputs, result, strict=True)}
+    return [slots[slot] for slot in program.outputs]
+
 
 MOST_EARLY = 2  # grids of which tables are kept for other limits
+
 MOST_BYTES = 64 << 20  # of them
+
 _early: OrderedDict[Any, tuple[Program, dict[int, Table], dict[int, Equation]]] = OrderedDict()
 
 
@@ -100,3 +196,115 @@ def _tabulated(
 def leaves_as_tables(slots: Sequence[int], leaves: Sequence[Any]) -> dict[int, Table]:
     """Numbers of a scenario, which are the same at every point."""
     return {slot: literal(np.asarray(leaf, dtype=float)) for slot, leaf in zip(slots, leaves, strict=True)}
+
+
+# A program over every plan at one point of the hardware, which is given anew at each call.
+#
+# What the plan alone decides is tabulated once. What the hardware decides too is computed once for each distinct
+# combination of the plan fields that reach it, not once a plan: most of a model sees few fields, so that a new point
+# of the hardware costs a tenth of pricing all plans at it.
+
+
+MOST_ROWS = 1 << 18  # of a table (memory: 2 MB)
+
+NEARLY_ALL = 0.5  # share of all plans above which distinct combinations are not worth a look-up
+
+Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], bool, tuple[int, ...]]
+
+
+class EveryPlan:
+    """Outputs of a program at every plan.
+
+    Args:
+        model: whose inputs the program has.
+        program: numbers that are asked for, of the model's inputs.
+        scenario: what is varied.
+        plans: field -> its value in each plan; at least one field.
+    """
+
+    def __init__(self, model: Model, program: Program, scenario: Scenario, plans: Mapping[str, np.ndarray]):
+        keep_memory()
+        self.table, self.count = PlanTable(plans), len(next(iter(plans.values())))
+        self._fields = model.fields
+        given = leaves_as_tables(program.inputs[: model.leaves], jax.tree.leaves(scenario))
+        of_plans = program.inputs[model.leaves : model.leaves + len(model.fields)]
+        given |= {slot: Table(frozenset([at]), self.table.column(at)) for at, slot in enumerate(of_plans)}
+        staged = stage(program, self.table, given, MOST_ROWS)
+        self._kinds, self._inputs = staged.kinds, program.inputs[model.leaves + len(model.fields) :]
+        self._reach: dict[int, Fields | None] = {slot: table.fields for slot, table in staged.tables.items()}
+        self._reach |= dict.fromkeys(self._inputs, NOTHING)
+        self._known = {slot: np.ascontiguousarray(np.moveaxis(t.values, 0, -1)) for slot, t in staged.tables.items()}
+        self._spreads: dict[tuple[int, Fields | None], int] = {}
+        self._next = max((*self._reach, *(s for e in staged.rest for s in e.outputs)), default=0) + 1
+        self._steps: list[Step] = []
+        for equation in staged.rest:
+            reached = self._together(equation.inputs)
+            inputs = tuple(self._spread(slot, reached) for slot in equation.inputs)
+            call = behind(equation.primitive, equation.params, [self._kinds[slot] for slot in equation.inputs], 1)
+            self._reach |= dict.fromkeys(equation.outputs, reached)
+            self._steps.append((call, inputs, equation.outputs, equation.primitive.multiple_results, ()))
+        self._outputs = tuple(self._spread(slot, None) for slot in staged.outputs)
+        self._steps = _letting_go(self._steps, {*self._outputs, *self._known})
+
+    @property
+    def operations(self) -> int:
+        """At each call, look-ups among them."""
+        return len(self._steps)
+
+    def __call__(self, values: Sequence[float]) -> list[Float[np.ndarray, " plans"]]:
+        """Outputs at these values of the hardware variables, in the model's order."""
+        slots: dict[int, Any] = dict(self._known)
+        slots |= {
+            slot: np.asarray([value], self._kinds[slot]) for slot, value in zip(self._inputs, values, strict=True)
+        }
+        with np.errstate(all="ignore"):
+            for call, inputs, outputs, several, gone in self._steps:
+                result = call(*[slots[slot] for slot in inputs])
+                slots |= zip(outputs, result, strict=True) if several else ((outputs[0], result),)
+                for slot in gone:
+                    del slots[slot]
+        return [np.broadcast_to(slots[slot], (self.count,)) for slot in self._outputs]
+
+    def _together(self, slots: Sequence[int]) -> Fields | None:
+        """Plan fields that reach any of these; None where they tell nearly all plans apart."""
+        reached: Fields = NOTHING
+        for slot in slots:
+            own = self._reach[slot]
+            if own is None:
+                return None
+            reached |= own
+        return None if reached and self.table.count(reached) > NEARLY_ALL * self.count else reached
+
+    def _spread(self, slot: int, onto: Fields | None) -> int:
+        """A slot with the rows of more fields; numbers that are the same for all plans go with any."""
+        own = self._reach[slot]
+        if own is None or own in (onto, NOTHING):
+            return slot
+        if (slot, onto) in self._spreads:
+            return self._spreads[slot, onto]
+        places = self.table.rows_of(own) if onto is None else self.table.project(onto, own)
+        made = self._next
+        self._next += 1
+        self._spreads[slot, onto], self._reach[made] = made, onto
+        if slot in self._known:
+            self._known[made] = self._known[slot][..., places]
+        else:
+            self._steps.append((_looked_up(places), (slot,), (made,), False, ()))
+        return made
+
+
+def _looked_up(places: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    def look_up(values: np.ndarray) -> np.ndarray:
+        return values if values.shape[-1] == 1 else values[..., places]
+
+    return look_up
+
+
+def _letting_go(steps: Sequence[Step], kept: set[int]) -> list[Step]:
+    """Steps that each know which numbers nobody reads after them: their memory is used again."""
+    last = {slot: at for at, step in enumerate(steps) for slot in (*step[1], *step[2])}
+    gone: dict[int, list[int]] = {}
+    for slot, at in last.items():
+        if slot not in kept:
+            gone.setdefault(at, []).append(slot)
+    return [(*step[:4], tuple(gone.get(at, ()))) for at, step in enumerate(steps)]

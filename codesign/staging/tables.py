@@ -3,19 +3,146 @@
 import hashlib
 import math
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from jaxtyping import Float, Int
 
-from ..jaxprs.dispatch import doer
+from ..jaxprs.evaluator import doer
 from ..jaxprs.numpy_primitives import several
-from ..jaxprs.program import Equation, Program, inside
-from .distinct import Fields, PlanTable
+from ..jaxprs.program import Equation, Program, inside, kept
+from ..model.scenario import Scenario
+from .again import apart, asked_of
+from .rows import RowProgram
+
+# Combinations of plan fields: distinct values of any set of fields over all legal plans.
+#
+# Most of the model sees few fields of a plan. What depends on the tensor- and pipeline-parallel degrees alone has a
+# hundred values however many plans there are.
+
+
+Fields = frozenset[int]
+
+SPARSE = 64  # times more keys than rows: a sort then takes less time than a flag for each key
+
+
+class PlanTable:
+    """Legal plans by the fields that vary: listed combinations of some fields, times all values of others.
+
+    Args:
+        listed: field -> its value in each legal combination.
+        free: field -> all its values; each of them is legal with every combination.
+    """
+
+    def __init__(self, listed: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray] | None = None):
+        free = free or {}
+        self.fields: tuple[str, ...] = (*listed, *free)
+        self.values: list[np.ndarray] = []
+        codes: list[np.ndarray] = []
+        for column in listed.values():
+            given = np.asarray(column, dtype=float)
+            self.values.append(np.unique(given))
+            codes.append(np.searchsorted(self.values[-1], given))
+        self._codes = np.stack(codes).T if codes else np.zeros((1, 0), dtype=int)  # columns are read
+        self._listed = len(codes)
+        self.values += [np.unique(np.asarray(column, dtype=float)) for column in free.values()]
+        self.count = lru_cache(maxsize=None)(self._count)
+        self.distinct = lru_cache(maxsize=None)(self._distinct)
+        self.project = lru_cache(maxsize=None)(self._project)
+        self.steps = lru_cache(maxsize=None)(self._steps)
+        self.keys = lru_cache(maxsize=None)(self._keys)
+
+    @cached_property
+    def told_apart(self) -> str:
+        """Equal for tables of the same fields, values and combinations."""
+        digest = hashlib.sha256(repr((self.fields, self._listed, self._codes.shape)).encode())
+        for array in (*self.values, self._codes):
+            digest.update(repr((array.shape, array.dtype.str)).encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def _count(self, fields: Fields) -> int:
+        """Number of combinations of these fields."""
+        inner = [i for i in fields if i >= self._listed]
+        return len(self.keys(fields - set(inner))) * int(np.prod([len(self.values[i]) for i in inner], dtype=float))
+
+    def column(self, field: int) -> Float[np.ndarray, " values"]:
+        """The values of one field, in the order of `distinct({field})`."""
+        return self.values[field][self.distinct(frozenset([field]))[:, 0]]
+
+    def rows_of(self, fields: Fields) -> Int[np.ndarray, " listed"]:
+        """For each listed combination, as it was given, its row among the distinct ones of these listed fields."""
+        order = sorted(fields)
+        return np.searchsorted(self.keys(fields), self._encoded(order, self._codes, order))
+
+    def _keys(self, fields: Fields) -> Int[np.ndarray, " k"]:
+        """Sorted distinct keys of listed fields."""
+        order = sorted(fields)
+        keys, most = self._encoded(order, self._codes, order), math.prod(self._sizes(order))
+        if most > SPARSE * len(keys):
+            return np.unique(keys)
+        flags = np.zeros(most, dtype=bool)
+        flags[keys] = True
+        return np.flatnonzero(flags)
+
+    def _sizes(self, order: Sequence[int]) -> list[int]:
+        return [len(self.values[i]) for i in order]
+
+    def _encoded(self, order: Sequence[int], codes: np.ndarray, at: Sequence[int]) -> Int[np.ndarray, " k"]:
+        """One number for the codes of fields in this order, which are columns `at`."""
+        key = np.zeros(len(codes), dtype=np.int64)
+        for column, size in zip(at, self._sizes(order), strict=True):
+            key *= size
+            key += codes[:, column]
+        return key
+
+    def _decoded(self, order: Sequence[int], keys: np.ndarray) -> Int[np.ndarray, "k fields"]:
+        places: list[np.ndarray] = []
+        for size in reversed(self._sizes(order)):
+            keys, place = np.divmod(keys, size)
+            places.append(place)
+        return np.stack(places[::-1]).T if places else np.zeros((len(keys), 0), dtype=np.int64)
+
+    def _distinct(self, fields: Fields) -> Int[np.ndarray, "k fields"]:
+        """Codes of the distinct combinations, fields in rising order; listed ones before free ones."""
+        order = sorted(fields)
+        inner = [i for i in order if i >= self._listed]
+        outer = self.keys(frozenset(order) - set(inner))
+        size = int(np.prod(self._sizes(inner), dtype=np.int64))
+        keys = (outer[:, None] * size + np.arange(size)[None]).reshape(-1)
+        return self._decoded(order, keys)
+
+    def _project(self, fields: Fields, onto: Fields) -> Int[np.ndarray, " k"]:
+        """For each combination of `fields` its row among those of the fewer fields `onto`."""
+        order, fewer = sorted(fields), sorted(onto)
+        known = self._encoded(fewer, self.distinct(onto), range(len(fewer)))
+        asked = self._encoded(fewer, self.distinct(fields), [order.index(i) for i in fewer])
+        most = math.prod(self._sizes(fewer))
+        if most > SPARSE * len(asked):
+            return np.searchsorted(known, asked)
+        rows = np.empty(most, dtype=np.int64)
+        rows[known] = np.arange(len(known))
+        return rows[asked]
+
+    def _steps(self, fields: Fields, field: int) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of rows that differ in one field only, by one step to its next value that is there: (lower, higher)."""
+        order, codes = sorted(fields), self.distinct(fields)
+        at = order.index(field)
+        rest = [i for i in order if i != field]
+        key = self._encoded(rest, codes, [order.index(i) for i in rest])
+        sort = np.lexsort((codes[:, at], key))
+        same = key[sort][1:] == key[sort][:-1]
+        return sort[:-1][same], sort[1:][same]
+
 
 NOTHING: Fields = frozenset()
+
 CACHED = 1 << 19  # numbers of the widest array of a block of rows: a cache holds a few of them
+
 WORKERS = min(2, os.cpu_count() or 1)
 
 
@@ -165,3 +292,82 @@ def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         result = run_rows(equation, [slots[i] for i in equation.inputs])
         slots |= dict(zip(equation.outputs, result, strict=True))
     return [slots[i] for i in program.outputs]
+
+
+# Tables of the part of a row program that the plan alone decides: all who ask for some of its rows share them.
+
+
+MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
+
+MOST_SCENARIOS = 64  # of which tables are kept
+
+MOST_EARLY = 4  # scenarios of which tables are kept for other limits
+
+_early: OrderedDict[Any, tuple[Program, Scenario, dict[int, Table]]] = OrderedDict()
+
+
+class PlanTables:
+    """Equations of the plan alone that have few distinct values, tabulated.
+
+    Args:
+        rows: the row program.
+        values: plan field -> every value that it may have.
+
+    Attributes: fields has every slot that is known from the plan, with the plan fields that reach it.
+    """
+
+    def __init__(self, rows: RowProgram, values: Mapping[str, np.ndarray]):
+        self.plans = PlanTable({}, {name: values[name] for name in rows.fields})
+        self._program = program = rows.program
+        self._leaves = program.inputs[: rows.leaves]
+        self._given = program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
+        self.fields: dict[int, Fields] = dict.fromkeys((*program.known, *self._leaves), frozenset())
+        self.fields |= {slot: frozenset([number]) for number, slot in enumerate(self._given)}
+        self._tabled: list[Equation] = []
+        for equation in program.equations:
+            if all(slot in self.fields for slot in equation.inputs):
+                reached: Fields = frozenset[int]().union(*(self.fields[slot] for slot in equation.inputs))
+                if not reached or self.plans.count(reached) <= MOST_ROWS:
+                    self.fields |= dict.fromkeys(equation.outputs, reached)
+                    self._tabled.append(equation)
+        rest = [equation for equation in program.equations if equation.outputs[0] not in self.fields]
+        needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
+        self._read = sorted(needed.intersection(self.fields))
+        self._late, self._numbers = apart(program, rows.asked)
+        late = [equation for equation in self._tabled if equation.outputs[0] in self._late]
+        self._waiting = needed.union(*(equation.inputs for equation in late)) - self._late
+        self._kept: OrderedDict[int, tuple[Scenario, dict[int, Table]]] = OrderedDict()
+
+    def of(self, scenario: Scenario) -> dict[int, Table]:
+        """Table of each slot that other equations or an output need; those of the last scenarios asked for are kept."""
+        return kept(self._kept, id(scenario), lambda: (scenario, self._of(scenario)), MOST_SCENARIOS)[1]
+
+    def _of(self, scenario: Scenario) -> dict[int, Table]:
+        """Compute the tables; what does not see the numbers that are asked is kept for other such numbers."""
+        program, values = self._program, tuple(column.tobytes() for column in self.plans.values)
+        key = (asked_of(program), self.plans.fields, values, self._numbers, id(scenario))
+        early = kept(_early, key, lambda: (program, scenario, self._without(scenario)), MOST_EARLY)[2]
+        tables = early | {slot: literal(value) for slot, value in program.known.items() if slot in self._late}
+        self._tabulate(tables)
+        return {slot: tables[slot] for slot in self._read}
+
+    def _without(self, scenario: Scenario) -> dict[int, Table]:
+        """Tables that others wait for, of what no number reaches that is asked."""
+        program = self._program
+        tables = {slot: literal(value) for slot, value in program.known.items() if slot not in self._late}
+        for slot, leaf in zip(self._leaves, jax.tree.leaves(scenario), strict=True):
+            tables[slot] = literal(np.asarray(leaf, dtype=program.kinds[slot]))
+        for number, slot in enumerate(self._given):
+            tables[slot] = Table(frozenset([number]), self.plans.column(number))
+        early = [equation for equation in self._tabled if equation.outputs[0] not in self._late]
+        part = program._replace(equations=early, outputs=tuple(sorted(self._waiting.intersection(self.fields))))
+        tables, _ = tabulate_all(part, tables, self.plans, MOST_ROWS, lambda _: False)
+        return {slot: table for slot, table in tables.items() if slot in self._waiting}
+
+    def _tabulate(self, tables: dict[int, Table]) -> None:
+        """Add the tables that follow from numbers that are asked."""
+        for equation in self._tabled:
+            if equation.outputs[0] in self._late:
+                result = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
+                assert result is not None
+                tables |= dict(zip(equation.outputs, result, strict=True))

@@ -1,5 +1,6 @@
 """Uncertainty of predictions: errors met in cross-validation, drawn together and carried to every metric."""
 
+from .draws import strata_of as strata_of
 from .metrics import Drawn as Drawn
 from .metrics import Interval as Interval
 from .metrics import Regret as Regret
@@ -17,4 +18,3 @@ from .spreads import Spread as Spread
 from .spreads import spreads as spreads
 from .stated_cases import Cases as Cases
 from .stated_cases import Uncertain as Uncertain
-from .strata import strata_of as strata_of

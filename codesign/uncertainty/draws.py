@@ -23,14 +23,25 @@ from ..model.workloads import AbstractServing, AbstractWorkload
 from ..model.workloads.continuous import AbstractContinuousServing
 from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
 
+__all__ = [
+    "COUNT", "among", "beyond", "draw_doubts", "factors", "named_so", "no_doubts", "one_by_one", "regime",
+    "source_names", "strata_of", "under", "wires_of",
+]  # fmt: skip
+
+
 COUNT = 400  # draws: ends of an interval then move by a twentieth of its width from seed to seed
+
 BUS_BYTES_PER_S = 128e9  # PCIe Gen6 x16, one direction: cards on a slower link share a bus [pcie_cem]
+
 MOVED, FAR = 1.05, 2.0  # a rate so many times the measured chip's is another chip's, or another generation's (assumed)
+
 KERNELS = (
     "gemm", "moe_gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "elementwise",
     "optimizer",
 )  # fmt: skip
+
 SHARDED_FROM = 3  # stage of ZeRO that gathers parameters
+
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 
 
@@ -189,3 +200,42 @@ def under(scenario: Scenario, doubts: Doubts) -> Scenario:
     """The scenario with its times and energies as a draw has them."""
     leaves = jax.tree.map(asarray, doubts)
     return dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, doubts=leaves))
+
+
+# Known errors that a design's numbers rest on: strata of cross-validation, as the page tells them.
+
+
+IN_WORDS = {
+    MEASURED: "measured on this device", RELATIVE: "measured on its generation", NEW: "measured on other devices",
+}  # fmt: skip
+
+
+def strata_of(scenario: Scenario) -> list[dict[str, Any]]:
+    """A row for each stratum: what was predicted, on what it was measured, rows, and the 90 % interval of its error.
+
+    `low` and `high` are measured / predicted - 1; classes of kernels and collectives that share errors are one row.
+    """
+    cluster, job = scenario.cluster, scenario.workload
+    own, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+
+    def told(what: str, found: Spread | None) -> None:
+        if found is not None and (found.kind, found.name, found.regime) not in rows:
+            low, high = np.expm1(found.interval())
+            rows[found.kind, found.name, found.regime] = {
+                "what": what.replace("_", " "),
+                "regime": "other published jobs" if found.kind == "source" else IN_WORDS[found.regime],
+                "rows": found.rows, "low": float(low), "high": float(high),
+            }  # fmt: skip
+
+    for name in dict.fromkeys(source_names(scenario)):
+        told(f"whole jobs: {name}", find("source", (name,), PHYSICS, NEW))
+    told("power", find("source", ("power",), PHYSICS, NEW))
+    for kind in KERNELS:
+        number_format = format_of(job, kind)
+        names = (f"{kind} {number_format}", kind, ANY)
+        told(f"kernels: {kind}", find("kernel", names, model, regime(cluster, kind, number_format)))
+    wired = among(own, find("collective", (ANY,), PHYSICS, MEASURED))
+    for operation in COLLECTIVES:
+        told(f"collectives: {operation}", find("collective", (operation, ANY), PHYSICS, wired))
+    return list(rows.values())

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from ..core.errors import ConfigError
 from ..core.fields import get_path, replace
-from ..core.yaml_io import is_some
+from ..core.json_yaml import is_some
 from ..model.scenario import Scenario
 from ..study.design_space import DesignSpace
 from .draws import draw_doubts, no_doubts, one_by_one, under

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from .attack import PENALTY, ROUNDING
+from .attack import PENALTY, ROUNDING, polish
 from .goals_blended import CheckedBlend
 from .model_answers import CheckedModel
-from .polish import polish
 
 ROUNDS, ANYWHERE = 16, 4  # in which designs are drawn; the first of them in the whole box, the others near the best
 PLACES = 64  # of each round

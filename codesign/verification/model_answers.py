@@ -24,7 +24,7 @@ from ..staging import Points, Running, classes_of_plans, flatten, reserve_shares
 from ..study.design_space import DesignSpace
 from ..study.objective import Objective
 from .derivation import GOAL
-from .judged_cases import StudyCases
+from .goals_blended import StudyCases
 from .legal_plans import LegalPlans
 
 LEVELLED = "metrics."  # before the name of a metric that has levels, so that it cannot be a limit's

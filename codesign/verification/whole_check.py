@@ -9,15 +9,12 @@ import numpy as np
 from jaxtyping import Int
 
 from ..core.jax_typed import asarray
-from ..study.design_space import shown
+from ..study.design_space import ordered, shown
 from ..study.objective import feasible
-from ..study.variables import ordered
 from .attack import Attack, aims_of, sample
-from .attacked import Answer, AttackEffort, Told, alike, answered, attacked, quiet
 from .coverage import Cover, cover
-from .curvature_of_rows import check_structure
-from .derivation import Derivation, Refuted, StatedClaim
-from .directions import check_directions
+from .curvature_of_rows import check_directions, check_structure
+from .derivation import Answer, AttackEffort, Derivation, Refuted, StatedClaim, Told, alike, answered, attacked, quiet
 from .inequality import Sums, derive, lower_of
 from .model_answers import Asked, CheckedModel
 

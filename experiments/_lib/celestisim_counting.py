@@ -2,7 +2,7 @@
 
 Three rules differ from what moves: a collective counts its full tensor once per rank, without (t-1)/t; bytes are given
 in TiB and read as TB (a factor of 0.9095); one path average, over the peers of the whole model-parallel group, serves
-every scheme. What moves is `codesign.model.metrics.ledger`.
+every scheme. What moves is `codesign.model.metrics.evaluation`.
 
 Source: inferred from [ding2025pfa] tables 2 to 4; its text prints neither plans nor volumes.
 """

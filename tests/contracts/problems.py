@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from codesign.evidence.validation.many import at_many
+from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import Metrics, evaluate
 from codesign.search import Problem, Progress
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective, feasible
-from codesign.testing.products import products
+from codesign.testing.search_contract import products
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 HBM = "cluster.accelerator.hbm.capacity_bytes"

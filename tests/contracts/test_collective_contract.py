@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from codesign.core.fields import check_ranges
 from codesign.model.networks.collectives import OPERATIONS
 from codesign.testing import members
-from codesign.testing.of_collectives import ALWAYS, AT_RANDOM, PROMISES
+from codesign.testing.contracts import ALWAYS, AT_RANDOM, COLLECTIVE_PROMISES
 
 pytestmark = pytest.mark.slow
 
@@ -38,5 +38,5 @@ def test_file_keeps_every_promise(group, name):
     for operation in OPERATIONS:
         algorithm = getattr(made, "collectives", made).algorithm(operation)
         check_ranges(algorithm)
-        for promise in PROMISES:
+        for promise in COLLECTIVE_PROMISES:
             promise(algorithm, operation, 7)

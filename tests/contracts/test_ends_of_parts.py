@@ -20,7 +20,7 @@ from codesign.model.hardware import Link
 from codesign.model.networks.collectives import OPERATIONS
 from codesign.model.networks.collectives.base import AbstractCollective
 from codesign.model.networks.fabrics import Group
-from codesign.testing.of_kernels import SHAPES
+from codesign.testing.contracts import SHAPES
 
 pytestmark = pytest.mark.slow
 

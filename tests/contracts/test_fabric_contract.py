@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from codesign.model.networks.fabrics import AbstractFabric
 from codesign.testing import members
-from codesign.testing.of_fabrics import GROUPS, PROMISES, log_convex_in_every_continuous_leaf
+from codesign.testing.contracts import FABRIC_PROMISES, GROUPS, log_convex_in_every_continuous_leaf
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def fabric(request) -> AbstractFabric:
     return MEMBERS[request.param].example() if isinstance(request.param, str) else fabric_of(*request.param)
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("promise", FABRIC_PROMISES, ids=lambda p: p.__name__)
 def test_fabric_keeps(promise, fabric):
     promise(fabric)
 

@@ -13,9 +13,9 @@ from codesign.core import smooth
 from codesign.core.smooth import OPERATION
 from codesign.curvature import CONCAVE, CONVEX
 from codesign.curvature.operations import RULES
-from codesign.model.hardware import kernels_base
+from codesign.model.hardware import compute
 from codesign.model.networks.fabrics import contended
-from codesign.model.reliability import renewal
+from codesign.model.reliability import failures
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ DISCRETE = ("ceil", "floor")  # of constants of the plan only: nothing is promis
 
 
 def operation(name):
-    return next(getattr(room, name) for room in (smooth, kernels_base, contended, renewal) if hasattr(room, name))
+    return next(getattr(room, name) for room in (smooth, compute, contended, failures) if hasattr(room, name))
 
 
 def argument(kind, rng):

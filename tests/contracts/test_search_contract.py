@@ -11,7 +11,7 @@ from contracts.problems import FRONT, PROBLEMS, STOPS, Priced, Stop, exhaustive,
 from contracts.searches import SEARCHES, VALUES, search_of
 
 from codesign.core.errors import ConfigError
-from codesign.core.json_io import dumps
+from codesign.core.json_yaml import dumps
 from codesign.search import AbstractSearch, Certificate, Integer, Inverse, Trace
 
 pytestmark = pytest.mark.slow

@@ -26,9 +26,7 @@ from codesign.explorer.answers import Answerer
 from codesign.explorer.beginning import given
 from codesign.explorer.server import moved, server_of
 from codesign.model.workloads.daily_load import read_load
-from codesign.search.exhaustive.chunk_files import load_portion, save_portion
-from codesign.search.exhaustive.chunk_work import ChunkWork
-from codesign.search.exhaustive.chunks import Chunk, Portion, edges_of
+from codesign.search.exhaustive.chunks import Chunk, ChunkWork, Portion, edges_of, load_portion, save_portion
 from codesign.search.exhaustive.sweep import Sweep
 from codesign.simulation.serving.requests import read_trace
 from fuzz.harness import TOKENS, Case, flipped, mutated

@@ -35,10 +35,10 @@ from codesign.model.hardware import residual  # noqa: E402
 from codesign.model.networks.topology.files import read_topology  # noqa: E402
 from codesign.model.workloads import from_config_json  # noqa: E402
 from codesign.report.run_folder import MANIFEST, WRITTEN, read_run  # noqa: E402
-from codesign.search.amortised import file as weights_file  # noqa: E402
+from codesign.search.amortised import guesser as weights_file  # noqa: E402
 from codesign.search.assignment import DeviceKind, PoolOption, assign  # noqa: E402
-from codesign.search.exhaustive.stream import Kept  # noqa: E402
-from codesign.study.expressions import Expression  # noqa: E402
+from codesign.search.exhaustive.sweep import Kept  # noqa: E402
+from codesign.study.objective import Expression  # noqa: E402
 from codesign.verification import Refuted, check_assignment  # noqa: E402
 from fuzz.harness import TOKENS, Case, Kind, flipped, mutated  # noqa: E402
 

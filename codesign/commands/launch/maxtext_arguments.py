@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...config import available
 from ...config.model_names import model_option
 from ...core.errors import ConfigError, suggestion
-from ...model.workloads.remat_policies import TENSORS, custom_policy, plan_of_policy
+from ...model.workloads.recomputation import TENSORS, custom_policy, plan_of_policy
 from .shell import EngineProgram
 
 __all__ = ["catalogue_model", "maxtext_overrides", "starts_maxtext"]

@@ -7,17 +7,24 @@ from typing import Any
 
 from ...config import available
 from ...config.groups import read_yaml
-from ...config.hub_names import hub_name
-from ...config.model_names import model_option
+from ...config.model_names import hub_name, model_option
 from ...core.errors import ConfigError, suggestion
-from ...core.json_io import dumps
+from ...core.json_yaml import dumps, is_list, is_mapping
 from ...core.resources import conf_dir
-from ...core.yaml_io import is_list, is_mapping
 from ...model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES, PER_OP
-from ..export_torchtitan import RECIPES
-from .pipeline_layout import Ends, megatron_ends, titan_ends
+from ..export_training import RECIPES
 from .shell import EngineProgram
-from .switches import Switches, is_whole, not_modelled_line, options_of, read_switches, switches_of_mapping
+from .switches import (
+    Ends,
+    Switches,
+    is_whole,
+    megatron_ends,
+    not_modelled_line,
+    options_of,
+    read_switches,
+    switches_of_mapping,
+    titan_ends,
+)
 
 __all__ = ["is_settings", "settings_program", "starts_training", "training_overrides"]
 

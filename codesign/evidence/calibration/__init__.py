@@ -1,8 +1,8 @@
 """Constants fitted to measurements."""
 
 from .calibrate import calibrate as calibrate
-from .prediction_errors import Score as Score
-from .prediction_errors import score as score
+from .fit import Score as Score
+from .fit import score as score
 
 __all__ = [
     "Score", "calibrate", "score",

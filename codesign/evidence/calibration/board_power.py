@@ -23,7 +23,7 @@ from scipy.optimize import least_squares
 from ..measurements import tables
 from .constants import Node, inline, provenance_lines, significant
 from .gpus import device, option_of
-from .kernel_tables import peak_rows, read_peaks
+from .kernels import peak_rows, read_peaks
 
 PLATEAU = 0.75
 """Share of the dense peak that a large GEMM reaches ([aiconfigurator] bf16 on H100: 0.73 to 0.77)."""

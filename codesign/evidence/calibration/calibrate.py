@@ -10,15 +10,12 @@ import pandas as pd
 
 from ...core.errors import DataError
 from .board_power import calibrate_power
-from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, inherited, node, place, text
-from .fit import NOISY_S, fit, predict, rows_of
+from .collectives import calibrate_collectives
+from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, inherited, node, place, publish, text
+from .fit import NOISY_S, Score, fit, predict, rows_of, score
 from .gpus import accelerators, calibrated, stand_ins
-from .kernel_tables import LEAST_ROWS, TableGroup, kernel_groups, unknown
-from .kernels import ROOFLINES, TABLES, KernelTable
+from .kernels import LEAST_ROWS, ROOFLINES, TABLES, KernelTable, TableGroup, kernel_groups, unknown
 from .learned_factors import Learned, learn
-from .prediction_errors import Score, score
-from .publish import publish
-from .write_collectives import calibrate_collectives
 
 Progress = Callable[[str], None]
 POOL_PULL, OWN_PULL, HELD_OUT = 0.03, 0.1, 0.3

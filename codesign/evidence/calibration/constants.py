@@ -1,5 +1,6 @@
 """Fitted constants as YAML: written by a calibration, read by configurations and by validation."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,43 @@ import yaml
 import codesign.model.hardware
 import codesign.model.networks.collectives
 
+from ...core.atomic_files import write_files
 from ...core.errors import ConfigError
-from ...core.yaml_io import read_yaml
+from ...core.json_yaml import read_yaml
 from .gpus import FORMATS, accelerators
-from .kernel_tables import TableGroup
-from .kernels import ROOFLINES, TABLES, KernelTable
+from .kernels import ROOFLINES, TABLES, KernelTable, TableGroup
+
+# Results on disk: all of them once everything is fitted.
+
+
+def publish(texts: Mapping[Path, str | bytes]) -> list[Path]:
+    """Write files so that an interruption leaves each of them as it was or as it should be.
+
+    Args:
+        texts: path -> content; folders are made.
+
+    Raises:
+        WriteError: one cannot be written; none is then.
+    """
+    write_files(texts)
+    return list(texts)
+
 
 REFERENCE = "trtllm"  # the framework whose constants are the accelerator's own
+
 SOURCE = "aiconfigurator"
+
 HEADER = "# @package cluster.accelerator.kernels\n"
+
 MENUS = {
     "codesign.model.hardware": codesign.model.hardware,
     "codesign.model.networks.collectives": codesign.model.networks.collectives,
 }
+
 TINY = 1e-12  # stands in for a constant that was fitted as nothing
+
 Node = dict[str, Any]
+
 Kernels = dict[str, dict[str, Node]]  # class -> number format -> node
 
 

@@ -14,13 +14,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.stats import spearmanr
 
 from ...model.hardware import AbstractKernel, Chip, Routing, Work
-from .kernel_tables import TableGroup
-from .kernels import ROOFLINES, TABLES, KernelTable
+from .kernels import ROOFLINES, TABLES, KernelTable, TableGroup
+
+# Errors of predictions against measurements.
+
+
+class Score(NamedTuple):
+    """Shares: median, mean and 90th percentile of |predicted / measured - 1|, signed median, rank correlation."""
+
+    n: int
+    median: float
+    mean: float
+    p90: float
+    bias: float
+    rank: float
+
+
+def score(predicted: np.ndarray, measured: np.ndarray) -> Score:
+    """Score of one group; not-a-number where there is nothing to score or to rank."""
+    if not len(measured):
+        return Score(0, *[float("nan")] * 5)
+    error = predicted / measured - 1
+    size = np.abs(error)
+    rank = float("nan")
+    if len(measured) > 2 and np.ptp(measured) > 0 and np.ptp(predicted) > 0:
+        rank = float(spearmanr(predicted, measured)[0])
+    return Score(
+        len(measured), float(np.median(size)), float(size.mean()), float(np.quantile(size, 0.9)),
+        float(np.median(error)), rank,
+    )  # fmt: skip
+
 
 NOISY_S, NOISY_WEIGHT, SCALE = 10e-6, 0.3, 0.03
+
 BUCKETS = (128, 384, 1024, 2304)  # row counts a fit is compiled for; longer groups are thinned at random
+
 WORK = ("flops", "nbytes", "rows", "cols", "depth", "batch", "groups")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...config.groups import aliases, conf_dir, plain_name
 from ...core.errors import DataError, suggestion
-from ...core.yaml_io import read_yaml
+from ...core.json_yaml import read_yaml
 
 UNCONFIGURED = {  # only in tables: data-sheet bf16, fp8, fp4 FLOP/s, memory and link bytes/s; processors, cache
     "a100pcie80gb": ((312e12, 624e12, float("nan"), 1.935e12, 32e9), (108, 40e6)),

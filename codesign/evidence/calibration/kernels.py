@@ -1,11 +1,13 @@
 """Measurement tables of each kernel model: rows converted to work, and the range of every constant."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from ...core.errors import DataError
 from ...model.hardware import (
     AbstractKernel,
     DecodeAttention,
@@ -15,9 +17,11 @@ from ...model.hardware import (
     PrefillAttention,
     Roofline,
 )
-from .gpus import FORMATS
+from ..measurements import SCHEMAS, survey, tables
+from .gpus import FORMATS, Device, Peaks, device
 
 Columns = dict[str, np.ndarray]
+
 Range = tuple[float, float, float]  # start, low, high
 
 ROUTING = {  # distribution -> tokens of the most loaded rank over the mean, touched experts over an even spread's
@@ -25,6 +29,7 @@ ROUTING = {  # distribution -> tokens of the most loaded rank over the mean, tou
     "power_law_1.01": (1.99, 0.95),
     "power_law_1.2": (2.31, 0.85),
 }
+
 """Medians of a joint fit with the kernel constants over every device, framework and number format."""
 
 MLA_QUERY, MLA_VALUE, MLA_LATENT, MLA_ABSORBED = (
@@ -148,12 +153,14 @@ def elementwise_works(rows: pd.DataFrame) -> list[Columns]:
 
 
 US = 1e-6
+
 GEMM: dict[str, Range] = {
     "t0_s": (4 * US, 0.3 * US, 40 * US), "compute_ratio": (0.8, 0.1, 1.2), "memory_ratio": (0.85, 0.1, 1.2),
     "cache_ratio": (4, 0.5, 20), "fill_depth": (100, 1, 2000), "small_tile_loss": (0.2, 1e-3, 2),
     "wave_rounding": (0.4, 0.01, 1), "norm": (3, 1, 12), "cached_rows": (0.5, 0.02, 4), "cached_cols": (0.1, 0.02, 4),
     "throttle_loss": (0.1, 1e-3, 1), "split_s": (2 * US, 0.01 * US, 20 * US), "quantise_passes": (0.05, 1e-3, 5),
 }  # fmt: skip
+
 PREFILL: dict[str, Range] = {
     "t0_s": (6 * US, 0.3 * US, 60 * US), "compute_ratio": (0.6, 0.02, 1.5), "memory_ratio": (0.6, 0.02, 2),
     "cache_ratio": (3, 0.2, 50), "cached_share": (0.3, 0.01, 1.2), "row_cost": (60, 0.1, 5000),
@@ -161,6 +168,7 @@ PREFILL: dict[str, Range] = {
     "throttle_loss": (0.05, 1e-3, 1), "cost_64": (1.3, 0.2, 5), "cost_192": (1, 0.2, 5), "cost_256": (1, 0.1, 10),
     "cost_512": (1, 0.05, 20),
 }  # fmt: skip
+
 DECODE: dict[str, Range] = {
     "t0_s": (6 * US, 0.3 * US, 60 * US), "compute_ratio": (0.3, 3e-3, 1.2), "memory_ratio": (0.85, 0.1, 1.2),
     "cache_ratio": (4, 0.3, 20), "processor_ratio": (3, 0.1, 20), "cached_share": (0.3, 0.02, 1.2),
@@ -169,28 +177,38 @@ DECODE: dict[str, Range] = {
     "traffic_2": (1.1, 0.2, 20), "traffic_8": (1.5, 0.2, 50), "traffic_32": (3, 0.2, 100), "traffic_64": (10, 0.5, 500),
     "group_2": (1.1, 0.1, 20), "group_8": (1.5, 0.1, 50), "group_32": (4, 0.1, 100), "group_64": (10, 0.3, 500),
 }  # fmt: skip
+
 GROUPED: dict[str, Range] = {
     "t0_s": (10 * US, 0.5 * US, 150 * US), "compute_ratio": (0.5, 0.02, 1.2), "memory_ratio": (0.7, 0.02, 1.2),
     "row_s": (2.5e-9, 5e-12, 1e-6), "group_s": (1e-7, 5e-10, 1e-5), "pad_rows": (30, 0.1, 600),
     "fill_depth": (100, 1, 5000), "short_rows": (20, 0.1, 2000), "activation_passes": (1.5, 0.05, 20),
     "norm": (3, 1, 12),
 }  # fmt: skip
+
 ELEMENTWISE: dict[str, Range] = {
     "t0_s": (4 * US, 0.3 * US, 60 * US), "memory_ratio": (0.85, 0.05, 2), "cache_ratio": (3, 0.2, 50),
     "cached_share": (0.5, 0.02, 1.2), "row_s": (7e-8, 1e-10, 1e-5), "norm": (4, 1, 12),
 }  # fmt: skip
 
 SCALED_GEMM = {"cache_ratio": (1.0, -1.0)}  # caches are built to feed the arithmetic, not in step with the memory
+
 SCALED_CACHE = {"cache_ratio": (0.0, -1.0)}  # as many bytes a cycle from each processor's cache
+
 SCALED_GROUPED = {"pad_rows": (0.5, 0.0), "fill_depth": (0.5, 0.0)}
+
 """Between cuts of one generation, whose tiles are the same: these wait for operands and for arithmetic. Of exponents 0,
 1/2 and 1 the middle one errs least on all devices left out (medians 20.2, 19.7 and 20.1 %)."""
+
 SCALED_PREFILL = SCALED_CACHE | {"row_cost": (1.0, 0.0), "block_cost": (1.0, 0.0)}
+
 """A row or block costs a processor the same time outside its matrix units: more of faster ones' FLOPs."""
 
 COMMON = ("gpu", "framework", "latency_us")
+
 GQA = ("kv_cache_dtype", "batch_size", "q_len_tokens", "kv_len_tokens", "num_heads", "num_kv_heads", "head_dim")
+
 MLA = ("mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "q_len_tokens", "kv_len_tokens")
+
 MOE = ("dtype", "distribution", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
        "moe_ep_size")  # fmt: skip
 
@@ -225,6 +243,7 @@ TABLES = (
 ROOFLINE: dict[str, Range] = {
     "t0_s": (5 * US, 0.3 * US, 150 * US), "compute_ratio": (0.6, 1e-3, 1.5), "memory_ratio": (0.7, 1e-3, 4),
 }  # fmt: skip
+
 ROOFLINES = tuple(
     table._replace(
         name=f"{table.name}_roofline",
@@ -238,4 +257,149 @@ ROOFLINES = tuple(
     )
     for table in TABLES
 )
+
 """Tables of `TABLES` read as three constants: for searches over very many designs."""
+
+
+# Measured tables of kernels, chosen by their columns, and split into groups with a device each.
+
+
+KINDS = {  # class of kernel -> kind of table; of attention, decode or not
+    "gemm": ("gemm", None), "attention_prefill": ("attention", False), "attention_decode": ("attention", True),
+    "mla_prefill": ("latent_attention", False), "mla_decode": ("latent_attention", True), "moe_gemm": ("experts", None),
+    "elementwise": ("quantise", None),
+}  # fmt: skip
+
+LEAST_ROWS = 10  # of a group, for a fit whose held-out part says anything
+
+PEAKS = ("dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops", "hbm_tbytes_per_s")
+
+LINK = "scaleup_link_gbytes_per_s_one_way"
+
+
+class TableGroup(NamedTuple):
+    """Rows of one class, device, framework and number format, as work and measured seconds."""
+
+    table: KernelTable
+    device: Device
+    framework: str
+    number_format: str
+    peak_flops_per_s: float
+    operand_bytes: float
+    works: list[Columns]
+    measured_s: np.ndarray
+
+    @property
+    def label(self) -> str:
+        """For progress and messages."""
+        return f"{self.table.name} {self.number_format} {self.device.name} {self.framework}"
+
+
+def unknown(directory: Path) -> list[str]:
+    """A line for every table below a folder that nothing is fitted on.
+
+    Raises:
+        DataError: no such folder, a file that is no table, or one that lacks columns of the kind it resembles.
+    """
+    result = survey(directory)
+    fitted = {schema.name for schema in SCHEMAS if schema.fitted} | {"peaks", "manifest"}
+    rest = [*result.others, *(table.shown for table in result.tables if table.schema.name not in fitted)]
+    return [f"{shown}: nothing is fitted on this table" for shown in sorted(rest)]
+
+
+def peak_rows(directory: Path) -> pd.DataFrame:
+    """Every row of the tables of peaks below a folder; empty where there is none.
+
+    Raises:
+        DataError: a damaged table, or one device twice.
+    """
+    frames = [table.rows([]).assign(table=table.shown) for table in tables(directory, "peaks")]
+    if not frames:
+        return pd.DataFrame(columns=["gpu"])
+    rows = pd.concat(frames, ignore_index=True)
+    again = rows[rows["gpu"].duplicated()]
+    if len(again):
+        raise DataError(f"{again['table'].iloc[0]}: gpu {again['gpu'].iloc[0]} is described twice; allowed: once")
+    return rows
+
+
+def read_peaks(directory: Path) -> dict[str, Peaks]:
+    """Device -> peaks, as the folder says them; empty where it does not.
+
+    Raises:
+        DataError: see `peak_rows`.
+    """
+    rows = peak_rows(directory)
+    link = rows[LINK] if LINK in rows else pd.Series(np.nan, index=rows.index)
+    rates = [rows[name].to_numpy(dtype=float) * 1e12 for name in PEAKS] if len(rows) else []
+    columns = zip(*rates, link.to_numpy(dtype=float) * 1e9, strict=True) if len(rows) else ()
+    return {str(gpu): Peaks(*row) for gpu, row in zip(rows["gpu"], columns, strict=True)}
+
+
+def format_key(table: KernelTable, row_format: str, cache_format: str | None) -> str:
+    """Our key for a number format; a different cache format is part of it."""
+    ours = FORMATS[row_format][0] if row_format in FORMATS else row_format
+    if table.name == "elementwise":
+        return "any"
+    if cache_format is None or cache_format == row_format:
+        return ours
+    cache = FORMATS[cache_format][0] if cache_format in FORMATS else cache_format
+    return f"{ours}_kv_{cache}"
+
+
+def kernel_groups(
+    directory: Path, messages: list[str], classes: tuple[KernelTable, ...] = TABLES, least: int = 1
+) -> Iterator[TableGroup]:
+    """Every group of every kernel table below a folder.
+
+    Args:
+        messages: what was set aside and why is added here.
+        least: rows that a group must have to be of use.
+    """
+    folder = read_peaks(directory)
+    known: dict[str, pd.DataFrame] = {}  # kind -> rows: prefill and decode stand in the same tables
+    for table in classes:
+        kind, decode = KINDS[table.name]
+        if kind not in known:
+            frames = [result.rows(messages) for result in tables(directory, kind)]
+            known[kind] = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+        rows = known[kind]
+        if decode is not None and len(rows):
+            rows = rows[is_decode(rows) == decode]
+        if len(rows):
+            for group in _split(table, rows, folder, messages):
+                if len(group.measured_s) >= least:
+                    yield group
+                else:
+                    few = f"{len(group.measured_s)} rows set aside, a fit needs {least}"
+                    messages.append(f"{group.label}: {few}")
+
+
+def is_decode(rows: pd.DataFrame) -> pd.Series:
+    """Mask of attention rows that are decode steps: one query token before more than one key."""
+    return (rows["q_len_tokens"] == 1) & (rows["kv_len_tokens"] > 1)
+
+
+def _split(
+    table: KernelTable, rows: pd.DataFrame, folder: dict[str, Peaks], messages: list[str]
+) -> Iterator[TableGroup]:
+    keys = ["gpu", "framework", table.format_column]
+    if "kv_cache_dtype" in table.required:
+        keys.append("kv_cache_dtype")
+    for key, group in rows.groupby(keys, sort=True):
+        gpu, framework, row_format, *cache = key
+        unknown = [name for name in (row_format, *cache) if name not in FORMATS]
+        if unknown:
+            messages.append(f"{table.name}: {len(group)} rows of {gpu} with number format {unknown[0]!r} set aside")
+            continue
+        try:
+            who = device(str(gpu), folder)
+        except DataError as error:
+            messages.append(f"{table.name}: {len(group)} rows set aside: {error}")
+            continue
+        _, column, element = FORMATS[row_format]
+        peak = who.peaks.flops(0 if table.name == "elementwise" else column)
+        yield TableGroup(
+            table, who, str(framework), format_key(table, row_format, cache[0] if cache else None), peak, element,
+            table.works(group), group[table.latency].to_numpy(dtype=float) * 1e-6,
+        )  # fmt: skip

@@ -16,8 +16,7 @@ from ...config.plugins import plugins
 from ...core.errors import ConfigError
 from ...core.untrusted_io import read_text
 from . import aiperf, bench_json, bench_text, inferencex, megatron_log, nccl_tests, torchtitan_log
-from .collective_table import collective_rows, is_collective
-from .row import ImportedRow
+from .table_rows import ImportedRow, collective_rows, is_collective
 
 __all__ = ["IMPORTERS", "ImportedRow", "Importer", "as_csv", "collective_rows", "imported", "is_collective"]
 

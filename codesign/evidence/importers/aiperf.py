@@ -3,9 +3,9 @@
 from typing import Any
 
 from ...core.errors import ConfigError
-from ...core.yaml_io import is_mapping
+from ...core.json_yaml import is_mapping
 from .bench_json import objects
-from .row import ImportedRow, number_of, put
+from .table_rows import ImportedRow, number_of, put
 
 NAME = "AIPerf or GenAI-Perf profile JSON"
 TIMES = {"time_to_first_token": "ttft", "inter_token_latency": "itl", "request_latency": "e2e"}

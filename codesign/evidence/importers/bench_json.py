@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from ...core.errors import ConfigError
-from ...core.yaml_io import is_mapping
-from .row import ImportedRow, number_of, put
+from ...core.json_yaml import is_mapping
+from .table_rows import ImportedRow, number_of, put
 
 NAME = "vllm bench serve JSON or SGLang bench_serving JSON lines"
 LATENCIES = ("ttft", "tpot", "itl", "e2el")

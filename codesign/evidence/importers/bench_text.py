@@ -2,7 +2,7 @@
 
 import re
 
-from .row import ImportedRow, number_of, put
+from .table_rows import ImportedRow, number_of, put
 
 NAME = "printed `Serving Benchmark Result` blocks of vLLM or SGLang"
 BEGIN, END = re.compile(r"=+ Serving Benchmark Result =+"), re.compile(r"={40,}\s*$")

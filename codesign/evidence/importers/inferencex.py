@@ -9,9 +9,9 @@ import json
 from typing import Any
 
 from ...core.errors import ConfigError
-from ...core.yaml_io import is_mapping
+from ...core.json_yaml import is_mapping
 from .bench_json import objects
-from .row import ImportedRow, number_of, put
+from .table_rows import ImportedRow, number_of, put
 
 NAME = "InferenceX (InferenceMAX) result JSON"
 LATENCIES = ("ttft", "tpot", "itl", "e2el")

@@ -3,7 +3,7 @@
 import re
 import statistics
 
-from .row import ImportedRow, put
+from .table_rows import ImportedRow, put
 
 NAME = "log of Megatron-LM or Megatron-Bridge"
 STEP = re.compile(r"elapsed time per iteration \(ms\):\s*([\d.]+)")

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...core.errors import ConfigError
-from ...core.yaml_io import is_mapping
+from ...core.json_yaml import is_mapping
 from .bench_json import objects
-from .row import ImportedRow, number_of, put
+from .table_rows import ImportedRow, number_of, put
 
 NAME = "output of nccl-tests or rccl-tests, printed or JSON"
 PREFIX = r"^\s*(?:[^\s|]*[:|]\s)?\s*"

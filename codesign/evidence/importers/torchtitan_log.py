@@ -3,7 +3,7 @@
 import re
 import statistics
 
-from .row import ImportedRow, put
+from .table_rows import ImportedRow, put
 
 NAME = "log of torchtitan"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -5,14 +5,14 @@ From low to high: one streamed answer of an OpenAI-compatible server (`endpoint`
 """
 
 from .driving import Driven as Driven
+from .driving import Observed as Observed
+from .driving import PromptSizes as PromptSizes
 from .driving import drive as drive
+from .driving import measured_sizes as measured_sizes
 from .endpoint import Endpoint as Endpoint
 from .endpoint import StreamedAnswer as StreamedAnswer
 from .endpoint import client_of as client_of
 from .endpoint import served_model as served_model
-from .observed import Observed as Observed
-from .prompt_sizes import PromptSizes as PromptSizes
-from .prompt_sizes import measured_sizes as measured_sizes
 
 __all__ = [
     "Driven", "Endpoint", "Observed", "PromptSizes", "StreamedAnswer", "client_of", "drive", "measured_sizes",

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest, HTTPResponse
 
 from ...core.errors import ConfigError, one_line
-from ...core.json_io import dumps
-from ...core.yaml_io import is_mapping
+from ...core.json_yaml import dumps, is_mapping
 
 __all__ = ["Endpoint", "StreamedAnswer", "client_of", "served_model"]
 

@@ -12,33 +12,37 @@ from ...core.errors import DataError
 from ...core.lazy import lazily
 from ..measurements import survey, unread
 from ..measurements.folder import FoundTable, Survey, as_folder, files
-from .across_nodes import ACROSS
-from .closed_loop import CLOSED_LOOP, closed_loop_commands
-from .end_to_end import INFERENCE, TRAINING
-from .exchange import EXCHANGE, calibrate_exchange
-from .measured_kernels import COLLECTIVES, KERNELS
-from .measured_runs import commands, compared, run_tables, scored
-from .mlperf_training import MLPERF_TRAINING
-from .peer import CALCULON
+from .across_nodes import ACROSS, EXCHANGE, calibrate_exchange
+from .end_to_end import CALCULON, INFERENCE, MLPERF_TRAINING, TRAINING
+from .measured_kernels import COLLECTIVES, KERNELS, UNFITTED
+from .measured_runs import commands, compared, run_rows, run_tables, scored
 from .power import POWER
-from .run_rows import run_rows
 from .scores import Row, note
-from .served_open_loop import OPEN_LOOP, open_loop_commands
-from .suites import Suite as Suite
-from .throughput import THROUGHPUT
-from .two_pools import DISAGGREGATED, disaggregated_commands
-from .unfitted import UNFITTED
+from .scores import Suite as Suite
+from .served_suites import (
+    CLOSED_LOOP,
+    DISAGGREGATED,
+    OPEN_LOOP,
+    THROUGHPUT,
+    closed_loop_commands,
+    disaggregated_commands,
+    open_loop_commands,
+)
 
 if TYPE_CHECKING:  # peers, papers and what few ask for
     from . import calculon as calculon
     from . import published_training as published_training
     from .framework import adjustment as adjustment
-    from .hardware import measured_cluster as measured_cluster
-    from .many import at_many as at_many
+    from .row_overrides import measured_cluster as measured_cluster
+    from .vectorise import at_many as at_many
 else:
     __getattr__, _ = lazily(
         __name__,
-        {"framework": ("adjustment",), "hardware": ("measured_cluster",), "many": ("at_many",)},
+        {
+            "framework": ("adjustment",),
+            "row_overrides": ("measured_cluster",),
+            "vectorise": ("at_many",),
+        },
         modules=("calculon", "published_training"),
     )
 
@@ -57,8 +61,8 @@ SUITES: tuple[Suite, ...] = (
 def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
     """Fit what frameworks and libraries of expert exchange add on tables below a folder; the files written."""
     from .framework import calibrate_training
-    from .hardware import measured_cluster
-    from .power_fit import calibrate_serving_power
+    from .power import calibrate_serving_power
+    from .row_overrides import measured_cluster
     from .serving_fit import calibrate_serving
 
     def told(text: str) -> None:

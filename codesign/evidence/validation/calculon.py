@@ -23,6 +23,7 @@ optimizer state offloaded with every backward               workload.state_every
 workload.forward_only
 """
 
+import dataclasses
 import sys
 from dataclasses import replace as change
 from functools import cache
@@ -38,32 +39,116 @@ from jaxtyping import Array
 from ...config import scenario_from_config
 from ...core.errors import ConfigError, DataError, suggestion
 from ...core.fields import replace
-from ...model.metrics import evaluate
-from ...model.scenario import Scenario
-from ..measurements import SCHEMAS, reader
-from .calculon_overlap import hidden_shares
-from .many import at_many
+from ...core.smooth import at_least, at_most, floor, ratio
+from ...model.metrics import evaluate, priced_ops
+from ...model.scenario import Cluster, Scenario
+from ...model.workloads import CommOp, ComputeOp, Plan, Training
+from ...model.workloads.schedule import Pass, Priced, one_pass, total
+from ..measurements import SCHEMAS
+from ..measurements import schema as reader
+from .vectorise import at_many
 
-__all__ = ["errors", "main", "numbers", "predict", "predict_alike", "quantities", "read", "run", "scenario", "system"]
+__all__ = [
+    "QUANTITIES", "errors", "main", "numbers", "predict", "predict_alike", "quantities", "read", "run",
+    "scenario", "system",
+]  # fmt: skip
+
+
+# Overlap in the peer model Calculon [isaev2023]: shares hidden behind a pass, as a plan of this package takes them.
+
+
+def hidden_shares(candidate: Scenario) -> dict[str, Array]:
+    """Plan fields that say how much of a pass hides offload and data-parallel traffic, by the peer's own windows.
+
+    Neither goes beside memory traffic. Gradients and gathered weights of all chunks but the last go beside p passes of
+    a chunk, less a send for every chunk that they outlast; those of the last beside its own pass without one block.
+    The peer takes the traffic of what is recomputed off as a running sum (its own bug); under full recomputation
+    nothing remains of the window.
+    """
+    layout, job = candidate.layout, candidate.workload
+    if not isinstance(job, Training) or job.forward_only:
+        return {}
+    peaks = {
+        f"cluster.accelerator.peak_flops_per_s.{kind}": 1e30 for kind in candidate.cluster.accelerator.peak_flops_per_s
+    }
+    whole, moved = priced_ops(candidate), priced_ops(replace(candidate, peaks))
+    exposed = dataclasses.replace(candidate.plan, offload_overlap=jnp.asarray(0.0), dp_overlap=jnp.asarray(0.0))
+
+    def passed(phase: str, plan: Plan = exposed) -> Pass:
+        return one_pass(whole, phase, plan, job.kernel_slowdown, job.launch_s)
+
+    again, back = passed("recompute"), passed("backward")
+    traffic, sends = total(moved, "backward", ComputeOp).time_s, back.exposed_s["pp"]
+    own = back.busy_s - back.exposed_s["offload"] - sends
+    offload = ratio(again.busy_s + own - traffic, own)
+    forward = passed("forward", dataclasses.replace(exposed, offload_overlap=offload))
+    busy = at_least(again.busy_s + own, traffic + back.exposed_s["offload"]) + sends
+
+    v, pp, blocks = layout.plan.virtual_stages, layout.plan.pp, job.layers_per_stage(layout)
+    sync, gather = (total(whole, phase, CommOp).time_s for phase in ("gradients", "parameters"))
+    window = (busy - traffic - _redone_traffic(moved, candidate.cluster)) / v
+    outlasted = at_most(floor((sync + gather) / busy), pp)
+    chunks = (v - 1) * at_least(pp * window - outlasted * sends / v, 0.0)
+    last = jnp.where(blocks > v, at_least(window - sends / v - busy / blocks, 0.0), 0.0)
+    ours = (1 + (v - 1) * at_most(pp, job.micro_batches(layout))) / v * busy, forward.busy_s
+    share = _hiding(at_most(chunks + last, (sync + gather) * (1 - 1 / blocks)), sync * (1 - 1 / blocks), gather, *ours)
+    share = jnp.where(layout.plan.recompute < 2, share, 0.0)  # above 1: the gathering too goes beside backward passes
+    return {"plan.offload_overlap": offload, "plan.dp_overlap": layout.plan.dp_overlap * share}
+
+
+def _hiding(hidden: Array, sync: Array, gather: Array, backward: Array, forward: Array) -> Array:
+    """The share o of a pass at which min(o backward, sync) + min(o forward, gather) is what the peer hides."""
+    both = hidden / (backward + forward)
+    return at_least(at_least(both, (hidden - sync) / forward), (hidden - gather) / backward)
+
+
+def _redone_traffic(moved: Priced, cluster: Cluster) -> Array:
+    """Memory time of the operations that are recomputed, each with all that come before it in the layer."""
+    gathers = [
+        op for op, _ in moved if isinstance(op, CommOp) and op.phase == "forward" and op.operation == "all_gather"
+    ]
+    running = jnp.asarray(0.0)
+    for op in gathers[:1]:
+        if op.local is not None:
+            running = (
+                running
+                + cluster.accelerator.compute(op.local, op.count, kind="elementwise", number_format="vector").time_s
+            )
+    forward = [(op, cost) for op, cost in moved if isinstance(op, ComputeOp) and op.phase == "forward"]
+    again = [op for op, _ in moved if isinstance(op, ComputeOp) and op.phase == "recompute"]
+    redone = jnp.asarray(0.0)
+    for (op, cost), repeat in zip(forward, again, strict=False):
+        running = running + cost.time_s
+        redone = redone + running * ratio(repeat.count, op.count)
+    return redone
+
 
 SYSTEMS = {"a100_80g": "a100", "a100_80e": "a100", "h100_80g_nvl8": "h100"}
+
 """Calculon's systems and the outer network they stand in."""
 
 FORMATS = {"float16": "fp16", "bfloat16": "fp16", "float8": "fp8", "float32": "fp32"}
+
 RECOMPUTE = {"none": 0.0, "attn_only": 1.0, "full": 2.0}
+
 TIERS = {0: "scale_up", 1: "scale_out"}
+
 TENSOR_OVERLAPS = {"none": 0.0, "ring": 0.7, "pipe": 0.2}
+
 """Share of the covering work that hides communication: one number for an accounting operation by operation."""
 
 SHAPE = ("hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks")
+
 SWITCHES = (
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap", "weight_offload",
     "activations_offload", "optimizer_offload", "training",
 )  # fmt: skip
+
 NUMBERS = (
     "num_procs", "tensor_par", "pipeline_par", "data_par", "tensor_par_net", "pipeline_par_net", "data_par_net",
     "batch_size", "microbatch_size", "pipeline_interleaving",
 )  # fmt: skip
+
 CHOICES = {
     "datatype": tuple(FORMATS),
     "attention_type": ("multihead", "multiquery"),
@@ -71,7 +156,9 @@ CHOICES = {
     "tensor_par_comm_type": ("ar", "p2p_rs_ag", "rs_ag"),
     "tensor_par_overlap": tuple(TENSOR_OVERLAPS),
 }
+
 INPUTS = {f"app_{key}" for key in SHAPE} | {f"exe_{key}" for key in (*SWITCHES, *NUMBERS, *CHOICES)} | {"system"}
+
 QUANTITIES = {
     "total_time": ("total_time",),
     "first_tier_memory": ("proc_mem_tier1_cap_req",),
@@ -85,6 +172,7 @@ QUANTITIES = {
     "pp_comm_time": ("pp_comm_exposed_time",),
     "dp_comm_time": ("dp_comm_exposed_time",),
 }
+
 """Compared quantities and the columns that add up to each; of communication what stays exposed."""
 
 
@@ -229,6 +317,7 @@ def _tier(memory: dict[str, Array], tier: str) -> Array:
 
 
 _answers = at_many(quantities)
+
 _swept = at_many(lambda base, values: quantities(replace(base, values)), in_axes=(None, 0))
 
 

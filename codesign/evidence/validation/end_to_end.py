@@ -9,17 +9,177 @@ Strata, each with the GPU's own kernel constants and with those of its nearest r
     static-batch inference              kernels and collectives alone
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from ...core.errors import ConfigError
+from ...model.metrics import evaluate
+from ...model.scenario import Cluster, Scenario
+from ...model.workloads import Plan, Precision, StaticBatch
 from ..measurements import FoundTable, tables
-from . import inference, published_training
+from . import published_training
 from .framework import FITTED_ON, ZERO, of_part, parts_of, predicted, stored
-from .hardware import left_out_cluster, measured_cluster
-from .scores import Errors, Row, rows
-from .suites import Suite
+from .published_training import FORMATS, Predicted, Run, prepare_rows
+from .row_overrides import configured_model, left_out_cluster, measured_cluster
+from .scores import Errors, Row, Suite, rows
+from .vectorise import anonymous, batches, grouped, sized, vectorised
+
+# Measured static-batch inference: fixed batch, fixed input and output lengths.
+#
+# A row with a throughput is compared by its output tokens per second and GPU, a row with only a first-token latency
+# by that. Kernels take the reference framework's constants whatever engine served the row; nothing is fitted here.
+
+
+INFERENCE_MODELS = {
+    "GPT-J 6B": "gpt_j_6b",
+    "LLaMA 7B": "llama2_7b",
+    "LLaMA-2 7B": "llama2_7b",
+    "LLaMA 13B": "llama2_13b",
+    "LLaMA-2 13B": "llama2_13b",
+    "LLaMA 70B": "llama2_70b",
+    "LLaMA-2 70B": "llama2_70b",
+    "Llama-3.1-70B": "llama31_70b",
+    "Llama-3.1-8B": "llama31_8b",
+    "Falcon 180B": "falcon_180b",
+    "DBRX-Instruct": "dbrx",
+}
+
+
+def static_batch(row: Any, cluster: Cluster) -> Scenario:
+    """One measured batch."""
+    if row.model not in INFERENCE_MODELS:
+        raise ConfigError(f"model {row.model!r} has no configuration")
+    number_format = FORMATS.get(str(row.precision), str(row.precision))
+    precision = Precision(compute=number_format, weights=number_format, kv_cache=number_format)
+    model = replace(configured_model(INFERENCE_MODELS[row.model]), name="")
+    plain, precision = anonymous(cluster, precision)
+    answered = 1.0 if row.output_tokens != row.output_tokens else row.output_tokens
+    job = StaticBatch(model, input_tokens=max(row.input_tokens, 1.0), output_tokens=answered, precision=precision)
+    return Scenario(sized(plain, row.tp), job, Plan(tp=row.tp, micro_batch=row.batch_size))
+
+
+def _rate_and_first(scenario: Scenario):
+    metrics = evaluate(scenario)
+    return metrics.tokens_per_s / scenario.cluster.device_count, metrics.extra["ttft_s"]
+
+
+_priced = vectorised(_rate_and_first)
+
+
+def predict(found: FoundTable, clusters: Callable[[str], Cluster], messages: list[str]) -> Predicted:
+    """Predict every row: `measured` and `predicted`, in tokens/s a GPU or in seconds as `quantity` says."""
+    table, refused = found.rows(messages), {}
+    kept, scenarios = [], []
+    for row in table.itertuples():
+        try:
+            scenarios.append(static_batch(row, clusters(row.gpu)))
+            kept.append(row.Index)
+        except ConfigError as error:
+            refused[str(error)] = refused.get(str(error), 0) + 1
+    if not kept:
+        return Predicted(table.iloc[:0].assign(measured=[], predicted=[], quantity=[]), refused)
+    rate, first = grouped(batches(scenarios), _priced)
+    frame = table.loc[kept].copy()
+    only_first = frame["output_tokens_per_s_per_gpu"].isna()
+    frame["quantity"] = np.where(only_first, "first_token_latency", "output_tokens_per_s_per_gpu")
+    frame["measured"] = np.where(
+        only_first, frame["first_token_latency_ms"] * 1e-3, frame["output_tokens_per_s_per_gpu"]
+    )
+    frame["predicted"] = np.where(only_first, first, rate)
+    return Predicted(frame, refused)
+
+
+# MLPerf training results whose configuration's name tells the layout; nothing is fitted on them.
+#
+# What is not printed is taken as the fastest that fits: micro-batches of 1 or 2, stages interleaved up to 8 times.
+# Distributed optimizer, fused attention, sequence parallelism where tp > 1, nothing recomputed; tensor-parallel
+# traffic and messages between stages hidden, as in NeMo, which these runs share; so its constants are judged on them
+# as well.
+
+
+NEMO = "nemo_megatron_bridge"
+
+MLPERF = {"llama31_8b": "llama31_8b", "llama31_405b": "llama31_405b"}
+
+NUMBERS = ("seq_tokens", "tp", "pp", "cp", "median_step_time_s")
+
+MICRO_BATCHES, INTERLEAVED = (1.0, 2.0), (1.0, 2.0, 4.0, 8.0)
+
+
+def runs(row: Any) -> list[Run]:
+    """List the runs that a row may mean.
+
+    Raises:
+        ConfigError: an adapter's training, no layout, or no one number format.
+    """
+    if row.benchmark not in MLPERF:
+        raise ConfigError(f"benchmark {row.benchmark!r} is not modelled")
+    blank = [name for name in NUMBERS if getattr(row, name) != getattr(row, name)]
+    if blank:
+        raise ConfigError(f"{', '.join(blank)} not stated")
+    number_format = str(row.precision_from_config_name)[:3]
+    if number_format not in ("fp8", "fp4"):
+        raise ConfigError(f"precision {row.precision_from_config_name!r} is not one format")
+    result = []
+    share = row.global_batch / (row.num_gpus / (row.tp * row.pp * row.cp))
+    for micro_batch in MICRO_BATCHES:
+        for stages in INTERLEAVED if row.pp > 1 else (1.0,):
+            if share % micro_batch:
+                continue
+            plan = dict(
+                tp=row.tp, pp=row.pp, cp=row.cp, virtual_stages=stages, micro_batch=micro_batch, zero=1.0,
+                sequence_parallel=1.0 if row.tp > 1 else 0.0, tp_overlap=1.0, pp_overlap=1.0,
+            )  # fmt: skip
+            result.append(Run(
+                row.gpu, configured_model(MLPERF[row.benchmark]), plan, row.num_gpus, row.seq_tokens, row.global_batch,
+                row.median_step_time_s, number_format, "bf16",
+            ))  # fmt: skip
+    if not result:
+        raise ConfigError("a replica has less than one sequence")
+    return result
+
+
+def mlperf_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
+    """Predicted and measured step seconds."""
+    for table in tables(directory, "mlperf_training"):
+        prepared = prepare_rows(table.rows(messages), runs, measured_cluster)
+        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in prepared.refused.items()]
+        if not len(prepared.measured):
+            continue
+        kinds = {"": prepared.predict().frame}
+        if NEMO in stored():
+            kinds[", framework of NeMo"] = predicted(prepared, stored(), NEMO)
+        for suffix, frame in kinds.items():
+            for (gpu, name), part in frame.groupby(["gpu", "benchmark"], sort=True):
+                ours, theirs = (part[column].to_numpy(dtype=float) for column in ("predicted_s", "measured_s"))
+                yield Errors(f"MLPerf training{suffix}", f"{gpu} {name}", ours, theirs)
+
+
+def run_mlperf(directory: Path, messages: list[str]) -> list[Row]:
+    """Rows of all tables of MLPerf training."""
+    return rows("MLPerf training", "step_time", mlperf_errors(directory, messages))
+
+
+MLPERF_TRAINING = Suite("MLPerf training", ("mlperf_training",), run_mlperf)
+
+
+# The peer model as a suite.
+
+
+def run_calculon(directory: Path, messages: list[str]) -> list[Row]:
+    """Rows of every table of Calculon runs below a folder."""
+    from .calculon import run  # compiles a scenario: only where there are runs
+
+    return [row for table in tables(directory, "calculon") for row in run(table.path)]
+
+
+CALCULON = Suite("calculon", ("calculon",), run_calculon)
+
 
 SHORT = {  # sources by the name of their file; any other is called by that
     "korthikanti2022_recompute": "Korthikanti 2022",
@@ -29,6 +189,7 @@ SHORT = {  # sources by the name of their file; any other is called by that
     "nemo_megatron_bridge": "NeMo",
     "frontier_runs": "frontier",
 }
+
 OTHER_SOURCE = {  # tables of the same framework: one's overhead judged on the other
     "korthikanti2022_recompute": "megatron_sc21",
     "megatron_sc21": "korthikanti2022_recompute",
@@ -92,7 +253,7 @@ def inference_rows(directory: Path, messages: list[str]) -> list[Row]:
     result: list[Row] = []
     for table in tables(directory, "static_batches"):
         for suffix, clusters in (("", measured_cluster), (", GPU left out", left_out_cluster)):
-            found = inference.predict(table, clusters, [] if suffix else messages)
+            found = predict(table, clusters, [] if suffix else messages)
             if not suffix:
                 messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in found.refused.items()]
             for quantity, part in found.frame.groupby("quantity"):
@@ -103,4 +264,5 @@ def inference_rows(directory: Path, messages: list[str]) -> list[Row]:
 
 
 TRAINING = Suite("training", tuple(published_training.TABLES), run_training)
+
 INFERENCE = Suite("inference", ("static_batches",), inference_rows)

@@ -18,14 +18,13 @@ from scipy.optimize import minimize
 from ...config.groups import conf_dir
 from ...core.errors import DataError
 from ...core.fields import replace
-from ...core.yaml_io import read_yaml
+from ...core.json_yaml import read_yaml
 from ...model.scenario import Cluster, Scenario
-from ..calibration.constants import provenance_lines
-from ..calibration.crossed import generation_of
-from ..calibration.publish import publish
-from ..measurements import FoundTable, reader, tables
-from .hardware import accelerator_option
+from ..calibration.constants import provenance_lines, publish
+from ..calibration.learned_factors import generation_of
+from ..measurements import FoundTable, schema, tables
 from .published_training import OF_CLASSES, Prepared, prepare, with_slowdowns
+from .row_overrides import accelerator_option
 
 __all__ = [
     "Sample",
@@ -256,7 +255,7 @@ def calibrate_training(
     origins: dict[str, Any] = {}
     for table in tables(directory, *CONSTANTS):
         stem = table.path.stem
-        if not reader.is_word(stem):
+        if not schema.is_word(stem):
             raise DataError(f"{table.shown}: its constants are called after it; allowed: {WORDS}.csv")
         if stem in result:
             raise DataError(f"{table.shown}: another table of steps is called {stem} too; allowed: one of a name")

@@ -16,14 +16,14 @@ from ...core.errors import ConfigError, suggestion
 from ...uncertainty.draws import wires_of
 from ...uncertainty.fitting import Missed, as_text
 from ...uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE
-from ..calibration import crossed
+from ..calibration import learned_factors
+from ..calibration.constants import publish
 from ..calibration.gpus import accelerator_of
-from ..calibration.kernel_tables import LEAST_ROWS, TableGroup, kernel_groups
+from ..calibration.kernels import LEAST_ROWS, TableGroup, kernel_groups
 from ..calibration.learned_factors import LEARNED as LEARNED_CLASSES
-from ..calibration.publish import publish
 from ..measurements import survey
-from .hardware import measured_cluster
 from .measured_kernels import STRATA, constants
+from .row_overrides import measured_cluster
 from .scores import Errors, observed, stratum_name, word
 
 FEWEST = 10  # rows of a kind below which nothing is said
@@ -87,10 +87,10 @@ def crossings(directory: Path, progress: Callable[[str], None]) -> pd.DataFrame:
             continue
         fitted = {_key(group): constants(group.device.accelerator, group.framework)[kind][group.number_format]
                   for group in members}  # fmt: skip
-        crossing = crossed.prepared(members, fitted)
-        frames += crossed.at_random(crossing)
-        for case in crossed.cases({group.device.accelerator for group in members}):
-            result = crossed.left_out(crossing, case)
+        crossing = learned_factors.prepared(members, fitted)
+        frames += learned_factors.at_random(crossing)
+        for case in learned_factors.cases({group.device.accelerator for group in members}):
+            result = learned_factors.left_out(crossing, case)
             frames += result
             if result:
                 whole = pd.concat(result)
@@ -155,7 +155,7 @@ def _members(gpus: set[str]) -> tuple[str, ...]:
 
 
 def _generation(gpu: str) -> str:
-    return crossed.generation_of(accelerator_of(gpu) or gpu)
+    return learned_factors.generation_of(accelerator_of(gpu) or gpu)
 
 
 def _log(seen: SuiteErrors, of_times: bool) -> np.ndarray:

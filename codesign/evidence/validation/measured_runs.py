@@ -8,6 +8,7 @@ are not has one stage. What no row says is as the command line takes it, the fra
 """
 
 import contextlib
+import functools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,46 +18,60 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...config import scenario_from_config
-from ...config.engine_share import EngineStart, engine_overrides
+from ...config.engines import EngineStart, engine_overrides
 from ...config.groups import available
-from ...config.hub_names import hub_name
 from ...config.legal_start import legal_start
+from ...config.model_names import hub_name
 from ...core import fields
 from ...core.errors import CodesignError, ConfigError, DataError
+from ...jaxprs.evaluator import interpreted
+from ...model.metrics import cache_room, memory_by_class
+from ...model.metrics.footprint import interval_bytes, predicted_bytes
 from ...model.metrics.simulated import finite_run
 from ...model.scenario import Scenario
-from ..measurements import reader
-from ..measurements.folder import files
-from ..measurements.run_columns import (
+from ...search.results import numbers_of
+from ...uncertainty import Interval, intervals
+from ..measurements import schema
+from ..measurements.folder import (
     CHOICES,
     MEMORY,
     SHARES_OF_MEMORY,
     SPECULATION,
     YES,
+    files,
     is_runs,
     metric_of,
     number_path,
 )
-from .hardware import accelerator_option
-from .runs import RUNS, PricedRun, command, predicted
+from .row_overrides import RUNS, PricedRun, accelerator_option, command, configured_model, option_of, predicted
 from .scores import Errors, Row, rows
-from .served_jobs import PUBLISHED, PUBLISHED_AS
-from .served_models import option_of
-from .trained_models import configured_model
+from .served_rows import PUBLISHED, PUBLISHED_AS
 
-__all__ = ["MeasuredRun", "commands", "run_of", "run_tables", "scored"]
+__all__ = ["FEW", "RUN", "commands", "compared", "run_of", "run_rows", "run_tables", "scored"]
+
 
 SUITE = "measured runs"
+
 MEMORY_METRICS = {name for name, _ in MEMORY.values()}
+
 FORMATS = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4", "bf16": "bf16", "fp16": "bf16"}
+
 FINITE = ("continuous", "at_rate")  # workloads whose requests can be counted
+
 RATE, PLACES = "workload.arrivals_per_s", "plan.micro_batch"
+
 USUAL_PLACES = 256  # sequences that an engine takes at a time where nobody says, as vLLM does
+
 OF_A_DEVICE = "tokens_per_s_per_device"
+
 PARTS = ("compute", "weights", "kv_cache")
+
 WORD = re.compile(r"[a-z]\w*")  # of a path that is chosen by a word, such as plan.recompute=full
+
 SHARE = re.compile(r"(\w+)_s\.(p\d+)")  # a percentile as a simulation names it
+
 LAYOUT = ("plan.tp", "plan.pp", "plan.cp")
+
 """Whose product is the number of devices where no column states it."""
 
 
@@ -89,7 +104,7 @@ def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> l
         shown = path.relative_to(directory).as_posix()
         if path in known or not _holds_runs(path, shown):
             continue
-        table = reader.cells(path, shown)
+        table = schema.cells(path, shown)
         aside = [name for name in table.header if not _used(name)]
         if aside:
             messages.append(f"{shown}: column(s) {', '.join(aside)} carried along")
@@ -129,7 +144,7 @@ def _with_legal_plan(one: MeasuredRun, composed: dict[tuple[str, ...], Scenario]
 
 def _holds_runs(path: Path, shown: str) -> bool:
     try:
-        return is_runs(reader.cells(path, shown, only_header=True).header)
+        return is_runs(schema.cells(path, shown, only_header=True).header)
     except DataError:
         return False
 
@@ -422,3 +437,75 @@ def command_of(one: MeasuredRun) -> str:
         return command(one.run)
     rate = f" --rate {one.rate:.17g}" if one.rate else ""
     return " ".join(["codesign simulate", *one.run.overrides(), f"--num-prompts {one.requests}"]) + rate
+
+
+# Few measured runs, one by one: what was predicted, how far that may be off, and what was measured.
+
+
+FEW = 40
+
+"""Runs of which each is shown: of more, errors by stratum say as much and take less time."""
+
+RUN = "run"
+
+"""The suite of such rows."""
+
+
+def run_rows(found: Sequence[Compared]) -> list[Row]:
+    """A row for each metric of each run, where there are few: predicted, the ends of its 90 % interval, measured.
+
+    A run that is simulated may be as far off, in proportion, as the closed form of its design.
+    """
+    if len({one.run.place for one in found}) > FEW:
+        return []
+    known: dict[str, dict[str, Interval]] = {}
+    rows: list[Row] = []
+    for one in found:
+        if one.run.place not in known:
+            known[one.run.place] = _shares(one.run)
+        low, high = known[one.run.place].get(one.metric, (None, None))
+        rows.append({
+            "suite": RUN, "stratum": one.run.place, "quantity": one.metric, "group": one.run.group, "n": 1,
+            "predicted": one.predicted, "measured": one.measured,
+            "low": None if low is None else low * one.predicted, "high": None if high is None else high * one.predicted,
+            "error": one.predicted / one.measured - 1 if one.measured else None, "command": command_of(one.run),
+            "carried": one.run.carried,
+        })  # fmt: skip
+    return rows
+
+
+def _shares(run: MeasuredRun) -> dict[str, Interval]:
+    """Metric -> ends of its interval over its closed form."""
+    try:
+        scenario = scenario_from_config(*run.run.overrides())
+        told, result = numbers_of(scenario), intervals(scenario)
+    except CodesignError:
+        return {}
+    times = {
+        name: (low / told[name], high / told[name])
+        for name, (low, high) in result.items()
+        if told.get(name) and math.isfinite(high)
+    }
+    return times | _memory_shares(scenario)
+
+
+def _memory_shares(scenario: Scenario) -> dict[str, Interval]:
+    """Ends of the intervals of memory over what is predicted: what is counted is exact, the rest is off by a factor."""
+    counted, guessed, room = (float(one) for one in _memory(scenario))
+    low, high = interval_bytes(guessed)
+    whole = counted + guessed
+    result = {"peak_memory_bytes": ((counted + low) / whole, (counted + high) / whole)}
+    if room > 0:
+        ends = max(room + guessed - high, 0.0) / room, (room + guessed - low) / room
+        result |= {"cache_room_bytes": ends, "cache_tokens": ends}
+    return result
+
+
+@functools.partial(interpreted, always=True)
+def _memory(scenario: Scenario) -> tuple[Any, Any, Any]:
+    """Bytes of a device that are counted, that are predicted, and that a cache has room for."""
+    layout = scenario.workload.laid_out(scenario.layout)
+    used = memory_by_class(scenario, layout)
+    counted, guessed = predicted_bytes(used, "hbm")
+    room = cache_room(scenario, layout, used) if "hbm/kv_cache" in used else 0.0 * counted
+    return counted, guessed + 0.0 * counted, room

@@ -17,10 +17,9 @@ from ...config.groups import conf_dir
 from ...core.errors import DataError
 from ...model.scenario import Cluster
 from ..calibration.calibrate import part
-from ..calibration.constants import Node, load, node, place, provenance_lines, text
+from ..calibration.constants import Node, load, node, place, provenance_lines, publish, text
 from ..calibration.fit import bounds, fit, predict, rows_of
-from ..calibration.kernel_tables import TableGroup, kernel_groups
-from ..calibration.publish import publish
+from ..calibration.kernels import TableGroup, kernel_groups
 from ..measurements import tables
 from .framework import adjustment, judged
 from .measured_kernels import kernel_node

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..calibration.publish import publish
-from .run_rows import RUN
+from ..calibration.constants import publish
+from .measured_runs import RUN
 from .scores import Row
 
 __all__ = ["tables_of", "write_tables"]

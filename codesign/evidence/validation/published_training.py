@@ -30,8 +30,8 @@ from ...model.metrics import evaluate
 from ...model.scenario import Cluster, Scenario
 from ...model.workloads import Plan, Precision, Slowdowns, Training, Transformer
 from ..measurements import FoundTable
-from .batches import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
-from .trained_models import NEMO_MODELS, configured_model, megatron_model, mpt_model
+from .row_overrides import NEMO_MODELS, configured_model, megatron_model, mpt_model
+from .vectorise import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
 
 __all__ = [
     "Clusters", "Predicted", "Prepared", "Run", "frontier", "korthikanti", "mosaic", "nemo", "prepare", "prepare_rows",

@@ -2,17 +2,21 @@
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...uncertainty.spreads import LEARNED, MEASURED, NEW, Spread, find
-from ..calibration.prediction_errors import score
+from ..calibration.fit import score
 
 Row = dict[str, Any]
+
 GENERATIONS = "kernels"  # the suite whose members are generations of chips, not groups of rows
+
 HELD = 0.85  # of rows left out that an interval of a part must have covered: else that of the whole stratum is wider
+
 SMALL = 3  # a group of fewer rows has no rank correlation worth printing
 
 
@@ -36,6 +40,7 @@ class Errors(NamedTuple):
 
 
 Observed = list[tuple[str, str, Errors]]
+
 _observers: list[Observed] = []
 
 
@@ -125,3 +130,17 @@ def note(message: str) -> Row:
     """Row that says what was set aside, so that no output can lose it."""
     nothing = dict.fromkeys(("median", "mean", "p90", "bias", "rank", "coverage", "left_out", "width"))
     return {"suite": "note", "stratum": "", "quantity": message, "group": "", "n": 0, **nothing}
+
+
+# Suites of a validation: which kinds of tables each scores.
+
+
+class Suite(NamedTuple):
+    """A kind of measurement.
+
+    kinds: names of the schemas of `measurements` that it scores; run: its rows, messages added to the list given.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    run: Callable[[Path, list[str]], list[Row]]

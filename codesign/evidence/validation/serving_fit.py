@@ -16,13 +16,9 @@ import yaml
 from scipy.optimize import least_squares
 
 from ...model.scenario import Scenario
-from ..calibration.constants import provenance_lines
-from ..calibration.publish import publish
-from .batches import Batch, batches, grouped
-from .closed_loop_rows import BANDS, jobs_of
-from .served_jobs import OF_CLIENTS, Job
-from .served_room import in_room
-from .served_rows import Service, sheets, timed
+from ..calibration.constants import provenance_lines, publish
+from .served_rows import BANDS, OF_CLIENTS, Job, Service, in_room, jobs_of, sheets, timed
+from .vectorise import Batch, batches, grouped
 
 __all__ = ["FittedEngine", "SeenRows", "calibrate_serving", "fit_engine", "left_out", "weights_of"]
 

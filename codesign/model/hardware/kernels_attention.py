@@ -10,8 +10,7 @@ from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import asarray, ones_like
-from .compute import AbstractKernel, Work
-from .kernels_base import AbstractChip, Chip, log_linear, missed, p_norm, throttle, waves
+from .compute import AbstractChip, AbstractKernel, Chip, Work, log_linear, missed, p_norm, throttle, waves
 
 BLOCK_ROWS = 128.0  # queries that one block of a fused kernel works on
 SUSTAINED_S = 1e-3

@@ -11,8 +11,7 @@ from jaxtyping import Array, Float
 from ...core.fields import quantity
 from ...core.jax_typed import asarray
 from ...core.smooth import at_least
-from .compute import AbstractKernel, Work
-from .kernels_base import AbstractChip, Chip, missed, p_norm, throttle, waves
+from .compute import AbstractChip, AbstractKernel, Chip, Work, missed, p_norm, throttle, waves
 
 TILES = ((64, 64), (64, 128), (128, 128), (128, 256))
 SPLITS = (1, 2, 8)  # a denser menu of tiles and splits explains the measurements no better

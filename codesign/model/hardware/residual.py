@@ -28,8 +28,7 @@ from ...core.jax_typed import asarray, ones
 from ...core.module import Module
 from ...core.resources import conf_dir
 from ...core.untrusted_io import read_arrays
-from .compute import AbstractKernel, Routing, Work
-from .kernels_base import AbstractChip
+from .compute import AbstractChip, AbstractKernel, Routing, Work
 
 BOUND = 1.5  # log of the largest factor: a guard where nothing was measured (assumed)
 TILES = ((64, 64), (128, 128), (128, 256))

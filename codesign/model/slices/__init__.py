@@ -6,15 +6,15 @@ from .allocators import FixedServers as FixedServers
 from .allocators import Handle as Handle
 from .allocators import SubCubes as SubCubes
 from .allocators import TorusCuboids as TorusCuboids
-from .blocking import SharedRack as SharedRack
-from .blocking import blocking as blocking
-from .demand import MIXES as MIXES
-from .demand import DemandMix as DemandMix
-from .effective import EffectiveRatios as EffectiveRatios
-from .effective import effective_ratio as effective_ratio
-from .effective import effective_ratios as effective_ratios
-from .scheduler import SchedulerOutcome as SchedulerOutcome
-from .scheduler import simulate as simulate
+from .fragmentation import MIXES as MIXES
+from .fragmentation import DemandMix as DemandMix
+from .fragmentation import EffectiveRatios as EffectiveRatios
+from .fragmentation import SchedulerOutcome as SchedulerOutcome
+from .fragmentation import SharedRack as SharedRack
+from .fragmentation import blocking as blocking
+from .fragmentation import effective_ratio as effective_ratio
+from .fragmentation import effective_ratios as effective_ratios
+from .fragmentation import simulate as simulate
 
 __all__ = [
     "MIXES",

@@ -33,13 +33,12 @@ from jaxtyping import Array, Float
 from ...core.errors import ConfigError
 from ...core.fields import quantity
 from ...core.smooth import at_least, ceil
+from .base import Words
 from .continuous import AbstractContinuousServing
 from .lowering import forward_ops
 from .mixed_step import MixedStep
-from .ops import Op
 from .plan import Layout, Plan
-from .schedule import Pass, Priced, Timeline, one_pass
-from .words import Words
+from .schedule import Op, Pass, Priced, Timeline, one_pass
 
 PHASE = "step"
 ENGINE = "engine.schedule"  # the row, among used shares

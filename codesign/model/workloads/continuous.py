@@ -13,21 +13,17 @@ from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, maximum
 from .base import Moments
-from .broken_rules import batching_violations, broken_batching
+from .broken_rules import SupportedLayouts, batching_violations, broken_batching
 from .engine_memory import EngineMemory
 from .kinds import Kinds, known_kinds
 from .layer_operations import BlockOp, Precision
-from .lockstep import Lockstep
 from .lowering import held_weight_bytes
 from .mixed_step import MixedStep
-from .ops import Op, TransferOp
 from .plan import Layout
-from .prefixes import PrefixCaching, PrefixHits
-from .schedule import Pass, Priced, Timeline, one_pass
+from .prefixes import PrefixCaching, PrefixHits, computed_cv, keys_before
+from .schedule import Op, Pass, Priced, Timeline, TransferOp, one_pass
 from .served import AbstractServing
-from .sessions import computed_cv, keys_before
-from .steady_state import FULLEST, Rhythm, SteadyState, steady_state
-from .supported_layouts import SupportedLayouts
+from .steady_state import FULLEST, Lockstep, Rhythm, SteadyState, steady_state
 from .transformer import Transformer
 
 

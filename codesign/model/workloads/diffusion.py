@@ -11,14 +11,12 @@ from ...core.module import Module
 from ...core.smooth import at_least
 from ..hardware import Work
 from ..networks.fabrics import Group
-from .base import AbstractWorkload
+from .base import AbstractWorkload, Words
 from .layer_operations import Precision
 from .lowering import indivisible
-from .ops import CommOp, ComputeOp, Op
 from .plan import Layout
 from .plan_fields import AbstractPlan
-from .schedule import Priced, Timeline, total
-from .words import Words
+from .schedule import CommOp, ComputeOp, Op, Priced, Timeline, total
 
 MATRICES = 12.0  # h x h, of a block: 4 of attention, 8 of a perceptron four times as wide
 JOINT_WEIGHTS = 36.0  # of a block with weights of its own for image and text: twice 12, and twice 6 of modulation

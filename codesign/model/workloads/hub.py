@@ -5,6 +5,7 @@ encoder, number formats. Windows and chunks of attention are read here, for they
 architecture. What changes a model's cost but has no number here (parallel residuals) is named in one warning.
 """
 
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -15,23 +16,154 @@ from typing import Any
 from ...core.errors import ConfigError, suggestion
 from ...core.untrusted_io import read_json
 from .attention import AbstractAttention
-from .beside_layers import ExtraEmbeddings
 from .feed_forward import AbstractFeedForward, MixtureOfExperts
 from .hub_architectures import SIDE_BY_SIDE, Architecture, Values
 from .hub_formats import formats_of
-from .hub_keys import general
-from .hub_table import ARCHITECTURES, by_model_type
-from .hub_vision import vision_of
-from .local_attention import LocalAttention
+from .hub_table import ARCHITECTURES, by_model_type, general
 from .number_formats import CLASSES
-from .transformer import Transformer
+from .sparse_attention import LocalAttention
+from .transformer import ExtraEmbeddings, Transformer, VisionEncoder
+
+# Vision encoders of published configurations: the numbers under `vision_config`, by the names of their makers.
+
+
+VISION_CONFIGS = ("vision_config", "vision_tower_config")
+
+KEYS = {
+    "hidden": ("hidden_size", "embed_dim", "vt_hidden_size", "width"),
+    "layers": ("num_hidden_layers", "depth", "vt_num_hidden_layers", "layers"),
+    "width": ("intermediate_size", "vt_intermediate_size"),
+    "heads": ("num_attention_heads", "num_heads", "vt_num_attention_heads", "heads"),
+    "head_dim": ("head_dim",),
+    "attention_width": ("qkv_hidden_size",),
+    "patch": ("patch_size", "spatial_patch_size"),
+    "channels": ("in_channels", "num_channels", "in_chans"),
+    "frames": ("temporal_patch_size",),
+    "image": ("image_size",),
+    "positions": ("num_position_embeddings", "position_embedding_size"),
+    "tokens": ("default_output_length",),
+    "rows": ("init_pos_emb_height",),
+    "columns": ("init_pos_emb_width",),
+    "out": ("out_hidden_size", "text_hidden_size", "projection_dim"),
+}
+
+GATED = {"gemma4_vision", "qwen2_5_vl", "pixtral"}
+
+"""Kinds of encoder whose feed-forward networks have a gate; others say so by `hidden_act: silu`."""
+
+LARGEST_OF_IMAGES = 10**7
+
+HEAD = 64
+
+"""Width of a head where a file says none: that of ViT-Base and ViT-Large. Source: [dosovitskiy2021], table 1."""
+
+
+def _vision_count(config: Values, name: str) -> int | None:
+    """A number of the encoder, by any of its names.
+
+    Raises:
+        ConfigError: no whole number of at least 1.
+    """
+    for key in KEYS[name]:
+        value = config.get(key)
+        if value is None:
+            continue
+        if isinstance(value, list) and value and len(set(map(str, value))) == 1:
+            value = value[0]
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_OF_IMAGES:
+            raise ConfigError(f"vision_config.{key} = {value!r} is not a whole number in [1, {LARGEST_OF_IMAGES}]")
+        return value
+    return None
+
+
+def _merge(config: Values, whole: Values) -> int:
+    """Patches that become one token, the square of a side."""
+    result = (config.get(key) for key in ("spatial_merge_size", "merge_kernel_size", "pooling_kernel_size"))
+    kernel = next((value for value in (*result, whole.get("spatial_merge_size")) if value is not None), None)
+    shuffled = config.get("pixel_shuffle_ratio")
+    if kernel is None and isinstance(shuffled, float) and 1 / 64 <= shuffled <= 1:
+        kernel = round(1 / shuffled)
+    packed = config.get("img_token_compression_config")
+    if kernel is None and isinstance(packed, dict):
+        kernel = packed.get("spatial_merge_size")
+    sides = kernel if isinstance(kernel, list) else [kernel, kernel]
+    sides = [1 if side is None else side for side in sides]
+    if not all(type(side) is int and 1 <= side <= 64 for side in sides):
+        raise ConfigError(f"vision_config.spatial_merge_size = {kernel!r} is not a whole number in [1, 64]")
+    return math.prod(sides)
+
+
+def _patches(config: Values, numbers: dict[str, int | None], patch: int, merge: int) -> int:
+    """Patches of an image: of the size that a file states, of the tokens that it asks for, or the grid of positions.
+
+    Images of other sizes have others (`model.image_patches`); of a positional table that counts rows and columns
+    apart the grid is not known.
+    """
+    if numbers["image"]:
+        return (numbers["image"] // patch) ** 2
+    if numbers["tokens"]:
+        return numbers["tokens"] * merge
+    if numbers["rows"] and numbers["columns"]:
+        return numbers["rows"] * numbers["columns"]
+    return numbers["positions"] or 0 if config.get("num_position_embeddings") else 0
+
+
+def vision_of(config: Any, text_hidden: int) -> VisionEncoder | None:
+    """The encoder that a configuration describes; none where it does not state its hidden size and layers.
+
+    Its projection is what most have: two products round as many inputs as there are merged, again for each layer that
+    also feeds the language model (`deepstack_visual_indexes`).
+
+    Raises:
+        ConfigError: numbers that are none.
+    """
+    result = next((config[key] for key in VISION_CONFIGS if isinstance(config.get(key), dict)), None)
+    if result is None:
+        return None
+    numbers = {name: _vision_count(result, name) for name in KEYS}
+    hidden, layers = numbers["hidden"], numbers["layers"]
+    if hidden is None or layers is None:
+        return None
+    ratio = result.get("mlp_ratio")
+    fitting = isinstance(ratio, int | float) and not isinstance(ratio, bool) and 0 < ratio < 100
+    width = numbers["width"] or (round(ratio * hidden) if fitting else 4 * hidden)
+    per_head = (numbers["heads"] or 0) * (numbers["head_dim"] or 0)
+    merge, patch = _merge(result, config), numbers["patch"] or 14
+    pooled = result.get("pooling_kernel_size") is not None  # pooled, not laid side by side
+    tokens, image = config.get("mm_tokens_per_image"), numbers["image"]
+    if type(tokens) is int and image and 0 < tokens <= (image // patch) ** 2:  # pooled to as many as are asked for
+        merge, pooled = max((image // patch) ** 2 // tokens, 1), True
+    gated = result.get("hidden_act") == "silu" or result.get("model_type") in GATED
+    merged, deep = merge * hidden, result.get("deepstack_visual_indexes")
+    ways = 1 + (len(deep) if isinstance(deep, list) else 0)
+    projection = hidden * text_hidden if pooled else ways * merged * (merged + text_hidden)
+    if result.get("model_type") == "pixtral":  # merged to the encoder's own width, then two products
+        projection = (merged * hidden if merge > 1 else 0) + (hidden + text_hidden) * text_hidden
+    attention_width = numbers["attention_width"] or per_head or hidden
+    return VisionEncoder(
+        hidden=hidden,
+        layers=layers,
+        width=width,
+        attention_width=attention_width,
+        gated=float(gated),
+        patch_inputs=(numbers["channels"] or 3) * patch**2 * (numbers["frames"] or 1),
+        positions=numbers["positions"] or 0,
+        projection=float(projection),
+        merge=merge,
+        patches=_patches(result, numbers, patch, merge),
+        heads=numbers["heads"] or max(attention_width // HEAD, 1),
+    )
+
 
 LARGEST = 10**9  # no published size is near it; beyond it a number is a mistake
+
 MOST_LAYERS = 10_000
+
 MAY_BE_ZERO = {
     "q_rank", "rope_dim", "shared_experts", "shared_width", "first_dense", "token_kinds", "experts", "top_k",
     "expert_width",
 }  # fmt: skip
+
 NULL_IS_ZERO = {"q_rank", "shared_experts"}  # how the file says "none of it"
 
 
@@ -75,7 +207,9 @@ def _placed(attention: AbstractAttention, config: Values, layers: int) -> Abstra
 
 
 OUTSIDE = ("tie_word_embeddings", "quantization_config")  # may stand beside the part that describes the language model
+
 INSIDE = ("text_config", "language_config", "llm_config", "thinker_config", "language_model_config")
+
 AHEAD = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_layers")
 
 
@@ -92,6 +226,7 @@ IGNORED: dict[str, tuple[str, Callable[[Values], Any]]] = {
     "vision_config": ("windows of its vision encoder", _windowed),
     "num_kv_shared_layers": ("layers that share a cache", lambda c: c.get("num_kv_shared_layers")),
 }
+
 """Keys that change what a model costs and that we do not read: key -> (what happens instead, whether it applies)."""
 
 
@@ -181,6 +316,7 @@ CHECKS: dict[str, Callable[[str, str, Any], Any]] = {
     "sparse_period": _period, "sparse_flags": _flags, "sparse_layers": _any_numbers, "full_layers": _layer_numbers,
     "pattern": _pattern, "blocks": _blocks,
 }  # fmt: skip
+
 LISTED = {"experts", "top_k", "expert_width", "shared_experts", "width"}  # some files repeat one number a layer
 
 
@@ -219,6 +355,7 @@ def _read(config: Values, architecture: Architecture) -> Values:
 
 
 NEEDED = {"hidden", "layers", "heads", "vocab"}
+
 """Numbers without which no model is one."""
 
 

@@ -5,14 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.errors import ConfigError
-from ...core.yaml_io import is_mapping
+from ...core.json_yaml import is_mapping
 from .attention import AbstractAttention, GroupedQueryAttention, LatentAttention
-from .compressed_attention import CompressedAttention, EntryIndex
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
 from .layer_kinds import MixedAttention, MixedFeedForward
 from .linear_attention import LinearAttention
-from .local_attention import LocalAttention
-from .sparse_attention import SparseAttention
+from .sparse_attention import CompressedAttention, EntryIndex, LocalAttention, SparseAttention
 
 Values = dict[str, Any]
 MOST_KINDS = 24

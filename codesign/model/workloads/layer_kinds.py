@@ -12,7 +12,7 @@ from .attention import AbstractAttention, GroupedQueryAttention, summed
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
 from .layer_operations import BlockComm, BlockOp, Precision, Scaled, Shard, scaled
 from .linear_attention import LinearAttention
-from .local_attention import LocalAttention
+from .sparse_attention import LocalAttention
 
 
 def shares(kinds: dict[str, Any], layers: dict[str, Array]) -> dict[str, Array]:

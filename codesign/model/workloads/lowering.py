@@ -1,16 +1,25 @@
 """From one layer's operations to the counted operations of a pass."""
 
+import dataclasses
+
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.computed_once import one_call
 from ...core.smooth import at_least
+from .attention import GroupedQueryAttention
 from .engine_memory import padding_bytes
-from .layer_operations import BlockComm, BlockOp, Precision
+from .feed_forward import DenseFeedForward
+from .layer_operations import BlockComm, BlockOp, Precision, Shard, linear
 from .number_formats import WEIGHT_FORMATS, class_of
-from .ops import CommOp, ComputeOp, Op
-from .plan import Plan
-from .transformer import Transformer
+from .plan import Layout, Plan
+from .schedule import CommOp, ComputeOp, Op
+from .transformer import Transformer, VisionEncoder
+
+__all__ = [
+    "backward_ops", "comm_ops", "encoder_ops", "forward_ops", "held_by_class", "held_weight_bytes",
+    "indivisible", "layer_bytes", "module_bytes", "recompute_ops", "unspread", "weights_held",
+]  # fmt: skip
 
 
 def forward_ops(block: list[BlockOp], times: Array, *, phase: str = "forward", edge: bool = False) -> list[Op]:
@@ -121,6 +130,7 @@ def layer_bytes(block: list[BlockOp], kind: str) -> Array:
 
 
 MOST_COPIES = 2.0
+
 """Ranks over experts beyond which experts are spread over no more of them: each would be held more than twice."""
 
 
@@ -135,3 +145,50 @@ def indivisible(whole: Array, part: Array) -> Array:
     rest = whole / part
     gap = jnp.abs(rest - jnp.round(rest))
     return jnp.where(gap < 1e-4, 0.0, gap / jnp.maximum(rest, 1.0)) + jnp.where(rest < 1 - 1e-6, 1 / rest - 1, 0.0)
+
+
+# The work of a vision encoder on the images of prompts: the operations of its layers, as those of any layers.
+
+
+def encoder_ops(
+    vision: VisionEncoder, layout: Layout, precision: Precision, images: Array, *, phase: str, axis: str = "tp"
+) -> list[Op]:
+    """Patches to hidden numbers, layers in which every patch attends all of its image, merged tokens projected.
+
+        FLOPs = images (P (2 h i + L (2 h (4 a + (2 + g) w) + 4 a P)) + 2 projection P / merge)
+
+    with P patches of i numbers, L layers of h hidden numbers, attention a wide, feed-forward networks w wide with gate
+    g. Norms, activations and residuals come on top. One launch takes the images of a step together, or one of them
+    where there are fewer: the number of launches is then a part of one.
+
+    Args:
+        vision: the encoder.
+        layout: of the ranks that share it.
+        precision: of the language model; the encoder runs in the format of its activations.
+        images: of a step.
+        phase: that the operations belong to.
+        axis: of the ranks that join its layers.
+
+    Assumes: on the stage that paces a pipeline; divided evenly over tensor ranks; all layers attend the whole image.
+    Source: [dosovitskiy2021], the layers; FLOPs as of any product.
+    """
+    together = at_least(images, 1.0)
+    often, patches, own = images / together, at_least(vision.patches, 1.0), precision.activations
+    held = Precision(compute=own, weights=own, activations=own, attention=own)
+    shard, hidden = Shard(layout, held, together, patches, patches), vision.hidden
+    attention = GroupedQueryAttention(
+        vision.heads, vision.heads, vision.attention_width / vision.heads, causal=0.0, cached=False
+    )
+    network, options = DenseFeedForward(vision.width, vision.gated), {"dropout": False, "norm_vectors": 2.0}
+    block = attention.ops(shard, hidden, **options) + network.ops(shard, hidden, vision.layers, **options)
+    tokens, merged = shard.tokens, hidden * vision.merge
+    ends = [
+        linear("patches", shard, tokens, at_least(vision.patch_inputs, 1.0), hidden),
+        linear("projection", shard, tokens / vision.merge, merged, vision.projection / merged / layout.plan.tp),
+    ]
+    joins = attention.comms(shard, hidden) + network.comms(shard, hidden, vision.layers)
+    joins = [dataclasses.replace(one, axis=axis) for one in joins if one.axis == "tp"]
+    ops = [*forward_ops(block, vision.layers * often, phase=phase), *forward_ops(ends, often, phase=phase)]
+    for op in comm_ops(joins, vision.layers * often, ("forward",), trained=False):
+        ops.append(dataclasses.replace(op, phase=phase, local=None))
+    return [dataclasses.replace(op, name=f"vision_{op.name}", count=op.count * jnp.asarray(1.0)) for op in ops]

@@ -10,11 +10,10 @@ from ...core.fields import quantity
 from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from .layer_operations import BlockComm, BlockOp, Precision, Shard
-from .lowering import comm_ops, forward_ops
-from .ops import CommOp, Op
+from .lowering import comm_ops, encoder_ops, forward_ops
 from .plan import Layout
+from .schedule import CommOp, Op
 from .transformer import Transformer
-from .vision_work import encoder_ops
 
 
 def divided_cache(shard: Shard) -> Shard:

@@ -11,9 +11,8 @@ from ...core.errors import ConfigError
 from ...core.fields import static
 from ...core.smooth import at_least, at_most, ceil, maximum
 from .lowering import indivisible
-from .ops import LATER, Op
 from .plan import Layout
-from .schedule import Priced, Timeline
+from .schedule import LATER, Op, Priced, Timeline
 from .training import AbstractTraining
 from .training_memory import Classes, StageMemory, peak
 from .transformer import Transformer

@@ -15,12 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.jax_typed import traced_for_all
-from .arriving_load import Demand, RooflineTimes, TableTimes, Times
-from .first_token import crowds_at, first_token
-from .mean_step import EngineStep, agreed, prompt_steps
-from .place_wait import PlaceWait, place_wait
+from .latency import PlaceWait, crowds_at, first_token, place_wait, token_times
+from .mean_step import Demand, EngineStep, RooflineTimes, TableTimes, Times, agreed, prompt_steps
 from .quantiles import Percentiles, gamma_quantiles, lognormal_quantiles
-from .token_times import token_times
 
 __all__ = [
     "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "TableTimes", "Times", "open_loop",

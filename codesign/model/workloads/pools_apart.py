@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.jax_typed import traced_for_all
-from .clumps import EVEN
-from .filled_steps import Filling, waits_of
+from .disaggregated import Filling, waits_of
+from .latency import EVEN
 from .open_loop import Demand, OpenLoop, Percentiles, Times, open_loop, whole
 from .quantiles import Summed, above, lognormal, moments, tail_quantiles
 from .steady_state import FULLEST

@@ -12,12 +12,11 @@ from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, static, switch
 from ...core.module import Module
 from ...core.smooth import at_least, at_most, ceil, maximum
-from .base import AbstractWorkload
+from .base import AbstractWorkload, Words
 from .continuous import ContinuousServing
 from .engine_memory import EngineMemory
 from .layer_operations import Precision
 from .mixed_step import MixedStep
-from .ops import CommOp, Op, TransferOp
 from .optimizer import AbstractOptimizer, Adam
 from .plan import Layout
 from .plan_fields import AbstractPlan
@@ -35,11 +34,10 @@ from .post_training_plan import (
     renamed,
 )
 from .response_lengths import LEVELS, Drained, ResponseLengths, cut_lengths, drained
-from .schedule import Pass, Priced, Timeline, one_pass, total
+from .schedule import CommOp, Op, Pass, Priced, Timeline, TransferOp, one_pass, total
 from .training import Training
 from .training_memory import Classes, TrainerBuffers, near_bytes
 from .transformer import Transformer
-from .words import Words
 
 DECODES = tuple(f"rollout_{level}" for level in range(LEVELS))
 """Phases of a decode step, from all slots to one."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,10 +11,90 @@ from jaxtyping import Array, Float
 
 from ...core.computed_once import stacked
 from ...core.cost import Cost, partly_hidden_s, zero
+from ...core.fields import quantity, static
 from ...core.module import Module
 from ...core.smooth import maximum
-from .ops import CommOp, ComputeOp, Op, TransferOp
+from ..hardware import Work
 from .plan import AbstractModelPlan
+
+# The operations a workload lowers to: arithmetic, communication and transfers between memory tiers.
+#
+# `count` says how often one device runs the operation: per micro-batch for the phases forward, backward and recompute
+# (and decode), per step for `gradients`, `parameters` and `optimizer`. Repeated layers are one op with a count, so
+# the traced program stays small.
+
+
+PER_MICRO_BATCH: tuple[str, ...] = ("forward", "backward", "recompute")
+
+PER_STEP: tuple[str, ...] = ("gradients", "parameters", "optimizer")
+
+PREFILL: tuple[str, ...] = (
+    *("prefill", "prefill_rest"), *("prefill_one", "prefill_short", "prefill_half", "prefill_long"),
+)  # fmt: skip
+
+"""Phases that run on a pool of accelerators beside the others (`Cluster.prefill`)."""
+
+LATER = "later_"
+
+"""Begins the names of phases that run on the stages of a second kind of accelerator (`Cluster.later_stages`)."""
+
+KV_TRANSFER = "kv_transfer"
+
+"""The phase in which caches leave that pool."""
+
+
+class ComputeOp(Module):
+    """`count` launches of one kernel. `edge` work exists on one stage only: it paces a pipeline, it fills no bubble.
+
+    `weight_gradient` work waits for no other stage and none waits for it: schedules may defer it.
+    """
+
+    name: str = static()
+    kernel: str = static()
+    number_format: str = static()
+    phase: str = static()
+    work: Work
+    count: Float[Array, "*b"] = quantity()
+    edge: bool = static(default=False)
+    weight_gradient: bool = static(default=False)
+
+
+class CommOp(Module):
+    """`count` collective operations among the members of a mesh axis, each with its own `local` work.
+
+    `element_bytes` is the size of a number of what is summed where it may be rounded, 0 where it may not: what rounding
+    does is known of the activations of a model that is not trained.
+    """
+
+    name: str = static()
+    operation: str = static()
+    axis: str = static()
+    phase: str = static()
+    nbytes: Float[Array, "*b"] = quantity()
+    count: Float[Array, "*b"] = quantity()
+    local: Work | None = None
+    element_bytes: float = static(default=0.0)
+
+
+class TransferOp(Module):
+    """`count` transfers of `nbytes` between the accelerator's memory and its second tier."""
+
+    name: str = static()
+    phase: str = static()
+    nbytes: Float[Array, "*b"] = quantity()
+    count: Float[Array, "*b"] = quantity()
+
+
+Op = ComputeOp | CommOp | TransferOp
+
+
+def kind_of(op: Op) -> tuple[Any, ...]:
+    """Key of operations that are priced in one batch."""
+    if isinstance(op, ComputeOp):
+        return ("compute", op.kernel, op.number_format)
+    if isinstance(op, CommOp):
+        return ("communication", op.operation, op.axis, op.local is None, op.element_bytes)
+    return ("transfer",)
 
 
 class Timeline(Module):
@@ -126,3 +207,59 @@ def one_pass(priced: Priced, phase: str, plan: AbstractModelPlan, slowdown: Arra
         busy, energy = longer, energy + cost.energy_j
     edge_s = maximum(edge.time_s * slowdown, launches(priced, phase, edge=True) * launch_s)
     return Pass(start, busy, edge_s, exposed, energy)
+
+
+# Slowdown of classes of work under a training framework, relative to their times measured alone.
+
+
+ATTENTION = ("attention_prefill", "mla_prefill")
+
+"""Classes of kernels that a framework brings itself: not those that were timed."""
+
+
+class Slowdowns(Module):
+    """Factors on the times of classes of operations, beside `kernel_slowdown`, which is on all kernels.
+
+    `attention` of attention kernels, `elementwise` of passes over memory, `experts` of products of experts, `dispatch`
+    of moving tokens to experts and back, `exchange` of gathering parameters and reducing gradients among data-parallel
+    ranks. Where each pass gathers and reduces (ZeRO 2 and 3) a ring of all ranks passes a layer's tensors on, one by
+    one: `hop_s` is what every further rank adds to a layer's exchange.
+
+    Assumes: a factor is the same whatever the shape, so that times keep their curvature.
+    Source: none: each is fitted on measured steps, with its count beside it.
+    """
+
+    attention: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    elementwise: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    experts: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    dispatch: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    exchange: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    hop_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a ring, for each layer and rank")
+
+    @classmethod
+    def example(cls) -> "Slowdowns":
+        """Passes over memory that take twice as long."""
+        return cls(elementwise=2.0)
+
+    def of(self, op: Op) -> Array | None:
+        """The factor on the time of an operation; None for one."""
+        if isinstance(op, ComputeOp):
+            kinds = {**dict.fromkeys(ATTENTION, self.attention), "elementwise": self.elementwise,
+                     "moe_gemm": self.experts}  # fmt: skip
+            return kinds.get(op.kernel)
+        if isinstance(op, CommOp):
+            return {"data": self.exchange, "expert_data": self.exchange, "ep": self.dispatch}.get(op.axis)
+        return None
+
+    def over(self, priced: Priced, hops: Array) -> Priced:
+        """Priced operations with their times under the framework; `hops`: ranks passed, of all layers."""
+        result: Priced = []
+        for op, cost in priced:
+            factor = self.of(op)
+            if factor is not None:
+                time = cost.time_s * factor
+                if isinstance(op, CommOp) and op.axis == "data" and op.phase in PER_MICRO_BATCH:
+                    time = time + op.count * hops * self.hop_s
+                cost = dataclasses.replace(cost, time_s=time)
+            result.append((op, cost))
+        return result

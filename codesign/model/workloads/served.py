@@ -12,7 +12,7 @@ from ...core.computed_once import computed_once
 from ...core.errors import ConfigError
 from ...core.smooth import at_least, ceil, maximum
 from ...core.units import GB
-from .base import AbstractWorkload, Moments
+from .base import SERVING, AbstractWorkload, Moments, Words
 from .broken_rules import broken
 from .engine_memory import EngineMemory, ProfileRun, layer_peak_bytes
 from .feed_forward import MixtureOfExperts
@@ -20,7 +20,6 @@ from .layer_operations import BlockOp, Precision
 from .lowering import held_by_class, module_bytes
 from .plan import Layout
 from .transformer import Transformer
-from .words import SERVING, Words
 
 OF_TRAINING = (
     *(

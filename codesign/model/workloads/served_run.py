@@ -9,18 +9,14 @@ from jaxtyping import Array, Float
 from ...core.fields import quantity, static
 from ..scaling_laws import AbstractLaw, Bits, Trained
 from ..scaling_laws.base import AS_TRAINED
-from .base import Moments
+from .base import SERVING, Moments, Words
 from .continuous import AbstractContinuousServing, ContinuousServing
-from .lockstep import Lockstep
 from .mixed_step import MixedStep
-from .ops import Op
 from .plan import Layout
-from .schedule import Priced, Timeline
-from .seen_by_laws import seen_by_laws
-from .shaped_plan import ShapedPlan, broken_shapes
-from .steady_state import Rhythm
+from .schedule import Op, Priced, Timeline
+from .shaped_plan import ShapedPlan, broken_shapes, seen_by_laws
+from .steady_state import Lockstep, Rhythm
 from .transformer import Transformer
-from .words import SERVING, Words
 
 LIFE = Words(
     "serving",

@@ -10,21 +10,46 @@ from ...core.errors import ConfigError
 from ...core.fields import integer
 from ...core.jax_typed import asarray
 from ...core.smooth import at_least, ceil
+from ..scaling_laws import Bits, Trained
+from ..scaling_laws.base import AS_TRAINED
 from .attention import AbstractAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
 from .linear_attention import AlternatingAttention
-from .local_attention import LocalAttention
 from .lowering import indivisible
 from .plan import MOST, AbstractModelPlan, Layout
+from .sparse_attention import LocalAttention
 from .transformer import Transformer
+
+# Transformer as laws of quality see it.
+
+
+def seen_by_laws(model: Transformer, tokens: Array, bits: Bits, served_bits: float = AS_TRAINED) -> Trained:
+    """Counts of a model trained on so many tokens in numbers of so many bits, its weights rounded to `served_bits`."""
+    one, forward = jnp.asarray(1.0), model.feed_forward
+    sparse = isinstance(forward, MixtureOfExperts)
+    return Trained(
+        parameters=model.parameters(),
+        active=model.active_parameters() + model.vocab * model.hidden * (1 - model.tied_embeddings),
+        inner=model.inner_parameters(),
+        tokens=tokens,
+        expansion=forward.experts / forward.top_k if sparse else one,
+        granularity=forward.top_k if sparse else one,
+        bits=bits,
+        served_bits=served_bits,
+        width=model.hidden,
+        depth=model.layers,
+    )
+
 
 SHAPE = (
     *("layers", "hidden", "width", "heads", "kv_heads", "experts", "top_k", "expert_width", "vocab"),
     *("kv_rank", "full_every", "window", "context", "tokens"),
 )
+
 """Fields that change the model or its training; one that is not given leaves it as it is."""
 
 Part = TypeVar("Part", AbstractAttention, AbstractFeedForward)
+
 TILE = 128.0  # widths that follow are rounded up to whole tiles of matrix engines
 
 

@@ -11,13 +11,11 @@ from ...core.smooth import at_least, at_most
 from .base import Moments
 from .engine_memory import EngineMemory
 from .layer_operations import BlockOp, Precision, Shard
-from .lowering import comm_ops, forward_ops, held_weight_bytes, indivisible, unspread
-from .ops import CommOp, Op, TransferOp
+from .lowering import comm_ops, encoder_ops, forward_ops, held_weight_bytes, indivisible, unspread
 from .plan import Layout
-from .schedule import Priced, Timeline, one_pass
+from .schedule import CommOp, Op, Priced, Timeline, TransferOp, one_pass
 from .served import AbstractServing
 from .transformer import Transformer
-from .vision_work import encoder_ops
 
 STEP_TOKENS = 8192.0
 """Tokens of a prefill step of an engine, so that a batch is not prefilled at once.

@@ -12,7 +12,14 @@ from ...core.computed_once import computed_once
 from ...core.cost import partly_hidden_s
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, maximum, ratio
-from .activation_modules import (
+from .base import TRAINING, AbstractWorkload, Moments, Words
+from .broken_rules import broken
+from .layer_operations import BlockOp, Precision, Shard
+from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
+from .optimizer import AbstractOptimizer, Adam, exchange_ops, gathered_bytes
+from .pipeline_schedules import chunked_length, flying, model_copies, schedule_violation, turned
+from .plan import Layout
+from .recomputation import (
     dropped,
     module_violations,
     offloaded_share,
@@ -20,19 +27,23 @@ from .activation_modules import (
     without_unread,
     without_unread_sums,
 )
-from .base import AbstractWorkload, Moments
-from .broken_rules import broken
-from .layer_operations import BlockOp, Precision, Shard
-from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
-from .ops import PER_MICRO_BATCH, PER_STEP, CommOp, ComputeOp, Op, TransferOp
-from .optimizer import AbstractOptimizer, Adam, exchange_ops, gathered_bytes
-from .pipeline_schedules import chunked_length, flying, model_copies, schedule_violation, turned
-from .plan import Layout
-from .schedule import Pass, Priced, Timeline, deferred, one_pass, total
-from .slowdowns import Slowdowns
+from .schedule import (
+    PER_MICRO_BATCH,
+    PER_STEP,
+    CommOp,
+    ComputeOp,
+    Op,
+    Pass,
+    Priced,
+    Slowdowns,
+    Timeline,
+    TransferOp,
+    deferred,
+    one_pass,
+    total,
+)
 from .training_memory import Classes, Parts, StageMemory, TrainerBuffers, moments, most_of, peak
 from .transformer import Transformer
-from .words import TRAINING, Words
 
 FUSED_UP = ("mlp_up", "moe_up", "moe_shared_up")
 """Products that are two tensors where the network is gated."""

@@ -7,14 +7,12 @@ from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ..scaling_laws import AbstractLaw, Bits, Trained
-from .ops import Op
+from .base import Words
 from .plan import Layout
-from .schedule import Priced, Timeline
-from .seen_by_laws import seen_by_laws
-from .shaped_plan import ShapedPlan, broken_shapes
+from .schedule import Op, Priced, Timeline
+from .shaped_plan import ShapedPlan, broken_shapes, seen_by_laws
 from .training import AbstractTraining, Training
 from .transformer import Transformer
-from .words import Words
 
 RUN = Words(
     "a training run",

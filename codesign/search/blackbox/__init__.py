@@ -1,9 +1,8 @@
 """Other people's searches over one vectorised evaluator."""
 
 from .blackbox import Blackbox, rows_with
-from .box import Box, Evaluator
 from .peers import AbstractBlackboxOptimizer, CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
-from .trial import Trial
+from .trial import Box, Evaluator, Trial
 
 __all__ = [
     "AbstractBlackboxOptimizer",

@@ -17,9 +17,8 @@ from ...model.metrics import Metrics
 from ...study.objective import signed_log
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.oracle import GOAL, Rows, rows_of
-from .box import Box, Evaluator
 from .peers import AbstractBlackboxOptimizer, DifferentialEvolution, Random
-from .trial import Exhausted, Trial
+from .trial import Box, Evaluator, Exhausted, Trial
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,15 @@
 """Branch and bound over plans: cuts from an oracle, Lagrangian bounds, nodes that are relaxed, split and pruned."""
 
-from .bounding import Bounding
+from .bounding import Bounding, Effort, Outcome
+from .bounding_state import AbstractIncumbent
 from .branch_and_bound import BranchAndBound
-from .certified import Certified
+from .certified import Certified, polish, resources
 from .convexity import Verdict, check_convexity
-from .effort import Effort, Outcome
-from .incumbent import AbstractIncumbent
+from .integer import Integer
 from .inverse import Inverse, wanted_rows
 from .model_oracle import AbstractModelOracle, Oracle
 from .node_relaxation import GroupOracle, oracle_for
-from .oracle import GOAL, AbstractOracle, rows_of
-from .programme import Programme
-from .sensitivity import polish, resources
-from .whole import Integer
+from .oracle import GOAL, AbstractOracle, Programme, rows_of
 
 __all__ = [
     "GOAL",

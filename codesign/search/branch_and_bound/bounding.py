@@ -8,22 +8,30 @@ Source: cuts and weak duality, [kelley1960], [geoffrion1974]; Farkas, [boyd2004]
 """
 
 import time
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ..settings import BRANCH_AND_BOUND
 from . import interior_point as interior
-from .bounds_table import BoundsTable
-from .cut_pool import CutPool
-from .dual_solutions import DualSolutions, Pruned, settled
+from .bounding_state import (
+    AbstractIncumbent,
+    BoundsTable,
+    CutPool,
+    DualSolutions,
+    Incumbent,
+    InsidePoints,
+    Pruned,
+    settled,
+)
 from .evidence import AbstractListener
-from .incumbent import AbstractIncumbent, Incumbent
-from .inside_points import InsidePoints
-from .lagrangian_bound import dual_ascent, dual_ascent_of_two, dual_value, least_of_rows
-from .programme import Programme
+from .interior_point import dual_ascent, dual_ascent_of_two, dual_value, least_of_rows
+from .oracle import Programme
 
 FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere before it is called infeasible
+
 REFERENCE_SHARPNESS = BRANCH_AND_BOUND.reference_sharpness  # of cuts at a point shared by several plans
 
 
@@ -317,3 +325,164 @@ class Bounding:
         self.raise_(plan[lanes], np.full(len(lanes), np.inf), at[lanes], shares, least[lanes])
         self._prune(plan, least, of_rows / total[:, None], missing)
         return missing
+
+
+# Warm start of a branch and bound: bounds, splits and designs known before it begins.
+#
+# Source: see docs/optimisation.md, section 4.
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Bounds, leaves and designs to begin with; nothing of it need be given.
+
+    lower: valid bounds of the first nodes, in order; inf of those that are asked for no more. leaf: nodes that stand
+    for all plans, split as elsewhere, where there may have been fewer. incumbent: has the best design of before. plan,
+    u: designs to evaluate first.
+    """
+
+    lower: Float[np.ndarray, " nodes"] | None = None
+    leaf: Bool[np.ndarray, " elsewhere"] | None = None
+    incumbent: Incumbent | None = None
+    plan: Int[np.ndarray, " designs"] | None = None
+    u: Float[np.ndarray, "designs variables"] | None = None
+
+    def begin(self, bounding: Bounding) -> None:
+        """Hand it over."""
+        if self.lower is not None:
+            bounding.table.raise_all(self.lower)
+        if self.leaf is not None:
+            bounding.table.follow(self.leaf)
+        if self.plan is not None and self.u is not None:
+            bounding.evaluate(self.plan, self.u, REFERENCE_SHARPNESS)
+
+
+COLD = WarmStart()
+
+
+# Solved plans that others are bounded from.
+#
+# Source: see docs/optimisation.md, section 4.
+
+
+class References:
+    """Solved plans, to start others from: the nearest by what the model does at one shared point.
+
+    Two plans whose rows and slopes agree at `base` trade their resources alike, so the solution and multipliers of one
+    are a good guess for the other.
+    """
+
+    def __init__(self, bounding: Bounding, plans: np.ndarray, base: np.ndarray):
+        self.base = base
+        plans = plans[bounding.duals.known(plans)]
+        points = np.broadcast_to(base, (len(plans), len(base)))
+        _, affine = bounding.programme.tangents(plans, points, REFERENCE_SHARPNESS)
+        self.features = self._features(affine)
+        self.u, self.multipliers = bounding.duals.of(plans)
+
+    def _features(self, affine: np.ndarray) -> np.ndarray:
+        value = affine[..., 0] + affine[..., 1:] @ self.base
+        flat = [affine[:, 0, 1:], 0.3 * affine[:, 1:, 1:].reshape(len(affine), -1), np.clip(value[:, 1:], -2, 2)]
+        return np.concatenate(flat, axis=1).astype(np.float32)
+
+    def nearest(self, affine: np.ndarray) -> np.ndarray:
+        """Index of the reference of each plan, from its tangents at `base`."""
+        asked = self._features(affine)
+        squares = (self.features**2).sum(axis=1)
+        return np.argmin(squares[None] - 2 * asked @ self.features.T, axis=1)
+
+
+# Limits of a search over plans, and its result.
+
+
+INTERRUPTED = "interrupted"  # how a closing that was ended early says so
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Stopping criteria and batch sizes of a search.
+
+    Args:
+        gap: log-gap at which it stops: 1e-3 proves the optimum to 0.1 %.
+        seconds: limit of its time; what is left open by then is the gap of the result.
+        batch: plans closed side by side.
+        sample: plans of which the first incumbent is the best.
+        chunk: plans bounded in one go.
+        references: plans solved to start others from.
+    """
+
+    gap: float = 1e-3
+    seconds: float = 600.0
+    batch: int = 512
+    sample: int = 4096
+    chunk: int = 16384
+    references: int = 256
+
+
+@dataclass
+class Outcome:
+    """State of a search when it ends, or later: its bounding may have been worked on since."""
+
+    bounding: Bounding
+    counts: dict[str, int]
+    seconds: float
+    stopped: str = ""
+
+    def unless_interrupted(self) -> "Outcome":
+        """Itself.
+
+        Raises:
+            KeyboardInterrupt: somebody ended it early, and wants no other search to begin.
+        """
+        if self.stopped == INTERRUPTED:
+            raise KeyboardInterrupt
+        return self
+
+    @property
+    def upper(self) -> float:
+        """Log of the best design's goal; inf where no design was found."""
+        return self.bounding.upper
+
+    @property
+    def lower(self) -> float:
+        """Log of a lower bound on the goal of every design; inf where none can be feasible."""
+        return self.bounding.bound
+
+    @property
+    def gap(self) -> float:
+        """Gap of the best design to the optimum, at most, in the log of the goal."""
+        return self.upper - self.lower
+
+
+# The outcome of one search over listed plans, as another process sends it: everything but the programme.
+#
+# Plans are numbered as they are listed, so that whoever has a programme over the same plans takes bounds, cuts,
+# designs and notes over as if the search had been run here.
+
+
+HERE = ("programme", "_began", "_evaluated")
+
+"""Attributes of a `Bounding` that are not sent: the programme, and counters that start when it is made."""
+
+
+class SentOutcome:
+    """Outcome without its programme.
+
+    Args:
+        outcome: of a search that nobody works on any more.
+    """
+
+    def __init__(self, outcome: Outcome):
+        self.state: dict[str, Any] = {k: v for k, v in vars(outcome.bounding).items() if k not in HERE}
+        self.counts, self.seconds, self.stopped = outcome.counts, outcome.seconds, outcome.stopped
+
+    def over(self, programme: Programme) -> Outcome:
+        """The outcome as if it had been found here.
+
+        Args:
+            programme: over the same plans and variables, numbered alike.
+        """
+        bounding = Bounding(programme, 0.0)
+        assert len(bounding.lower) == len(self.state["table"].lower), "plans are numbered alike everywhere"
+        vars(bounding).update(self.state)
+        return Outcome(bounding, self.counts, self.seconds, self.stopped)

@@ -13,14 +13,10 @@ import numpy as np
 
 from ..base import Progress, Report, silent
 from ..settings import BRANCH_AND_BOUND
-from .bounding import REFERENCE_SHARPNESS, Bounding
-from .effort import INTERRUPTED, Effort, Outcome
+from .bounding import COLD, INTERRUPTED, REFERENCE_SHARPNESS, Bounding, Effort, Outcome, References, WarmStart
 from .evidence import AbstractListener
-from .lagrangian_bound import least_of_rows
-from .linearisation_points import References
-from .oracle import AbstractOracle
-from .programme import Programme
-from .warm_start import COLD, WarmStart
+from .interior_point import least_of_rows
+from .oracle import AbstractOracle, Programme
 
 
 class BranchAndBound:

@@ -21,9 +21,8 @@ import numpy as np
 from ...core.errors import ConfigError
 from ...executors import AbstractRunner
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
-from .distributed import ChunkFolders, screen_in_chunks
-from .stream import Block, Kept
-from .sweep import Screened, Sweep
+from .chunks import ChunkFolders, screen_in_chunks
+from .sweep import Block, Kept, Screened, Sweep
 
 CHECKPOINT = "grid_checkpoint.npz"
 BLOCK = 262_144  # points: an array of them stays in a cache, and calling NumPy costs little beside them

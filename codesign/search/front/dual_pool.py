@@ -22,10 +22,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..branch_and_bound.dual_solutions import settled
+from ..branch_and_bound.bounding_state import settled
 from ..branch_and_bound.evidence import AbstractListener, Places
-from ..branch_and_bound.oracle import AbstractOracle
-from ..branch_and_bound.programme import Programme
+from ..branch_and_bound.oracle import AbstractOracle, Programme
 
 FORGIVEN = 1e-6  # log by which weighted constraints must be broken everywhere before a plan is called impossible
 SHORT = 1e-12  # log by which weights may fall short of a bound, for rounding

@@ -9,38 +9,223 @@ Sources: Haimes, Lasdon and Wismer 1971 (epsilon-constraint) [haimes1971epsilon]
 of hypervolumes) [ishibuchi2018reference].
 """
 
+import itertools
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...core.errors import ConfigError
+from ...core.errors import CodesignError, ConfigError
 from ...core.pareto_tools import hypervolume, knee, non_dominated_rows
 from ...executors import AbstractRunner
 from ...model.metrics import Metrics
 from ...study.objective import POSITIVE
-from ..base import AbstractSearch, Problem, Report, Trace, proving, silent
+from ..base import AbstractSearch, AbstractSentWork, Evidence, Problem, Report, Trace, proving, silent
+from ..branch_and_bound.bounding import INTERRUPTED, Effort
 from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.certified import Certified
 from ..branch_and_bound.convexity import Verdict, check_convexity
-from ..branch_and_bound.effort import Effort
-from ..branch_and_bound.evidence import Recorder
+from ..branch_and_bound.evidence import VERSION, Recorder, nodes_of, table_of_cuts, table_of_points
 from ..branch_and_bound.model_oracle import AbstractModelOracle, Oracle, designs_of
 from ..branch_and_bound.node_relaxation import oracle_for
-from ..branch_and_bound.oracle import GOAL, Rows, rows_of
-from ..branch_and_bound.programme import Programme
-from ..certificate import Certificate, OnFront, ProvenFront, Wanted, certify, certify_front
-from ..claims import SHORT, claim_of_front
-from .epsilon_constraint import FrontDesign, FrontWalk
-from .front_evidence import front_evidence, settle
-from .level_work import LevelWork, walked_by
-from .parametric_sequence import ParametricSequence
-from .remembered_cuts import Remembering
+from ..branch_and_bound.oracle import GOAL, Programme, Rows, rows_of
+from ..certificate import (
+    MARGIN,
+    SHORT,
+    Certificate,
+    OnFront,
+    ProvenFront,
+    Wanted,
+    certify,
+    certify_front,
+    claim_of_front,
+)
+from .dual_pool import Backed, Notes, Pool, Statement
+from .epsilon_constraint import Cell, FrontDesign, FrontWalk
+from .parametric_sequence import ParametricSequence, Remembering
+
+# Programmes of a front at fixed levels, by whatever process a runner asks, each with what proves it.
+#
+# A level's bound is a minimum over plans, and what bounds a plan is a set of weighted tangents. Sets are put together
+# by their union, so what comes first, last or twice makes no difference: `Pool.back` derives all bounds from the
+# whole.
+
+
+@dataclass(frozen=True)
+class FrontLevel:
+    """Level of a front: upper limits of the other metrics, (row, log) of each; number: among all levels."""
+
+    number: int
+    allowed: tuple[tuple[str, float], ...]
+
+    def __str__(self) -> str:
+        """Allowed levels of the metrics, as text."""
+        return "level " + ", ".join(f"{name} {np.exp(most):.4g}" for name, most in self.allowed)
+
+
+@dataclass(frozen=True)
+class LevelProof:
+    """The best design at a level (plan -1: there is none), the bound there, why it ended early, and what proves it."""
+
+    level: FrontLevel
+    plan: int
+    u: np.ndarray
+    lower: float
+    stopped: str
+    notes: Notes
+    points: int
+
+
+class LevelWork(AbstractSentWork):
+    """Solves programmes of one front, here or in another process; plans are numbered as they are listed.
+
+    Args:
+        problem: whose front it is.
+        sequence_of: makes what solves them; once in a process.
+    """
+
+    def __init__(self, problem: Problem, sequence_of: Callable[[Problem], ParametricSequence]):
+        self.problem, self.sequence_of = problem, sequence_of
+
+    def __call__(self, level: FrontLevel) -> LevelProof:
+        """One programme, whatever was solved before in this process."""
+        sequence, allowed = self.sequence_of(self.problem), dict(level.allowed)
+        outcome = sequence.solve(GOAL, allowed).unless_interrupted()
+        bounding, oracle = outcome.bounding, sequence.oracle.inner
+        backed = sequence.pool.back([Statement(GOAL, allowed, outcome.lower)], oracle)
+        notes = sequence.pool.notes(backed.used)
+        return LevelProof(
+            level, bounding.plan, bounding.u.copy(), outcome.lower, outcome.stopped, notes, oracle.evaluated
+        )
+
+
+def walked_by(runner: AbstractRunner, walk: FrontWalk, work: LevelWork) -> str:
+    """Ends here, levels that are evenly spread over the runner; says why where something is missing."""
+    stopped = ""
+    try:
+        if not walk.ends():
+            return f"stopped at its time limit of {walk.sweep.effort.seconds:g} s"
+        ticks = {row: np.linspace(walk.least[row], walk.most[row], walk.levels + 2) for row in walk.rows[1:]}
+        every = itertools.product(*(values[1:-1].tolist() for values in ticks.values()))
+        levels = [FrontLevel(i, tuple(zip(ticks, values, strict=True))) for i, values in enumerate(every)]
+        walk.cells = [
+            Cell(np.array([low for low, _ in ends]), np.array([high for _, high in ends]))
+            for ends in itertools.product(*(list(itertools.pairwise(values)) for values in ticks.values()))
+        ]
+        proofs: dict[int, LevelProof] = {}
+        try:
+            with closing(runner.results(work, levels)) as arriving:
+                for proof in arriving:
+                    proofs |= {} if proof is None else {proof.level.number: proof}
+                    walk.told("levels", len(proofs), len(levels))
+        except CodesignError as error:
+            stopped = str(error)
+        for number in sorted(proofs):
+            take(walk, proofs[number])
+        return stopped or next((one.stopped for one in proofs.values() if one.stopped), "")
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def take(walk: FrontWalk, proof: LevelProof) -> None:
+    """A level's design, evaluated again here, and its notes."""
+    allowed = dict(proof.level.allowed)
+    walk.sweep.pool.absorb(proof.notes)
+    walk.done += 1
+    if proof.plan < 0:
+        walk.impossible += [allowed] if not proof.stopped else []
+        return
+    values, holds = walk.metrics_of(np.array([proof.plan]), proof.u[None])
+    if holds[0]:
+        walk.found.append(FrontDesign(proof.plan, proof.u, values[0], proof.lower, allowed, not proof.stopped))
+
+
+# Evidence of a front, for others to check: statements about its metrics, and weighted tangents that prove them.
+#
+# Source: see docs/optimisation.md, section 5.
+
+
+STEPS = 1e9  # of a log: bounds are told in whole numbers of them, rounded so that they say less
+
+METRIC = "metrics."  # before the name of a row that is the log of a metric, so that it cannot be a limit's
+
+
+def settle(walk: FrontWalk, oracle: AbstractModelOracle) -> tuple[list[Statement], Backed]:
+    """Claim of a walk no more than the weights kept in its pool prove; returns what is claimed, and by what.
+
+    Statements are in the order of the designs found, levels that nothing keeps to, and least values of the others.
+    """
+    pool = walk.sweep.pool
+    statements = [Statement(GOAL, one.levels, one.lower) for one in walk.found]
+    statements += [Statement(GOAL, levels, np.inf) for levels in walk.impossible]
+    statements += [Statement(row, {}, lowest) for row, lowest in walk.lowest.items()]
+    backed = pool.back(statements, oracle)
+    bounds = np.where(np.isfinite(backed.bounds), np.floor((backed.bounds - MARGIN) * STEPS) / STEPS, backed.bounds)
+    backed = replace(backed, bounds=bounds)
+    result, rest = len(walk.found), len(walk.found) + len(walk.impossible)
+    for one, bound in zip(walk.found, backed.bounds[:result].tolist(), strict=True):
+        one.lower = bound
+    never = np.isposinf(backed.bounds[result:rest]).tolist()
+    walk.impossible = [levels for levels, kept in zip(walk.impossible, never, strict=True) if kept]
+    walk.lowest = dict(zip(walk.lowest, backed.bounds[rest:].tolist(), strict=True))
+    claimed = [Statement(s.goal, s.levels, float(b)) for s, b in zip(statements, backed.bounds, strict=True)]
+    return claimed, backed
+
+
+def front_evidence(
+    oracle: AbstractModelOracle,
+    pool: Pool,
+    statements: Sequence[Statement],
+    backed: Backed,
+    metrics: tuple[str, ...],
+    designs: Mapping[str, np.ndarray],
+    of: Sequence[int],
+) -> Evidence:
+    """The notes that are used, the statements, the designs of the front with the statement of each.
+
+    Args:
+        oracle: numbers and their plans.
+        pool: has the notes.
+        statements: with the bounds that are claimed.
+        backed: which notes say so.
+        metrics: of the front, the first of which is the goal.
+        designs: plan fields and hardware variables -> values.
+        of: statement of each design.
+    """
+    header, columns = nodes_of(oracle, pool.plan[backed.used])
+    known = [GOAL, *(name for name in oracle.names if name != GOAL)]
+    told = {name: METRIC + name if name in metrics[1:] else name.removeprefix("limit.") for name in known}
+    header["views"] = {view: [told[name] for name in rows] for view, rows in header["views"].items()}
+    header |= {"version": VERSION, "rows": [told[name] for name in known], "variables": list(oracle.variables)}
+    terms = pool.terms(backed.used)
+    points, sharpness, terms["point"] = pool.places.distinct(terms["point"])
+    order = np.argsort(terms["node"], kind="stable")
+    terms["row"] = np.array([known.index(name) for name in oracle.names])[terms["row"]]
+    tables = {
+        "nodes": columns,
+        "points": table_of_points(oracle.variables, points, sharpness),
+        "cuts": table_of_cuts({name: column[order] for name, column in terms.items()}),
+        "statements": _statements(statements, metrics),
+        "designs": {name: np.asarray(values) for name, values in designs.items()} | {"statement": np.array(of)},
+    }  # fmt: skip
+    return Evidence(header, tables)
+
+
+def _statements(statements: Sequence[Statement], metrics: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Place of what is at least `bound` among the metrics, and the levels of the others; inf where there is none."""
+    rows = (GOAL, *metrics[1:])
+    columns: dict[str, Any] = {"metric": np.array([rows.index(one.goal) for one in statements], dtype=np.int16)}
+    for row, name in zip(rows[1:], metrics[1:], strict=True):
+        columns[f"level.{name}"] = np.array([one.levels.get(row, np.inf) for one in statements])
+    return columns | {"bound": np.array([one.bound for one in statements])}
+
 
 BEYOND = 0.1  # of each metric's range on the front: so far beyond its worst value lies the hypervolume's reference
 

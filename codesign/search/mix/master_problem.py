@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from ..blend import Blend
 from ..settings import MIX
-from .joint import Member, Seen
+from .alternating import Member, Seen
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ..blend import Blend
 from ..branch_and_bound.bounding import Bounding
 from ..branch_and_bound.evidence import VERSION, Recorder, table_of_cuts, table_of_points
 from ..branch_and_bound.model_oracle import Oracle
-from .joint import Member, Seen
+from .alternating import Member, Seen
 from .master_problem import Lean, chosen_cuts
 
 KIND = "mix"  # of the certificate

@@ -21,13 +21,11 @@ import numpy as np
 
 from ...core.errors import ConfigError
 from ..serving.abstract_replica import AbstractReplica, unanswered
+from ..serving.cache_blocks import PrefixStore
 from ..serving.engine import Engine
-from ..serving.outcome import counted, measured, shares
-from ..serving.prefix_store import PrefixStore
-from ..serving.replica import Replica
+from ..serving.replica import Replica, SpeculatingReplica
 from ..serving.requests import Requests
-from ..serving.serve import WARM_UP, Report, check_fits
-from ..serving.speculating import SpeculatingReplica
+from ..serving.serve import WARM_UP, Report, check_fits, counted, measured, shares
 from .autoscalers import FleetState, Scaling
 from .fleet_outcome import Agreed, FleetServed
 from .routers import Outstanding, router_of

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import ConfigError
-from ..serving.outcome import Served
 from ..serving.requests import Requests
+from ..serving.serve import Served
 
 __all__ = ["Agreed", "FleetServed"]
 

@@ -17,11 +17,10 @@ from typing import no_type_check
 import numpy as np
 
 from ...core.errors import ConfigError
+from ..serving.cache_blocks import PrefixStore
 from ..serving.engine import Engine
-from ..serving.outcome import Handed, measured
-from ..serving.prefix_store import PrefixStore
 from ..serving.requests import Requests
-from ..serving.serve import WARM_UP, Report, check_fits
+from ..serving.serve import WARM_UP, Handed, Report, check_fits, measured
 from .fleet import MOST_REPLICAS, simulate_fleet
 from .fleet_outcome import FleetServed
 from .routers import ROUTERS, Outstanding, router_of

@@ -19,7 +19,7 @@ from typing import ClassVar, no_type_check
 import numpy as np
 
 from ...core.errors import ConfigError, suggestion
-from ..serving.prefix_store import PrefixStore
+from ..serving.cache_blocks import PrefixStore
 from ..serving.requests import Requests
 
 __all__ = ["ROUTERS", "AbstractRouter", "Outstanding", "router_of"]

@@ -1,26 +1,26 @@
 """An engine that batches continuously, request by request: what closed forms of serving are held against."""
 
 from .engine import Engine as Engine
-from .engine_steps import RooflineSteps as RooflineSteps
-from .engine_steps import StepTimes as StepTimes
-from .engine_steps import TabulatedSteps as TabulatedSteps
+from .engine import RooflineSteps as RooflineSteps
+from .engine import StepTimes as StepTimes
+from .engine import TabulatedSteps as TabulatedSteps
 from .no_scheduler import least_token_s as least_token_s
 from .no_scheduler import mean_request as mean_request
 from .no_scheduler import most_rate as most_rate
-from .outcome import TIMELINE as TIMELINE
-from .outcome import Handed as Handed
-from .outcome import Served as Served
 from .replica import Replica as Replica
+from .replica import SpeculatingReplica as SpeculatingReplica
 from .requests import LEAST_REQUESTS as LEAST_REQUESTS
 from .requests import Requests as Requests
 from .requests import arrivals as arrivals
 from .requests import lengths as lengths
 from .requests import read_trace as read_trace
+from .serve import TIMELINE as TIMELINE
+from .serve import Handed as Handed
+from .serve import Served as Served
 from .serve import simulate_apart as simulate_apart
 from .serve import simulate_closed as simulate_closed
 from .serve import simulate_open as simulate_open
 from .serve import simulate_run as simulate_run
-from .speculating import SpeculatingReplica as SpeculatingReplica
 
 __all__ = [
     "LEAST_REQUESTS",

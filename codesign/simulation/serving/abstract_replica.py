@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 
-from .cache_blocks import BlockPool
+from .cache_blocks import BlockPool, PrefixStore
 from .engine import Engine
-from .prefix_store import PrefixStore
 from .requests import Requests
 
 FEW = 4096  # admissions remembered before those that have left are forgotten

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when asked for
 
-from .engine_steps import TabulatedSteps
+from .engine import TabulatedSteps
 from .requests import Requests
 
 __all__ = ["MeanRequest", "least_token_s", "mean_request", "most_rate"]

@@ -5,9 +5,124 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple, no_type_check
 
+import numpy as np
+
 from .abstract_replica import AbstractReplica
 from .engine import Engine
 from .requests import Requests
+
+# One engine at work that speculates: a step brings a sequence some of the tokens that it verifies.
+
+
+HALVINGS = 60
+
+DRAWN = 4096  # numbers of tokens at a time
+
+
+def chance_of(accepted: float, verified: int) -> float:
+    """Probability that a drafted token is right, where 1 + c + ... + c^(verified - 1) = accepted are on average."""
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        few = sum(middle**index for index in range(verified)) < accepted
+        low, high = (middle, high) if few else (low, middle)
+    return high
+
+
+class Growing(NamedTuple):
+    """A sequence that decodes: blocks that it shares, and the prefix that it shares them of."""
+
+    shared: int
+    prefix: int
+
+
+@no_type_check  # a checker at run time would cost more than the simulation: millions of small calls
+class SpeculatingReplica(AbstractReplica):
+    """Each step brings each sequence the drafted tokens before the first wrong one, and one more.
+
+    A drafted token is right with the same probability, independent of all others; `verified` - 1 are drafted. Blocks
+    are taken for the tokens that are kept.
+
+    Source: [leviathan2023] section 3.
+    """
+
+    def __init__(self, engine: Engine, requests: Requests, **more: Any) -> None:
+        super().__init__(engine, requests, **more)
+        self.stored, self.left = np.zeros(len(requests), int), np.zeros(len(requests), int)
+        self.rng, self.chance = np.random.default_rng(engine.seed), chance_of(engine.accepted, engine.verified)
+        self.running: np.ndarray | None = None  # requests that decode, None where it has to be made anew
+        self.brings = np.zeros(len(requests), int)  # tokens in the coming step
+        self.drawn, self.place = np.zeros(0, int), 0
+
+    def _join(self, request: int, stored: int, outputs: int, shared: int, prefix: int) -> None:
+        if outputs <= 0:
+            raise ValueError(f"request {request} has nothing to decode")
+        self.decoding[request] = Growing(shared, prefix)
+        self.stored[request], self.left[request] = stored, outputs
+        self.context += stored
+        self.running = None
+
+    def _left(self, request: int) -> int:
+        return int(self.left[request])
+
+    def _leave(self, request: int) -> int:
+        result, tokens = self.decoding.pop(request), int(self.stored[request])
+        self.context -= tokens
+        self.pool.give(self.engine.blocks_of(tokens) - result.shared)
+        if result.prefix >= 0:
+            self.pool.leave(result.prefix)
+        self.running = None
+        return tokens
+
+    def _ended(self) -> Iterable[int]:
+        if not self.decoding:
+            return []
+        members = self._members()
+        return members[self.left[members] == 0].tolist()
+
+    def _make_room(self) -> None:
+        members = self._members()
+        self.brings[members] = np.minimum(self._draw(len(members)), self.left[members])
+        while self._opened() > self.pool.available:
+            if not self._preempt():
+                return
+
+    def _decode_steps(self, until: float) -> None:
+        del until
+        decodes = len(self.decoding)
+        seconds = self.times.linear_s(decodes, 0) + self.times.context_s(decodes) * self.context
+        self._pass(self._with_host(seconds, decodes), 1, decodes, 0)
+
+    def _grow(self, count: int) -> None:
+        members = self._members()
+        brought = self.brings[members]
+        self.pool.take(self._opened())
+        self.decoded += count
+        self.stored[members] += brought
+        self.left[members] -= brought
+        self.context += int(brought.sum())
+        self.decode_tokens += int(brought.sum())
+
+    def _members(self) -> np.ndarray:
+        if self.running is None:
+            self.running = np.fromiter(self.decoding, int, len(self.decoding))
+        return self.running
+
+    def _opened(self) -> int:
+        """Blocks that the coming step opens."""
+        members, size = self._members(), self.engine.block_tokens
+        stored = self.stored[members] + size - 1
+        return int(((stored + self.brings[members]) // size - stored // size).sum())
+
+    def _draw(self, count: int) -> np.ndarray:
+        """Tokens that a step brings so many sequences."""
+        verified = self.engine.verified
+        if self.place + count > len(self.drawn):
+            size = max(DRAWN, count)
+            right = self.rng.geometric(1 - self.chance, size) if self.chance < 1 else np.full(size, verified)
+            self.drawn, self.place = np.minimum(right, verified), 0
+        self.place += count
+        return self.drawn[self.place - count : self.place]
 
 
 class Decoding(NamedTuple):

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.errors import ConfigError
+from ...core.json_yaml import is_list, is_mapping
 from ...core.untrusted_io import tree_of_json
-from ...core.yaml_io import is_list, is_mapping
 
 __all__ = ["ALIASES", "TraceTable", "alias_of", "labels_of", "read_json_trace", "shared_prefix", "to_seconds"]
 

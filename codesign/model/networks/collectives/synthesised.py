@@ -2,6 +2,9 @@
 
 import abc
 import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -17,9 +20,145 @@ from ...hardware import Link
 from ..fabrics import Group
 from .base import AbstractCollective
 from .radix import RadixAllGather, RadixAllReduce, divide
-from .synthesis import Circuits, best_schedule, rounds_of
+
+# All-reduce schedules on circuits found by dynamic programming: which digits, in which order, when circuits are set.
+#
+# A schedule of n members is a way to write n as a product of factors. In the round of a factor f every member
+# exchanges with f - 1 partners: it scatters (keeps one part of f, and gathers it again later in the mirrored round),
+# or exchanges whole (all f end with the sum at once, one round in place of two). Circuits are set for a block of
+# factors at a time and stand while the block lasts, divided among all of its partners, whole lanes each. On the way
+# back the circuits of the innermost block still stand. Scattering comes first, exchanging last: what was exchanged
+# whole has nothing to gather. One way (`both_ways` false) is a reduce-scatter, or backwards an all-gather: scattering
+# alone.
+#
+# `best_schedule` is exact in this class: a block costs the same whatever came before but for the share of the buffer
+# that is left. `tests/test_circuit_synthesis.py` compares it with all schedules, one by one, and carries them out in
+# rounds.
+
+
+class RadixBlock(NamedTuple):
+    """Factors whose circuits are set together, and whether each of them is exchanged whole."""
+
+    factors: tuple[int, ...]
+    whole: bool
+
+    def partners(self) -> int:
+        """Circuits of a member."""
+        return sum(factor - 1 for factor in self.factors)
+
+    def product(self) -> int:
+        """By how much it divides a group."""
+        return math.prod(self.factors)
+
+
+Schedule = tuple[RadixBlock, ...]
+
+
+@dataclass(frozen=True)
+class Circuits:
+    """A rack: seconds of a message and of setting circuits, a member's rate, lanes that it divides into."""
+
+    alpha_s: float = 0.7e-6
+    setup_s: float = 3.7e-6
+    bytes_per_s: float = 300e9
+    lanes: int = 16
+
+    def loss(self, partners: int) -> float:
+        """A message's channel time over its time alone on the whole channel; infinite where lanes are too few."""
+        return self.lanes / (self.lanes // partners) if partners <= self.lanes else math.inf
+
+
+class Rounds(NamedTuple):
+    """A block carried out: messages one after the other, settings of circuits, shares of the buffer.
+
+    `share` is of one message to one partner, `sent` of all that a member sends.
+    """
+
+    messages: int
+    settings: int
+    share: float
+    sent: float
+
+
+def rounds_of(block: RadixBlock, left: float, *, last: bool, both_ways: bool = True) -> Rounds:
+    """There and back, of what is `left` of the buffer; circuits of the last block still stand on the way back."""
+    passes = 2 if both_ways and not block.whole else 1
+    settings = 1 if block.whole or last or not both_ways else 2
+    share = sent = 0.0
+    for factor in block.factors:
+        left /= 1 if block.whole else factor
+        share, sent = share + passes * left, sent + passes * (factor - 1) * left
+    return Rounds(passes * len(block.factors), settings, share, sent)
+
+
+def block_s(block: RadixBlock, left: float, rack: Circuits, last: bool, both_ways: bool = True) -> float:
+    """Seconds of a block of which `left` bytes are left."""
+    of = rounds_of(block, left, last=last, both_ways=both_ways)
+    loss = rack.loss(block.partners())
+    return of.settings * rack.setup_s + of.messages * rack.alpha_s + of.share * loss / rack.bytes_per_s
+
+
+def schedule_s(schedule: Schedule, nbytes: float, rack: Circuits, both_ways: bool = True) -> float:
+    """Seconds of an all-reduce of `nbytes`, or of half of it."""
+    spent, left = 0.0, float(nbytes)
+    for index, block in enumerate(schedule):
+        spent += block_s(block, left, rack, index == len(schedule) - 1, both_ways)
+        left /= 1 if block.whole else block.product()
+    return spent
+
+
+@functools.cache
+def _factors(size: int, largest: int = 0) -> tuple[tuple[int, ...], ...]:
+    """Every way to write a number as a product of factors of at least 2, largest factors first."""
+    if size == 1:
+        return ((),)
+    return tuple(
+        (factor, *rest)
+        for factor in range(min(size, largest or size), 1, -1)
+        if size % factor == 0
+        for rest in _factors(size // factor, factor)
+    )
+
+
+@functools.cache
+def _orders(product: int) -> tuple[tuple[int, ...], ...]:
+    """Every ordered way to write a number as factors of at least 2."""
+    if product == 1:
+        return ((),)
+    return tuple(
+        (first, *rest) for first in range(2, product + 1) if product % first == 0 for rest in _orders(product // first)
+    )
+
+
+def radix_blocks(size: int, whole: bool) -> Iterator[RadixBlock]:
+    """Every block that divides a group; of one exchanged whole the order says nothing."""
+    for product in range(2, size + 1):
+        if size % product == 0:
+            ways = _factors(product) if whole else _orders(product)
+            yield from (RadixBlock(tuple(factors), whole) for factors in ways)
+
+
+def best_schedule(size: int, nbytes: float, rack: Circuits, both_ways: bool = True) -> tuple[float, Schedule]:
+    """The quickest schedule of the class and its seconds, by dynamic programming over what is left of the group."""
+
+    @functools.cache
+    def rest(left: int, share: float, whole_only: bool) -> tuple[float, Schedule]:
+        """Seconds of `left` members that still have to meet, with `share` bytes; after one whole exchange all have."""
+        result: tuple[float, Schedule] = (math.inf, ()) if left > 1 else (0.0, ())
+        for whole in (True,) if whole_only else (False, True)[: 1 + both_ways]:
+            for block in radix_blocks(left, whole):
+                after = left // block.product()
+                own = block_s(block, share, rack, after == 1, both_ways)
+                spent, tail = rest(after, share if whole else share / block.product(), whole)
+                if own + spent < result[0]:
+                    result = (own + spent, (block, *tail))
+        return result
+
+    return rest(size, float(nbytes), False)
+
 
 MOST_MEMBERS = 256
+
 """Members up to which schedules are found: a rack of the document, in a tenth of a second."""
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....core.errors import ConfigError, suggestion
+from ....core.json_yaml import is_mapping
 from ....core.untrusted_io import read_json, read_yaml_file
-from ....core.yaml_io import is_mapping
 from .graph import Cable, Topology, from_networkx
 from .shapes import AbstractShape, new_graph
 

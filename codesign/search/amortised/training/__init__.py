@@ -1,6 +1,5 @@
 """Training of the networks of `search=amortised`: families of studies, training, quality of their answers."""
 
-from .families import FAMILIES
-from .regret import regrets, summary
+from .families import FAMILIES, regrets, summary
 
 __all__ = ["FAMILIES", "regrets", "summary"]

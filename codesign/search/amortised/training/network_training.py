@@ -21,12 +21,12 @@ from jaxtyping import Array
 from ....core.fields import replace
 from ....core.jax_typed import asarray, einsum, grad, jacfwd, jit, zeros
 from ....core.smooth import Weighted, at_least, reading
-from ....jaxprs.jit import quick_jit
+from ....jaxprs.evaluator import quick_jit
 from ....model.metrics import evaluate
 from ....model.scenario import Scenario
 from ...base import Problem
 from ...branch_and_bound.oracle import GOAL, rows_of
-from ...descent.transformations import annealed
+from ...descent.gradient import annealed
 from ..guesser import Guesser, NetworkShape
 from ..network import Network
 from .families import StudyFamily

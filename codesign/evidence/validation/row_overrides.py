@@ -1,0 +1,324 @@
+"""Overrides of measured rows: the device and the cluster that it stood in, the job, the model."""
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from ...config import scenario_from_config
+from ...config.groups import aliases, conf_dir
+from ...config.model_names import model_option
+from ...core import fields
+from ...core.errors import ConfigError, suggestion
+from ...model.hardware import AbstractKernel
+from ...model.metrics import Metrics, cache_room, cache_tokens, evaluate
+from ...model.scenario import Cluster, Scenario
+from ...model.workloads import DenseFeedForward, GroupedQueryAttention, Transformer
+from ...model.workloads.continuous import AbstractContinuousServing
+from ..calibration.constants import REFERENCE, build
+from ..calibration.gpus import accelerator_of, accelerators
+from .measured_kernels import left_out
+from .vectorise import anonymous, batches, grouped, vectorised
+
+__all__ = [
+    "NEMO_MODELS", "RUNS", "PricedRun", "accelerator_option", "board_cluster", "command", "configured_model",
+    "engine_cluster", "left_out_cluster", "measured_cluster", "megatron_model", "model_of", "mpt_model",
+    "option_of", "predicted",
+]  # fmt: skip
+
+
+# Measured runs as scenarios: the overrides of a row, as on the command line, and what `evaluate` says of them.
+#
+#     codesign evaluate accelerator=h100_sxm model=llama31_70b workload=at_rate framework=vllm plan.tp=4 ...
+#
+# Rows that differ in numbers alone are one composed scenario with other numbers in their places, priced together.
+
+
+RUNS = "runs"
+
+"""A metric beside those of `evaluate`: 1 where the design fits and keeps the rules of its workload, else 0."""
+
+ROUNDING = 1e-9
+
+OF_MEMORY = {"peak_memory_bytes", "fits", "cache_room_bytes", "cache_tokens"}
+
+
+class PricedRun(NamedTuple):
+    """Choices of a row: options and words, which make a structure, and numbers by their dotted path."""
+
+    chosen: tuple[str, ...]
+    numbers: dict[str, float]
+
+    def overrides(self) -> list[str]:
+        """Overrides of the run as given on the command line."""
+        return [*self.chosen, *(f"{path}={value:.17g}" for path, value in self.numbers.items())]
+
+
+def command(run: PricedRun) -> str:
+    """The command that prints what is predicted of a run."""
+    return " ".join(["codesign evaluate", *run.overrides()])
+
+
+def predicted(runs: Sequence[PricedRun], metrics: Sequence[str], *, named: bool = False) -> dict[str, np.ndarray]:
+    """Metric -> what the model says of each run, in SI units; NaN where its workload has no such metric.
+
+    Args:
+        runs: what is priced.
+        metrics: of `evaluate`; times and rates alone unless `named`.
+        named: keep the names of devices and models: joules and dollars are then known, and each is a program.
+
+    Raises:
+        ConfigError: a run that cannot be composed.
+    """
+    composed: dict[tuple[str, ...], Scenario] = {}
+    scenarios = list[Scenario]()
+    for run in runs:
+        if run.chosen not in composed:
+            composed[run.chosen] = scenario_from_config(*run.overrides())
+        scenario = fields.replace(composed[run.chosen], dict(run.numbers))
+        scenarios.append(scenario if named else _unnamed(scenario))
+    result = grouped(batches(scenarios), _told(tuple(metrics)))
+    return dict(zip(metrics, result, strict=True))
+
+
+def _unnamed(one: Scenario) -> Scenario:
+    """Copy with the same numbers under no names, so that rows of all devices and models are few programs."""
+    work: Any = one.workload
+    cluster, precision = anonymous(one.cluster, work.precision)
+    return replace(
+        one, cluster=cluster, workload=replace(work, precision=precision, model=replace(work.model, name=""))
+    )
+
+
+def memory_of(one: Scenario, found: Metrics) -> dict[str, Any]:
+    """Metrics of memory: room for a cache and peak of a device, tokens of an engine, 1 where everything fits."""
+    near = [nbytes for name, nbytes in found.memory_bytes.items() if name.startswith("hbm/")]
+    shares = [share for name, share in found.usage.items() if name in ("hbm", "hbm.engine", "ddr")]
+    fits = jnp.stack([jnp.asarray(share <= 1 + ROUNDING) for share in shares]).all()
+    told = {"peak_memory_bytes": sum(near[1:], near[0]), "fits": jnp.where(fits, 1.0, 0.0)}
+    if "hbm/kv_cache" in found.memory_bytes:
+        layout = one.workload.laid_out(one.layout)
+        room = cache_room(one, layout, found.memory_bytes)
+        told["cache_room_bytes"] = room
+        if isinstance(one.workload, AbstractContinuousServing):
+            told["cache_tokens"] = cache_tokens(one, layout, room)
+    return told
+
+
+def _told(metrics: tuple[str, ...]) -> Callable[[Scenario], tuple[np.ndarray, ...]]:
+    """Vectorised function from stacked scenarios to these metrics."""
+    if metrics not in _programs:
+
+        def told(one: Scenario) -> tuple[Any, ...]:
+            result = evaluate(one)
+            most = [*result.usage.values(), *(1 + value for value in result.violations.values())]
+            runs = jnp.stack([jnp.asarray(value <= 1 + ROUNDING) for value in most]).all()
+            result.extra[RUNS] = jnp.where(runs, 1.0, 0.0)
+            if OF_MEMORY & set(metrics):
+                result.extra.update(memory_of(one, result))
+            return tuple(result.extra.get(name, getattr(result, name, jnp.asarray(jnp.nan))) for name in metrics)
+
+        _programs[metrics] = vectorised(told)
+    return _programs[metrics]
+
+
+_programs: dict[tuple[str, ...], Callable[[Scenario], tuple[np.ndarray, ...]]] = {}
+
+
+# Models of published training runs: by their numbers, or of the configuration.
+
+
+NEMO_MODELS = {
+    "LLAMA3.1_405B": "llama31_405b",
+    "LLAMA3_70B": "llama31_70b",
+    "LLAMA3_8B": "llama31_8b",
+    "DeepSeekV3": "deepseek_v3",
+    "Qwen3_235B_a22B": "qwen3_235b_a22b",
+}
+
+MPT_SHAPES = {  # hidden, heads, layers: the published configurations of the MPT family
+    "125m": (768, 12, 12),
+    "350m": (1024, 16, 24),
+    "760m": (1536, 12, 24),
+    "1b": (2048, 16, 24),
+    "3b": (2560, 20, 32),
+    "7b": (4096, 32, 32),
+    "13b": (5120, 40, 40),
+    "30b": (7168, 56, 48),
+    "70b": (8192, 64, 80),
+}
+
+
+def megatron_model(row: Any) -> Transformer:
+    """GPT with learned positions as Megatron trained it: unfused attention and loss, GELU, dropout, tied embeddings."""
+    heads = float(row.num_heads)
+    attention = GroupedQueryAttention(
+        heads, heads, float(row.hidden) / heads, causal=0.0, fused=False, separate_projections=False
+    )
+    feed_forward = DenseFeedForward(4.0 * float(row.hidden))
+    vocab = float(getattr(row, "vocab", 51200.0))
+    return Transformer(
+        name="gpt", hidden=float(row.hidden), layers=float(row.num_layers), attention=attention,
+        feed_forward=feed_forward, vocab=vocab, tied_embeddings=1.0, norm_vectors=2.0, dropout=True,
+        fused_loss=False,
+    )  # fmt: skip
+
+
+def mpt_model(size: str) -> Transformer:
+    """A model of the MPT family.
+
+    Raises:
+        ConfigError: a size that is not known.
+    """
+    if size not in MPT_SHAPES:
+        raise ConfigError(f"MPT size {size!r} is not known")
+    hidden, heads, layers = (float(x) for x in MPT_SHAPES[size])
+    attention = GroupedQueryAttention(heads, heads, hidden / heads, causal=1.0)
+    return Transformer(
+        name=f"mpt_{size}", hidden=hidden, layers=layers, attention=attention,
+        feed_forward=DenseFeedForward(4 * hidden), vocab=50368.0, tied_embeddings=1.0, norm_vectors=1.0,
+    )  # fmt: skip
+
+
+@functools.cache
+def configured_model(option: str) -> Transformer:
+    """A model of the configuration."""
+    return scenario_from_config("workload=training", f"model={option}", "plan=data_parallel").workload.model
+
+
+# Models of the configuration that a table of served models names.
+
+
+SEES = re.compile(r"(^|[-/_ ])(VL|Omni)([-_ ]|$)", re.IGNORECASE)
+
+"""Models that were measured with pictures in their prompts, of which tables say neither number nor size."""
+
+
+def option_of(name: str) -> str:
+    """The option of `model` that a published name means.
+
+    Raises:
+        ConfigError: none, or one that no number format of a table describes.
+    """
+    option = model_option(name)
+    if option is None:
+        raise ConfigError(f"model {name!r} has no configuration")
+    if SEES.search(name):
+        raise ConfigError(f"model {name!r} was measured with pictures, of which the table says neither number nor size")
+    return option
+
+
+def model_of(name: str) -> Transformer:
+    """The model that a published name means.
+
+    Raises:
+        ConfigError: as `option_of`.
+    """
+    return configured_model(option_of(name))
+
+
+# Configuration of a measured device, and of the cluster that it stood in.
+
+
+def _plain(name: str) -> str:
+    return "".join(ch for ch in name.lower() if ch.isalnum())
+
+
+def accelerator_option(device: str) -> str:
+    """The accelerator a device name of a table means: by alias, else its nearest relative by name.
+
+    Raises:
+        ConfigError: nothing of that name, and no relative.
+    """
+    known = aliases()
+    for alias, option in known.items():
+        if _plain(alias) == _plain(device):
+            return option
+    matches = [alias for alias in known if _plain(device).startswith(_plain(alias))]
+    if matches:
+        return known[max(matches, key=len)]
+    relative = accelerator_of(device)
+    if relative is None:
+        raise ConfigError(f"gpu {device!r} is no accelerator of conf/accelerator{suggestion(device, known)}")
+    return relative
+
+
+@functools.cache
+def measured_cluster(device: str) -> Cluster:
+    """A cluster of the device with its native scale-up fabric and the scale-out network of its generation."""
+    option = accelerator_option(device)
+    network = "infiniband_hdr" if option.startswith("a100") else "infiniband_ndr"
+    return scenario_from_config(f"accelerator={option}", f"scale_out={network}").cluster
+
+
+def engine_cluster(device: str, engine: str, experts_of: str = "") -> Cluster:
+    """A cluster of the device under a serving engine that `framework` knows, its kernels with learned factors.
+
+    Args:
+        device: as a table names it.
+        engine: of `framework`; none where it is empty.
+        experts_of: model of the configuration, whose tokens the engine's library sends to experts.
+    """
+    return _engine_cluster(device, engine, experts_of)
+
+
+@functools.cache
+def _engine_cluster(device: str, engine: str, experts_of: str) -> Cluster:
+    option = accelerator_option(device)
+    chosen = [f"accelerator={option}", "experiment=serve_llama31_405b", "kernel_correction=learned"]
+    chosen += [f"framework={engine}"] if engine else []
+    return scenario_from_config(*chosen, *([f"model={experts_of}"] if experts_of else [])).cluster
+
+
+@functools.cache
+def board_cluster(device: str, engine: str, blocks: bool) -> Cluster:
+    """Cluster of `engine_cluster` with what its board was found to draw, where it was measured.
+
+    Args:
+        device: as a table names it.
+        engine: of `framework`.
+        blocks: products of 8 bits scale blocks of weights, as some models are published; else rows or whole tensors.
+    """
+    option, own = accelerator_option(device), engine_cluster(device, engine)
+    accelerator, kernels = own.accelerator, own.accelerator.kernels
+    if (conf_dir() / "calibration" / "power" / f"{option}.yaml").is_file():
+        drawn = scenario_from_config(f"accelerator={option}", f"+calibration/power={option}").cluster.accelerator
+        accelerator = replace(
+            accelerator, idle_w=drawn.idle_w, energy_j_per_flop=drawn.energy_j_per_flop, board=drawn.board,
+            hbm=fields.replace(accelerator.hbm, {"energy_j_per_byte": drawn.hbm.energy()}),
+        )  # fmt: skip
+    if blocks:
+        kernels = {k: v | ({"fp8": v["fp8_block"]} if "fp8_block" in v else {}) for k, v in kernels.items()}
+    return replace(own, accelerator=replace(accelerator, kernels=kernels))
+
+
+@functools.cache
+def left_out_cluster(device: str) -> Cluster:
+    """The cluster of a device whose kernels take what relatives would have lent it; its collectives stay its own.
+
+    Raises:
+        ConfigError: nothing of that name, or no relative was measured.
+    """
+    own, owner = measured_cluster(device), accelerator_of(device) or accelerator_option(device)
+    kernels: dict[str, dict[str, AbstractKernel]] = {}
+    described = owner in accelerators()  # of others neither they nor relatives were measured
+    for kind, formats in own.accelerator.kernels.items() if described else ():
+        entries = {name: left_out(owner, REFERENCE, kind, name) for name in formats}
+        lent = {name: _on_chip(build(entry), own, kind, name) for name, entry in entries.items() if entry}
+        if lent:
+            kernels[kind] = lent
+    if not kernels:
+        raise ConfigError(f"gpu {device!r} has no measured relative")
+    return replace(own, accelerator=replace(own.accelerator, kernels=kernels))
+
+
+def _on_chip(kernel: AbstractKernel, own: Cluster, kind: str, number_format: str) -> AbstractKernel:
+    chip = getattr(own.accelerator.kernel(kind, number_format), "chip", None)
+    if chip is None or not hasattr(kernel, "chip"):
+        return kernel
+    return eqx.tree_at(lambda k: k.chip, kernel, chip)
