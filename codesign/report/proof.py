@@ -15,7 +15,7 @@ from . import charts, interactive
 from .labels import DASH, Metric, axis_prefix, is_number, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .text_tables import PageTable
-from .wording import claim, constraint
+from .wording import claim, constraint, inside
 
 DIGITS = 6  # at most, of best design and bound, which are near each other
 
@@ -40,10 +40,25 @@ def goal(run: RunFolder) -> Metric:
     """Goal that is proven: a blend of goals, a hardware variable, or the metric of the objective."""
     result = certificate(run)
     if result.workloads:
-        from . import sections  # draws with matplotlib, which takes its time to load
-
-        return sections.goal(run)
+        return goal_of_mix(run)
     return run.metric(result.goal if PLAN_PREFIX + result.goal in run.designs else run.goal)
+
+
+BLENDS = {
+    "log_sum": "geometric mean", "sum": "weighted mean", "worst": "worst", "cvar": "mean of the worst share",
+}  # fmt: skip
+
+
+def goal_of_mix(run: RunFolder) -> Metric:
+    """Goal that the mix minimises; with the unit of its workloads' goals where they have one in common."""
+    entries, said = certificate(run).workloads or (), certificate(run).goal
+    names = {entry.goal for entry in entries}
+    blend = BLENDS.get(said.split(" ")[0], said.split(" ")[0])
+    relative = "relative to its own best" in said
+    unit = run.metric(names.pop()) if len(names) == 1 else None
+    what = inside(unit.label) if unit else "the workloads' goals"
+    words = f"{blend[0].upper()}{blend[1:]} of {what}" + (", relative to each one's best" if relative else "")
+    return Metric(words, "" if relative or unit is None else unit.unit)
 
 
 def text(run: RunFolder) -> str:

@@ -17,13 +17,14 @@ from ..search.certificate import Certificate, OnFront, ProvenFront, Shared
 from .drawing import ACCENT, INK, SOFT, canvas, constrained
 from .figures import digits_apart
 from .fleet_figures import day_figure, timeline_of
-from .labels import DASH, TIMES, Metric, number, signed, variable
+from .labels import DASH, TIMES, number, signed, variable
+from .proof import goal_of_mix
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .text_tables import PageTable
 from .wording import choices, constraint, degrees, inside
 
 __all__ = [
-    "fleet_by_hour", "fleet_over_time", "front_text", "goal", "hardware", "mix_text", "plans", "served_by",
+    "fleet_by_hour", "fleet_over_time", "front_text", "hardware", "mix_text", "plans", "served_by",
     "sharing", "table", "workloads",
 ]  # fmt: skip
 
@@ -34,10 +35,6 @@ __all__ = [
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d7d7d")
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
-
-BLENDS = {
-    "log_sum": "geometric mean", "sum": "weighted mean", "worst": "worst", "cvar": "mean of the worst share",
-}  # fmt: skip
 
 NEARLY_USED = 0.5  # share of a limit from which it is worth a word
 
@@ -58,21 +55,9 @@ def _certificate(run: RunFolder) -> Certificate:
     return run.certificate
 
 
-def goal(run: RunFolder) -> Metric:
-    """Goal that the mix minimises; with the unit of its workloads' goals where they have one in common."""
-    entries, said = workloads(run), _certificate(run).goal
-    names = {entry.goal for entry in entries}
-    blend = BLENDS.get(said.split(" ")[0], said.split(" ")[0])
-    relative = "relative to its own best" in said
-    unit = run.metric(names.pop()) if len(names) == 1 else None
-    what = inside(unit.label) if unit else "the workloads' goals"
-    words = f"{blend[0].upper()}{blend[1:]} of {what}" + (", relative to each one's best" if relative else "")
-    return Metric(words, "" if relative or unit is None else unit.unit)
-
-
 def mix_text(run: RunFolder) -> str:
     """Text on a mix's gap to the optimum, and on the bound with separate hardware for each workload."""
-    result, known, entries = _certificate(run), goal(run), workloads(run)
+    result, known, entries = _certificate(run), goal_of_mix(run), workloads(run)
     words = [f"{len(entries)} workloads share one hardware; each has a plan and limits of its own."]
     if not result.convex or result.bound is None:
         words.append(f"No proof: {result.reason or 'it was stopped early'}.")
