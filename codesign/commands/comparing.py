@@ -41,18 +41,14 @@ from .terminal import plan_text, texts
 
 
 PRICE, RENT = "cluster.accelerator.price_usd", "cluster.facility.ownership.usd_per_device_h"
-
 UNMOVED = 1e-9  # relative: a number that changes the goal by less is none of its prices
-
 SHARED = (
     ("electricity", "cluster.facility.usd_per_j"), ("the time of write-off", "cluster.facility.amortisation_s"),
     ("PUE", "cluster.facility.pue"), ("the share of its life in use", "cluster.facility.utilisation"),
 )  # fmt: skip
-
 """Prices and rates that all candidates have in common: (name, its leaf)."""
 
 HIGHEST_PUE = 4.0
-
 FACTORS = (0.5, 2.0)  # prices of energy and years of use differ by about so much between sites
 
 
@@ -130,11 +126,8 @@ def _legal(scenario: Scenario, path: str, value: float) -> float:
 
 
 ALONG, EARLIER = "sweep=", "along="
-
 PAID = "usd_per_million_tokens"
-
 CAPITAL = "capex_usd"  # of what is rented it is the landlord's affair
-
 Tell = Callable[[str], None]
 
 

@@ -55,7 +55,6 @@ __all__ = ["BOUND", "Size", "day", "day_of_design", "hours", "replica_devices", 
 
 
 QUIET = 1e-6  # requests/s of an hour in which nobody asks
-
 MOST = 2**14  # replicas of a pool
 
 
@@ -146,13 +145,9 @@ def _fewest(keeps: Callable[[int], bool], limit: str) -> int:
 
 
 MOST_REQUESTS = 150_000  # that are simulated: the hours between which the load changes most
-
 LEAST_HOURS = 2  # of them; where these have more a share is simulated, on as much smaller a fleet
-
 EVERY_S, SEED = 15.0, 0
-
 SHARES = (0.9, 0.7)  # of what replicas are good for
-
 BOUND = "no policy below"
 
 
@@ -252,7 +247,6 @@ def show_policies(out: Console, table: pd.DataFrame, start_s: float) -> None:
 
 
 FOLDER = "day"  # in the run's
-
 WAYS = {
     "peak": "all replicas on all day",
     "owned": "replicas follow the load, all are owned",

@@ -47,15 +47,10 @@ def add_devices(study: Study, results: Results) -> None:
 
 
 AROUND = 2  # characters between two columns
-
 NARROW, PLAN_WIDTH = 120, 26  # columns of a terminal below which plans are broken into lines, and how long these are
-
 BINDS_WIDTH = 34
-
 HEADS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "time_s": "step"}
-
 ALWAYS_SHOWN = ("tokens_per_s", "mfu", "joules_per_token", "usd_per_million_tokens")
-
 FIRST, SOON, LATER, LAST = range(4)  # which columns stay where there is little room
 
 

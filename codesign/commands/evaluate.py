@@ -52,7 +52,6 @@ PERCENTILES = {
     for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "whole request"))
     for share in ("p50", "p90", "p99")
 }  # fmt: skip
-
 """Latency and goodput that requests see under an arrival rate."""
 
 
@@ -71,7 +70,6 @@ LIFE: dict[str, tuple[str, Callable[[float], str]]] = {
     "carbon_g_per_million_tokens": ("carbon", lambda value: f"{engineering(value)}g per million tokens"),
     "carbon_to_train_kg": ("carbon of the run", lambda value: f"{engineering(1e3 * value)}g"),
 }
-
 """Metrics of a whole run -> what they are called, and how they are written."""
 
 
@@ -315,11 +313,8 @@ def model_text(scenario: Scenario) -> str:
 
 
 STEP = 1e-3  # of a capacity
-
 LEAST_S = 1e-6  # of a first token a terabyte, below which nothing is said
-
 TB = 1e12
-
 NAMES = {"hbm": "HBM", "host": "host memory", "pool": "pool", "store": "store"}
 
 
@@ -411,7 +406,6 @@ def _tokens(count: Array | float) -> str:
 
 
 MEMORY_SHARES = ("usage.hbm", "usage.hbm.engine")
-
 NEAR = 0.9  # used share of a memory from which it is said how likely it fits
 
 

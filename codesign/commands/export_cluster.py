@@ -22,15 +22,11 @@ __all__ = ["dynamo", "k8s", "leader_worker_set", "llm_d"]
 
 
 PORT = 8000
-
 RESOURCES = {
     "mi": "amd.com/gpu", "tpu": "google.com/tpu", "trainium": "aws.amazon.com/neuron", "gaudi": "habana.ai/gaudi",
 }  # fmt: skip
-
 """Beginnings of accelerators' names -> what their device plug-in calls one; others are NVIDIA's."""
-
 NVIDIA = "nvidia.com/gpu"
-
 RANK_LABEL = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 
@@ -98,9 +94,7 @@ def _service(name: str, *, headless: bool = False) -> dict[str, Any]:
 
 
 LEADER = "$(LWS_LEADER_ADDRESS)"
-
 WORKER_INDEX = "$(LWS_WORKER_INDEX)"
-
 KV_TRANSFER = "--kv-transfer-config."
 
 

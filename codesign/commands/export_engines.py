@@ -20,7 +20,6 @@ __all__ = [
 
 
 DEGREES = ("tp", "pp", "cp", "ep", "attention_dp", "micro_batch", "token_budget")
-
 POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget")
 
 
@@ -170,7 +169,6 @@ def spilled_gib(found: Deployment, group: EngineGroup) -> int:
 
 
 STEP = 0.01  # of a share, rounded up
-
 FULLEST = 0.97  # share beyond which engines have no room for what no account holds
 
 
@@ -218,13 +216,9 @@ def _memory_of(engine: str) -> EngineMemory:
 
 
 FILE = "benchmark.sh"
-
 BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
-
 ROUNDS = 8  # of requests, for each that is under way: a closed loop has forgotten its start by then
-
 FEWEST = 200
-
 MOST_RATIO = 0.99  # of the range of random lengths
 
 

@@ -25,7 +25,6 @@ SGLANG_WEIGHTS = {"fp8": "fp8", "int8": "w8a8_int8", "fp4": "nvfp4_online"}
 SGLANG_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "nvfp4"}
 
 PLAIN = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-
 TRANSFER = "mooncake"
 
 
@@ -184,7 +183,6 @@ VLLM_WEIGHTS = {"fp8": "fp8", "int8": "int8_per_channel_weight_only", "fp4": "nv
 VLLM_CACHE = {"bf16": "auto", "fp16": "auto", "fp8": "fp8"}
 
 CONNECTOR = "NixlConnector"
-
 ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 

@@ -13,7 +13,6 @@ from .export_plan import TRAINED, Deployment, value_text
 
 HIDDEN = {"tp_overlap": "tensor", "cp_overlap": "context", "ep_overlap": "expert", "dp_overlap": "data",
           "pp_overlap": "pipeline"}  # fmt: skip
-
 DEGREE = {"tp_overlap": "tp", "cp_overlap": "cp", "ep_overlap": "ep", "pp_overlap": "pp"}
 
 
@@ -71,13 +70,11 @@ RECIPES = {
     "gpt_oss_20b": ("gpt_oss", "gpt_oss_20b"),
     "gpt_oss_120b": ("gpt_oss", "gpt_oss_120b"),
 }
-
 """Model of our catalogue -> module and configuration of torchtitan."""
 
 TORCHTITAN_RECOMPUTE = ("none", "selective", "full")
 
 SCHEDULES = {"1f1b": "1F1B", "zb_v": "ZBVZeroBubble"}
-
 """Schedule of a plan -> that of torch.distributed.pipelining."""
 
 

@@ -24,17 +24,11 @@ __all__ = ["ChosenPool", "FleetClass", "ReplayedPool", "classes_of", "fleet_clas
 
 
 TIMES, POINTS = ("ttft", "tpot"), {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-
 LIMITS = tuple(f"{time}_{point}" for time in TIMES for point in POINTS)
-
 NUMBERS = ("cv", "input_cv", "output_cv", "cached")
-
 KEYS = ("rate", "input", "output", *LIMITS, *NUMBERS)
-
 LEAST_TRACED = 20
-
 EXAMPLE = "write --class chat:rate=20/s,input=800,output=300,ttft_p99=500ms,tpot_p99=50ms"
-
 MOST_CV = 10.0
 
 
@@ -205,11 +199,8 @@ def _measured(asked: Requests, trace: str) -> dict[str, dict[str, float]]:
 
 
 ROUTER = "round_robin"
-
 TRUSTED_LOAD = 0.8
-
 WARM = 0.2  # of the requests, which are not measured
-
 UNDER_WAY = 10.0  # times as many requests as are under way at once, at least: a fleet that starts empty fills up first
 
 

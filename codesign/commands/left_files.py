@@ -34,7 +34,6 @@ from ..search.results import Results
 
 
 FOLDER, HEADER = "certificate", "certificate.json"
-
 TABLES = ("nodes", "points", "cuts")  # of every certificate; some have more
 
 

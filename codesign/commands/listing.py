@@ -31,11 +31,8 @@ from .terminal import console, goal_text
 
 
 FORMATS = ("bf16", "fp8", "fp4", "int8")
-
 COLUMNS = ("accelerator", "memory", "bandwidth", *FORMATS, "board", "price", "network", "standing")
-
 MEASURED, SHEET, ANNOUNCED = "measured", "data sheet", "announced"
-
 """Kernels fitted to measurements of the device; numbers of a product; numbers of a product to come."""
 
 
@@ -111,11 +108,9 @@ def _standing(name: str, line: str, content: dict[str, Any]) -> str:
 
 
 ASKED = ("metrics", "variables", "limits")
-
 """Names that can be listed beside the groups of `conf/`."""
 
 FITTED = (".kernels.", ".collectives.")
-
 """Constants that are shown where somebody asks for them."""
 
 Row = tuple[str, ...]

@@ -157,7 +157,6 @@ STAGES = {
     "drop": Told("pruning plans", "plans settled"),
     "choose": Told("branch and bound over the remaining plans", "plans settled"),
 }
-
 """Name of a stage -> words."""
 
 
@@ -227,13 +226,9 @@ class Watch:
 
 
 SHOWN = 8  # designs in the table
-
 COMPARED = 16  # designs with intervals
-
 NAMING = ("accelerator", "die", "stack", "memory", "fabric", "collective", "scale_out", "model", "workload")
-
 MOST_NAMED = 80  # characters of a run folder that say what was chosen of these
-
 INTERRUPTED = 130  # exit code of a search that was ended early, as of a shell's
 
 

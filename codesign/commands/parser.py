@@ -14,9 +14,7 @@ from ..core.short_names import full_names
 from .help import COMMANDS, examples_text, overview_text
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
-
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-
 COMPOSING = (
     "serve",
     "fleet",
@@ -30,19 +28,12 @@ COMPOSING = (
     "simulate",
     "autoscale",
 )
-
 OVERRIDES = "key=value: `accelerator=b200`, `plan.tp=4`, `experiment=serve_llama31_405b` (see `codesign list`)"
-
 TARGETS = "vllm, sglang, trtllm, megatron, torchtitan, maxtext, k8s, lws, dynamo or llm-d"
-
 DESIGN = "rank of the design in the run (1)"
-
 API = "prices of an API for the same load, dollars a million tokens, as in in=0.27,cached=0.07,out=1.10"
-
 MARKOV = "rates that follow each other, each for an exponential time with this mean, as in 20/s:2min,60/s:10s"
-
 REGION = "rent in a region of a cloud, as in europe-west4 (owned)"
-
 EXPLAIN = "say below each table what its columns and rows mean, with units"
 
 

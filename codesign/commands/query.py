@@ -28,7 +28,6 @@ from .terminal import console
 
 
 MAKE_ROWS = {"range", "generate_series", "unnest", "repeat", "json_each", "json_tree"}
-
 """Functions that may stand where a table does."""
 
 CLOSED = {
@@ -38,7 +37,6 @@ CLOSED = {
     "current_query_id", "nextval", "currval", "setval", "sleep_ms", "which_secret", "get_block_size",
     "in_search_path", "json_serialize_plan",
 }  # fmt: skip
-
 """Functions of values that tell of the database, its process or its machine, or that change something."""
 
 CLOSED_BEGIN = ("duckdb_", "pragma_", "pg_", "inet_")
@@ -102,17 +100,12 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 SHOWN = 40  # rows in the terminal
-
 KINDS = {0: "best", 1: "nearest", 2: "front"}
-
 """Reasons for which a chunk keeps a design: see `search/exhaustive/chunks.py`."""
 
 COUNTED = "first, blocks, points, feasible, seconds, keep, study"
-
 NUMBERS = ("log_goal", "excess", "time_s", "usd_per_million_tokens")  # of some kinds: no number of the others
-
 NOT_OF_DESIGNS = {"by_value", "edges", "histogram", "kind"}
-
 DOTS = """ (a name with a dot stands in double quotes: "var.tp")"""
 
 

@@ -95,7 +95,6 @@ def unusual_answer(study: Study, results: Results) -> tuple[Unusual, ...]:
 
 
 RATE = re.compile(r"([a-z]+)_per_s(?:_per_|$)")
-
 COLUMNS = {
     "rank": "rank of the design in the run, best first",
     "job": "number of the job in the multirun",
@@ -106,7 +105,6 @@ COLUMNS = {
     "wins": "share of joint draws of the model's errors in which this candidate is the best",
     "plan, active constraints": "devices and plan, then what holds the design back, with the largest parts of its time",
 }
-
 """Columns that show no metric."""
 
 PLAN_WORDS = {
@@ -116,7 +114,6 @@ PLAN_WORDS = {
     "recompute": "plan.recompute: which activations are computed again in the backward pass",
     "dp": "replicas of the model (data parallel): the devices over those of one replica",
 }
-
 """Words of a plan whose field says too little, or that are no field."""
 
 

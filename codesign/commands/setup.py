@@ -19,7 +19,6 @@ from ..core.atomic_files import write_bytes
 
 
 FOLDER = "compiled"
-
 SIZE = hashlib.sha256().digest_size
 
 
@@ -76,7 +75,6 @@ def keep_compiled(folder: Path) -> bool:
 
 
 FLAG = "xla_cpu_use_fusion_emitters"
-
 KNOWN, UNKNOWN = (0, 10), (0, 11)  # versions of JAX, from and up to, in which the flag was tried
 
 

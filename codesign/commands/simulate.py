@@ -149,11 +149,8 @@ def _crossing_s(scenario: Scenario) -> jax.Array:
 
 
 FOLDER = "simulation"  # in the run's
-
 FEWEST = 100  # requests that a simulation says anything of
-
 MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
-
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
 
 
@@ -364,7 +361,6 @@ def _write(run: Path, told: dict[str, Any], found: Served) -> None:
 
 
 MOST_PROMPTS = 1_000_000
-
 TIMES = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole request"}
 
 

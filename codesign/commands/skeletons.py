@@ -378,7 +378,6 @@ CLASSES = {
 }  # fmt: skip
 
 GROUPS = {"kernel": "calibration"}
-
 """Groups of `conf/` that are called otherwise than what they choose."""
 
 FILES = {
@@ -449,9 +448,7 @@ layers: 96
 
 
 WITHOUT_CODE = ("accelerator", "model", "experiment")
-
 KINDS = (*CLASSES, *WITHOUT_CODE)
-
 ALSO = {"workload": ("Model", "Plan")}  # further classes of a kind: names that begin with that of the component
 
 

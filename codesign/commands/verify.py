@@ -288,11 +288,8 @@ def _said(row: Shared) -> Said:
 KEEPERS = (
     "certified", "grid_then_proof", "inverse", "integer", "pareto", "mix", "robust", "amortised with a proof",
 )  # fmt: skip
-
 TIMES = 2.0  # the time of the search that a check may take, if nobody says how many designs an attack has
-
 Stored = tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]
-
 SEARCHED = ("search", "space", "objective", "seed", "name")  # keys of overrides that no design depends on
 
 

@@ -31,7 +31,6 @@ __all__ = ["FLEET_FILE", "differences"]
 
 
 FLEET_FILE = "fleet.json"
-
 ATTACK = 64  # plans of each class on each kind that are tried
 
 SAME_OPTIONS = 1e-9  # relative
@@ -172,9 +171,7 @@ def _check_option(
 
 
 TABLES = {"comparison.parquet": "run", "collected.parquet": "job"}
-
 """Joint table -> its column with the number of the job."""
-
 CONFIG, FAILED = "config.yaml", "error.txt"
 
 

@@ -32,9 +32,7 @@ from .questions import Question
 
 
 SLOWER = "workload.kernel_slowdown"
-
 FIRST = ("ttft_", "e2e_")
-
 WIDER = 0.5  # of a margin's logarithm, by which it grows where too few draws keep the limits
 
 
@@ -111,11 +109,8 @@ def refuse_search(overrides: Sequence[str]) -> str:
 
 
 MONTH_S = YEAR_S / 12
-
 SURE = 0.9
-
 OTHERS = 2000  # draws that a search did not see
-
 NONE = "no design keeps all limits: each row says what is short"
 
 

@@ -46,11 +46,8 @@ __all__ = [
 
 
 POOL = "cluster.prefill.cluster.accelerator.hbm"
-
 PASSING = {"time_s", "tokens_per_s"}  # no design has them at 0; one without prices or energies costs or draws nothing
-
 DOUBLED = 6  # times that a degree of the pool is doubled while one that fits is looked for
-
 OWNERS = {"hbm": POOL.replace("prefill.cluster.", ""), "ddr": "cluster.host.memory", "die": "cluster.accelerator.die"}
 
 
@@ -157,17 +154,13 @@ def _crowded(scenario: Scenario, level: str, share: float) -> str:
 
 
 ARITHMETIC = ("compute", "attention")
-
 SERVED = {"ttft_s", "tpot_s", "decode_tokens_per_s"}  # of every kind; others exist for continuous batching alone
-
 """Metrics that only serving has."""
 
 UNDER_LOAD = {f"{what}_p{share}_s" for what in ("ttft", "tpot", "e2e") for share in (50, 90, 99)}
-
 """Metrics that only serving has to which requests come at a rate."""
 
 ROUNDED = {"log_perplexity_penalty", "log_perplexity_penalty_low", "log_perplexity_penalty_high"}
-
 """Metrics that only networks have that round what they sum."""
 
 FIRST = ("heads", "interleaving", "devices")  # rules that explain others come first

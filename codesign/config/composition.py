@@ -66,13 +66,9 @@ from .written import in_unit
 
 
 GROUP = "prices"
-
 LISTED = "usd_per_device"
-
 KEYS = (LISTED, "provenance")
-
 BYTES = ("capacity_bytes", "usd_per_byte")
-
 OWN = {"source": "assumption", "kind": "assumed"}  # of a list that says nothing of where it comes from
 
 
@@ -145,7 +141,6 @@ def _memory_usd(accelerator: DictConfig) -> float:
 
 
 EXPERT_LOAD = "workload.expert_load"
-
 OPEN = {
     "cluster.facility.ownership.usd_per_device_h",
     "cluster.facility.ownership.region_ratio",
@@ -159,33 +154,25 @@ OPEN = {
     "search.step",
     "search.allowed_values",
 }
-
 """Mappings whose keys the user chooses; what they may name is checked by the class that takes them."""
 
 DID = "did you mean"  # of a suggestion that names one
-
 OPTIONAL = {
     "memory", "die", "stack", "path_energy", "prefill", "later_stages", "experiment", "hardware", "ownership",
     "kernel_correction", "framework",
     "reliability", "carbon", "scaling_law", "precision", "optimizer", "engine_memory", "runner", "prices",
 }  # fmt: skip
-
 """Groups that may be left out: an accelerator has a memory of its own, a die is one of the design's choices."""
 
 _override: Any = vars(ConfigLoaderImpl)["_apply_overrides_to_config"].__func__  # Hydra offers it in no other way
-
 LONGEST = 10_000  # characters of an override; the longest that anything here writes has 300
-
 RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:")
-
 """`${oc.env:NAME}` and its like: what they find would be written into the run folder and its page."""
 
 POOLS = (PACKAGES["prefill"], PACKAGES["later_stages"])
-
 """Parts of a cluster that may be like another cluster."""
 
 OF_A_POOL = ("accelerator", "host", "network", "levels", "device_count", "_target_")
-
 """Keys of a configuration that a pool which is like it takes over."""
 
 
@@ -322,7 +309,6 @@ def _check_options(item: Override) -> None:
 
 
 SHORT = {"hf": "hf_config"}
-
 """Models that are chosen by a shorter word too."""
 
 

@@ -105,7 +105,6 @@ def _common(work: AbstractOpenServing) -> dict[str, Any]:
 
 
 LARGEST_BOX = 16.0
-
 """Devices of the largest chassis that is sold. Larger domains are racks and pods: a cluster may have a part of one."""
 
 

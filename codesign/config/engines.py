@@ -66,20 +66,15 @@ FILE = "exchange.csv"
 EXCHANGE_LINK, NARROWEST = 900e9, 450e9  # bytes/s that rates and starts are stated at, and the least that was measured
 
 USUAL_PROCESSORS = 24.0
-
 MOST_PROCESSORS = 1.5  # what more than the usual number brings at most
-
 COUNTED = ("ranks", "copies", "nodes")
 
 EXCHANGE_KEYS = ["library", "phase", "format", "across"]
 
 BYTES = {"bfloat16": 2.0, "fp8": 1.0 + 4 / 128, "nvfp4": 0.5 + 1 / 16, "fp4": 0.5 + 1 / 16, "default": 2.0}
-
 """Bytes of an element: 8 bits have a scale of 4 bytes to 128 elements, 4 bits one of a byte to 16; the last is not
 stated by its source."""
-
 MEMBERS = (2, 4, 8, 16, 64)  # where the curves of a library's collective have their knots
-
 MOST_RATIO = 4.0  # of a rate over the link, that such a collective may have
 
 
@@ -172,17 +167,11 @@ def all_to_all(library: str, link: float, tokens: Tokens) -> dict[str, float]:
 
 
 FIELD = "workload.engine_memory"
-
 GIB = 2**30
-
 UNSAID = {"vllm": 0.9, "vllm_0_21": 0.92, "trtllm": 0.9}
-
 """Share that an engine takes where nothing is said. Source: [vllm_source], [trtllm_source]."""
-
 LARGE_DEVICE = 70 * GIB
-
 DEFAULT_STEP = {True: (1024, 8192), False: (256, 2048)}
-
 """Large device -> sequences and tokens of a step of vLLM where nothing is said. Source: [vllm_source], arg_utils.py."""
 
 
@@ -228,33 +217,19 @@ def sglang_share(start: EngineStart) -> float:
 
 
 KEYS = ("kernels", "shared_kernels", "all_reduce", "exchange", "fused_floor", "clients", "layouts")
-
 CLIENTS = {"_target_": "codesign.model.workloads.Lockstep"}
-
 LAYOUTS = {"_target_": "codesign.model.workloads.SupportedLayouts"}
-
 MEASURED = "codesign.model.networks.collectives.Measured"
-
 LINK = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
-
 MODEL = "workload.model"
-
 SENT = {"experts": "feed_forward.experts", "top_k": "feed_forward.top_k", "hidden": "hidden"}
-
 FUSED = ("fp8", "fp4")
-
 GROUPED, WIDE = "moe_gemm", "bf16"
-
 KEPT = ("elementwise",)  # of the accelerator
-
 OVERLAPS = "overlaps"  # shares of communication that a framework hides: defaults of `plan.*_overlap`
-
 HIDDEN = ("tp", "cp", "ep", "dp", "pp", "offload")
-
 SLOWDOWNS = "slowdowns"  # of a framework that trains
-
 CONSTANT = "request_overhead_s"  # of an engine: who has it serves
-
 CHANGING = frozenset(("engine", OVERLAPS, SLOWDOWNS))  # keys of a workload without which `with_engine` changes nothing
 
 

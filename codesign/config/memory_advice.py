@@ -42,9 +42,7 @@ __all__ = [
 
 
 FieldValues = Mapping[str, Sequence[float]]
-
 """Field -> values that it may take beside its own."""
-
 Fits = Callable[[list[dict[str, float]]], np.ndarray]
 
 
@@ -108,11 +106,8 @@ def _rank(change: Change) -> tuple[float, tuple[float, ...]]:
 
 
 KEYS = re.compile(r"(?<![\w.])(?:plan|workload|cluster)\.[a-z_]+(?= = |\s\d| and | of |[,:;]|$)")
-
 DEGREES = ("tp", "cp", "pp", "ep", "etp")  # a text names these without `plan.` where it multiplies them
-
 MULTIPLIED = re.compile(rf"(?<![\w.])({'|'.join(DEGREES)}) \d")
-
 NEAR = 256  # whole numbers on either side of the one that was given
 
 SHOWN_VALUES = 4  # values of a field
@@ -203,21 +198,13 @@ def violations_of(scenario: Scenario, columns: dict[str, Array]) -> dict[str, Ar
 
 
 MODULES = "plan.recompute_modules"
-
 OFFLOADED = ("plan.offload_weights", "plan.offload_kv_cache")
-
 AFAR = 80  # effort of offloading what every step reads: more than 256 times the devices, less than two other changes
-
 MOST_FIELDS = 3  # that change together
-
 SHOWN = 6  # sets of changes whose batches are made as large as they can be
-
 FINE = 64  # batches that are tried at once
-
 NARROW = "fp8"  # of what is only stored
-
 ENGINE = "engine"  # the share of the first memory that an engine takes
-
 TIERS = {
     "hbm": "cluster.accelerator.hbm",
     "ddr": "cluster.host.memory",

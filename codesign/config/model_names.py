@@ -31,7 +31,6 @@ ENDING = re.compile(
     r"[-_ .](instruct|chat|hf|it|base|thinking|fp8|fp4|nvfp4|mxfp4|int4|int8|bf16|w\d+a\d+|awq|gptq|quantized|dynamic"
     r"|block|v0\.\d|\d{4}|99(\.9)?)$"
 )
-
 """Endings of names without another shape: how it was tuned and stored, its date, the accuracy it is held to."""
 
 
@@ -118,9 +117,7 @@ def _plain_forms(name: str) -> Iterator[str]:
 
 
 TABLE = Path(__file__).resolve().parent / "hub_names.csv"
-
 FORMATS = ("bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4", "mxfp8")
-
 ENDINGS = (
     ("nvfp4|fp4", "nvfp4"),
     ("mxfp4", "mxfp4"),
@@ -130,9 +127,7 @@ ENDINGS = (
     ("int8|w8a8|gptq-int8", "int8"),
     ("bf16", "bf16"),
 )
-
 """Endings of a name -> format of its weights."""
-
 KINDS = {
     "image": re.compile(
         r"(?i)\b(stable-?diffusion|flux|wan2|qwen-image|sdxl|text2image|image2video|t2v|i2v|glm-image)"
@@ -141,9 +136,7 @@ KINDS = {
     "omni": re.compile(r"(?i)[-_]omni\b"),
     "embedding": re.compile(r"(?i)(^|[-_/])(embed(ding)?s?|reranker|bge|gte|e5|colbert)([-_\d.]|$)"),
 }
-
 """Kinds of models that no workload serves, by what names of such models have in them."""
-
 NEAREST = 3
 
 

@@ -42,13 +42,9 @@ __all__ = [
 
 
 KEY = "workload.expert_load"
-
 KEYS = ("exponent", "path", "capacity_factor", "padded")
-
 COLUMNS = ["layer", "expert", "tokens"]
-
 TARGET = "codesign.model.workloads.ExpertLoad"
-
 MOST_ROWS = 500_000
 
 
@@ -167,9 +163,7 @@ def _row(line: str) -> _Count | None:
 
 
 LEFT = ("provenance", "_target_", "name")
-
 SECONDS = ("seconds",)
-
 """Settings of a search that are a time and do not say so by their ending."""
 
 
@@ -228,11 +222,9 @@ def _unit(path: str, units: dict[str, str]) -> str:
 
 
 BLOCK_SCALED = ("blackwell",)
-
 """Generations whose engines multiply mxfp4 experts by mxfp8 activations; others expand them [trtllm_gpt_oss]."""
 
 UNTOUCHED = {"weights": "bf16", "compute": "bf16"}
-
 """Precision where nobody chose one: a checkpoint's formats then take its place."""
 
 
@@ -315,11 +307,8 @@ def format_lines(scenario: Scenario) -> list[str]:
 
 
 SCENARIO = ("cluster", "workload", "plan")
-
 MOST_KEPT = 8  # scenarios
-
 OVERRIDE = "override"  # the source of a number that was set by hand
-
 _scenarios: OrderedDict[Any, Scenario] = OrderedDict()
 
 

@@ -30,14 +30,11 @@ from ..core.disk_cache import keeps, kept_text, key_of
 from ..core.json_yaml import Loader, dumps, is_list, is_mapping
 
 PRIMARY = "config"
-
 PACKAGE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-
 NO_VALUE, REFERENCE, OF_HYDRA, DEFAULTS = "???", "${", "hydra", "defaults"
 
 
 _LOADER: Any = type("_Loader", (Loader,), {"yaml_implicit_resolvers": get_yaml_loader().yaml_implicit_resolvers})
-
 """The C parser with the words, numbers and dates of OmegaConf."""
 
 

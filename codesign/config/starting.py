@@ -24,29 +24,19 @@ from .model_names import model_option
 
 
 AUTO, NONE = "auto", "none"
-
 TRAINING = {"ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo_26_06"}
-
 """Generation -> framework whose training steps were measured there."""
-
 STATIC = "StaticBatch"
-
 CLOSED, OPEN = "vllm", "vllm_async"
-
 SERVING = {
     "ContinuousServing": CLOSED, "ServingAtRate": OPEN, "GoodputServing": OPEN, "DisaggregatedServing": CLOSED,
     "DisaggregatedClients": CLOSED,
     "DisaggregatedAtRate": OPEN, "DisaggregatedGoodput": OPEN,
 }  # fmt: skip
-
 """Class of a workload -> engine: vLLM runs on every accelerator here; closed and open loops were fitted apart."""
-
 NAMED = {"accelerator": accelerator_option, "model": model_option}
-
 """Group -> option that another name of it means."""
-
 DEFAULTS = {"accelerator": "h100_sxm", "workload": "training"}
-
 """Defaults of `conf/config.yaml`."""
 
 
@@ -115,19 +105,12 @@ def _told(group: str, option: str) -> dict[str, Any]:
 
 
 DEFAULT = "train_gpt3_175b"
-
 NAMING = ("experiment", "model", "workload", "accelerator")
-
 """Groups of which any, named, says what the study is about."""
-
 ASKED = f"framework={AUTO}"
-
 PUBLISHED = "precision=checkpoint"
-
 REQUESTS = ("workload.input_tokens", "workload.output_tokens")
-
 RATE = "workload.arrivals_per_s"
-
 """Numbers that say what is served where no workload is named."""
 
 

@@ -63,9 +63,7 @@ HARDWARE = (
     "accelerator", "calibration", "memory", "die", "stack", "host", "fabric", "collective", "scale_out",
     "kernel_correction",
 )  # fmt: skip
-
 ENGINE = ("framework", "workload", "model")  # whose kernels and exchange of tokens stand in place of the catalogue's
-
 PLACES = ("accelerator", "host", "network")
 
 
@@ -98,13 +96,9 @@ def hardware_numbers(cluster: Cluster) -> dict[str, float]:
 
 
 SETTINGS = {"name", "seed", "provenance", "scale_out_native"}
-
 FOR_THE_BEST = (Amortised, Blackbox, Certified, Gradient, Grid, GridThenGradient, GridThenProof)
-
 """Searches that ask for nothing but the best design: where there is only one, it is that."""
-
 KINDS = {"space": DesignSpace, "objective": Objective, "search": AbstractSearch, "runner": AbstractRunner}
-
 OPTIONAL_KINDS = {"runner"}
 
 
@@ -235,7 +229,6 @@ class Study:
 
 
 Folders = Path | str | Sequence[Path | str] | None
-
 """One folder of own files beside ours, or several: `--conf` of the command line."""
 
 

@@ -36,21 +36,13 @@ __all__ = ["CHECKED_CV", "curves_of", "doubts", "moments", "with_prefixes", "wit
 
 
 KEY = "workload.prefix_cache"
-
 MODULE = "codesign.model.workloads"
-
 KNOTS = 40  # rows of a table, at most
-
 CACHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # that requests are spread over
-
 SAMPLED = 4  # caches of each number that are looked at: all are alike
-
 FEWEST = 50  # requests of a cache, of fewer no table tells
-
 STICKY = ("prefix_aware", "session_sticky")
-
 ROUTED = ("round_robin", "least_outstanding", "power_of_two", *STICKY)
-
 POPULAR = ("prefix_tokens", "count", "zipf", "affinity")
 
 
@@ -185,15 +177,11 @@ NEEDED = ("input_cv", "output_cv")  # by which a workload is known whose request
 MOST_CV = 10.0  # of gaps, that workloads take; a trace with more is priced with this
 
 CHECKED_CV = 5.0
-
 """Variation of gaps up to which closed forms of waiting are within 8 % of a simulation; at 8 they are 24 % low."""
-
 WINDOW = 50  # requests, on average, of the windows in which arrivals are counted
-
 DISPERSED = 4.0  # times the dispersion of counts that the gaps alone would bring: the rate itself varies
 
 KINDS = {"input_lengths": "prompts", "output_lengths": "outputs"}
-
 """Fields of workloads that say what lengths are, and whose."""
 
 

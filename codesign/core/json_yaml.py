@@ -15,13 +15,10 @@ import yaml
 
 
 _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 NOT_DECIMAL = re.compile(r"[-+]?(?:[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|0[0-7_]+)")
-
 """A number in base 60, or in base 8, of YAML 1.1."""
 
 _PERHAPS = re.compile(r"[0-9]:[0-9]|(?<![\w.])0[0-9_]")  # a text that may hold one
-
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
@@ -44,7 +41,6 @@ def _once(self: Any, node: Any, deep: bool = False) -> Any:
 
 
 Loader: Any = type("Loader", (_Safe,), {"construct_mapping": _once})
-
 Loader.yaml_implicit_resolvers = {
     first: [
         (tag, re.compile(rf"(?!{NOT_DECIMAL.pattern}$)(?:{found.pattern})", re.X) if tag in _NUMBERS else found)
@@ -52,7 +48,6 @@ Loader.yaml_implicit_resolvers = {
     ]
     for first, resolvers in _Safe.yaml_implicit_resolvers.items()
 }
-
 Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 

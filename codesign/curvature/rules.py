@@ -418,15 +418,10 @@ def multiplied(values: Sequence[Value]) -> Value:
 
 
 MOVES = (*("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice", "copy", "copy_p"),)
-
 """Operations that only move the entries of their first argument."""
-
 JOINS = ("concatenate", "stack", "pad")
-
 """Operations that put the entries of their arguments beside each other."""
-
 PICKS = ("gather", "dynamic_slice", "take")
-
 """Operations that pick entries of their first argument at places that the others say."""
 
 

@@ -57,13 +57,11 @@ _BY_ONE: dict[str, Callable[[Value], Value]] = {
     "ceil": lambda x: rules.rounded(x, "ceil"),
     "round": lambda x: rules.rounded(x, "round"),
 }
-
 _BY_TWO: dict[str, Callable[[Value, Value], Value]] = {
     "gt": lambda a, b: rules.less(b, a),
     "ge": lambda a, b: rules.less_equal(b, a),
     "ne": lambda a, b: rules.inverted(rules.equal(a, b)),
 }
-
 ELEMENTWISE: dict[str, Callable[..., Value]] = {
     **_BY_ONE,
     **_BY_TWO,
@@ -90,11 +88,8 @@ ELEMENTWISE: dict[str, Callable[..., Value]] = {
     "not": rules.inverted,
     "select_n": rules.select,
 }
-
 REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "cumsum")
-
 LOGARITHMS = ("log", "log1p")  # whose results have no logarithm to speak of
-
 LOGIC = ("and", "or", "not")
 
 
@@ -193,11 +188,8 @@ def _explained(value: Value, equation: Equation, inputs: Sequence[Value]) -> Val
 
 
 MOST_ROWS = 1 << 17  # combinations of a table: beyond, ranges of its parts must do (time: 5,000 equations, 4 s)
-
 MOST_EARLY = 2  # studies of which tables are kept for other limits
-
 _early: OrderedDict[Any, tuple[Program, dict[int, Table], dict[int, Value], dict[int, Rounding]]] = OrderedDict()
-
 ROUNDING = 1e-12  # relative: a constant that falls by less along a field counts as not falling
 
 

@@ -78,9 +78,7 @@ def search_path() -> str:
 
 
 Task = TypeVar("Task")
-
 Result = TypeVar("Result")
-
 Self = TypeVar("Self", bound="AbstractRunner")
 
 TICK_S = 1.0  # between two looks where nothing has come: whoever waits can show progress and be interrupted

@@ -20,9 +20,7 @@ from ..study.design_space import Ratio, moved_by
 
 
 HARDWARE, LIMITS, FLOORS = "hardware", "limits", "floors"
-
 REACH = 4.0  # a limit's slider goes from a quarter of what it is to four times that
-
 STEPS = 200  # of a slider, even in the logarithm: each is 1 to 2 % of the number
 
 
@@ -140,9 +138,7 @@ def limits_of(study: Study, knobs: Sequence[Knob], values: Mapping[str, float], 
 
 
 DELETED = "~space.hardware."
-
 PROVING = (Certified, GridThenProof, Integer)
-
 """Searches whose proof is of one best design; for others the certified search stands in."""
 
 

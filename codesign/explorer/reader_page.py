@@ -32,7 +32,6 @@ from .proving import DONE, FAILED, RUNS, ProofState, Prover
 
 HEADLINES = ("usd_per_million_tokens", "time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "joules_per_token",
              "energy_j", "capex_usd", "provisioned_power_w", "usage.hbm", "usage.ddr")  # fmt: skip
-
 NEAR = 5e-4  # relative: what is so close to the best is called the best
 
 
@@ -230,26 +229,18 @@ def with_slopes(found: Given, run: RunFolder) -> RunFolder:
 
 
 _FILES = importlib.resources.files("codesign.explorer")
-
 INSIDE = _FILES.joinpath("pieces.css").read_text(encoding="utf-8")
-
 """Style sheet of each piece, which a browser keeps apart from the page's own style."""
-
 TEMPLATE = _FILES.joinpath("page.html.j2").read_text(encoding="utf-8").replace(
     "/* page.css */", _FILES.joinpath("page.css").read_text(encoding="utf-8")
 )  # fmt: skip
-
 """Template of the page; Bokeh puts its own frame around it, and escapes what is filled in with `|e`."""
 
 
 REST_MS = 250  # after the last move of a slider
-
 LOOK_MS = 400  # between two looks at the proof
-
 SHOWN_BARS, SHOWN_SLOPES = 5, 12
-
 TEXTS = "return texts[Math.max(0, Math.min(texts.length - 1, Math.round(tick)))]"
-
 PIECES = (
     "job",
     "headline",

@@ -83,15 +83,10 @@ def _short(record: logging.LogRecord) -> str:
 
 
 ADDRESS = "127.0.0.1"
-
 TOKEN_BYTES = 24
-
 CLOSE_MS = 5_000  # after a reader has gone, its proof is given up
-
 READERS = 8  # at a time
-
 READING = ("GET", "HEAD")
-
 PROTOCOL, LONGEST_SESSION = "bokeh", 16_384  # of a socket; characters of a session's token, which repeats headers
 
 

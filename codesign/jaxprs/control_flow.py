@@ -128,7 +128,6 @@ def _cond(branches: Sequence[Any], **_: Any) -> Callable[..., list[Any]]:
 
 
 LOOPS: dict[str, Callable[..., Callable[..., list[Any]]]] = {"scan": _scan, "while": _while, "cond": _cond}
-
 """Primitive -> its settings -> what it does to arrays."""
 
 
@@ -142,13 +141,9 @@ LOOPS: dict[str, Callable[..., Callable[..., list[Any]]]] = {"scan": _scan, "whi
 
 
 KEPT_PROGRAMS = 256
-
 KEPT_BYTES = 64 << 20  # of results, a loop
-
 LEAST_ROWS, MOST_ROWS = 8, 2048  # of one call of NumPy; a batch goes on until its slowest row has ended
-
 WORKERS = min(2, os.cpu_count() or 1)
-
 DIGEST = 16  # bytes: two rows of 10^9 share one with a chance of 10^-21
 
 

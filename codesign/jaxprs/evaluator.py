@@ -85,11 +85,9 @@ def traced_alone(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 PATIENCE = 32  # runs of one program that cost about what compiling it does
-
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
 
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
-
 """Primitive that runs a program -> the parameter that holds it."""
 
 

@@ -23,7 +23,6 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "stop_gradient": lambda x: x, "copy": lambda x: x,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
 }  # fmt: skip
-
 SETTLED: dict[str, Callable[..., Any]] = {
     "log1p": lambda x, **_: np.log1p(x),
     "expm1": lambda x, **_: np.expm1(x),
@@ -32,14 +31,11 @@ SETTLED: dict[str, Callable[..., Any]] = {
     "logistic": lambda x, **_: 1 / (1 + np.exp(-x)),
     "polynomial": lambda x, *terms, **_: functools.reduce(lambda sum_, term: sum_ * x + term, reversed(terms)),
 }
-
 """Primitive -> NumPy function, for primitives whose parameters are about accuracy alone."""
-
 FLOATING: dict[str, Callable[..., Any]] = {
     "div": lambda **_: np.divide,
     "integer_pow": lambda y, **_: {2: np.square, -1: np.reciprocal}.get(y, lambda x: np.power(x, float(y))),
 }
-
 """Settings -> the same of those that mean something else between whole numbers."""
 
 
@@ -214,7 +210,6 @@ SHAPED: dict[str, Callable[..., Any]] = {
     "argmax": _place(np.argmax),
     "iota": _iota,
 }
-
 """Primitive -> (axes in front, arguments, settings) -> the same by NumPy. All others are done by JAX itself."""
 
 
@@ -415,7 +410,6 @@ BEHIND: dict[str, Callable[..., Any]] = {
     "argmin": _place_behind(np.argmin, np.min),
     "argmax": _place_behind(np.argmax, np.max),
 }
-
 """Primitive -> (axes behind, arguments, settings) -> the same as with those axes in front."""
 
 

@@ -28,28 +28,17 @@ CALLS = {
     **dict.fromkeys(("closed_call", "core_call"), "call_jaxpr"),
     **dict.fromkeys(("custom_vjp_call", "custom_vjp_call_jaxpr"), "call_jaxpr"),
 }
-
 """Primitive that runs a program -> the parameter that holds it. Slopes of one's own in reverse are left out: what is
 written here is differentiated forward, by the program itself."""
-
 DERIVED = {"custom_jvp_call": "call_jaxpr"}
-
 """Primitives that hold a program whose derivatives may be custom, as `CALLS` hold others: each stays one equation."""
-
 OUTWARD = ("pure_callback", "io_callback", "outside_call", "infeed", "outfeed")
-
 """Primitives that leave the program for something that cannot be read."""
-
 PACKAGE = Path(__file__).parents[1]
-
 TRICKS = ("smooth.py",)  # files that only pass on what others ask for
-
 EITHER_WAY = ("add", "mul", "max", "min")  # equal to the last bit whichever comes first
-
 MOST_OPERATIONS = 4096  # named, of different arguments
-
 _operations: OrderedDict[Any, Any] = OrderedDict()
-
 OUTSIDE = ("/jax/", "/equinox/", "/functools.py", "/contextlib.py")
 
 

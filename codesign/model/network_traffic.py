@@ -31,7 +31,6 @@ __all__ = [
 
 
 SLOWEST = 2.3263479
-
 """Standard deviations of a normal number that 99 in a hundred stay below. Source: derived."""
 
 
@@ -110,7 +109,6 @@ def collective_times(ops: Iterable[tuple[CommOp, Sequence[Stage]]]) -> dict[str,
 
 
 BESIDE = {"gradients": "backward", "parameters": "forward"}
-
 """Exchanges of once per step -> the pass of a micro-batch they run beside."""
 
 OVERLAP = {
@@ -118,11 +116,9 @@ OVERLAP = {
     "cp": "cp_overlap", "cp_heads": "cp_overlap", "ep": "ep_overlap", "data": "dp_overlap",
     "expert_data": "dp_overlap", "pp": "pp_overlap",
 }  # fmt: skip
-
 """Mesh axis -> the plan's share of its communication that may run beside what comes earlier in this order."""
 
 ONCE = 1.0  # how often a phase is run that a workload says nothing of
-
 Flow = tuple[str, str]  # phase and mesh axis
 
 

@@ -18,7 +18,6 @@ from .run_folder import read_run
 
 
 CLAIMS = ("claim", "paper", "model", "error", "tolerance", "provenance")
-
 KINDS = (
     "input",
     "transcription",
@@ -26,9 +25,7 @@ KINDS = (
     "fitted",
     "predicted",
 )  # `codesign.evidence.reproduction.KINDS` says what they are
-
 NUMBER = re.compile(rf"[$]?[-{MINUS}]?[0-9]|{DASH}$")  # a text that is a number with its unit
-
 LONGEST_TABLE = 40  # rows a page carries; longer ones are linked
 
 
@@ -180,7 +177,6 @@ SHOWN = (
     "rank", "method", "time_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "joules_per_token",
     "usd_per_million_tokens", "capex_usd", "provisioned_power_w", "usage.hbm", "usage.ddr", "active_constraints",
 )  # fmt: skip
-
 DESIGNS = 10
 
 

@@ -157,17 +157,11 @@ def _levels(axes: Axes, found: Comparison, told: list[tuple[str, str]]) -> None:
 
 
 PAGE, PICTURE = "slide.html", "slide.png"
-
 WIDTH_IN, HEIGHT_IN = 13.333, 7.5  # 16:9
-
 SIZES = (13.0, 12.0, 11.0, 10.0, 9.0, 8.0, 7.0)  # points of the text, the first that fits
-
 TEXT_IN = (7.1, 4.45)  # width and height of the text
-
 LETTER = 0.53  # width of a letter in the size of its line
-
 APART = 0.4  # of a line, between sentences
-
 SHOWN = 8  # candidates in the chart: all that a slide has room for
 
 

@@ -16,11 +16,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine, LayoutEngine
 
 
 PAD_IN, BETWEEN_IN = 0.09, 0.3  # at the edges of a figure; between two axes, words included, at least
-
 LEAST = 0.15  # of the width or height that the axes of a figure keep, however long their words are
-
 CLOSE = 0.2  # relative change of an axis's length that leaves its ticks about as they are
-
 WIDE, TALL = 0.75, 0.8  # shares of a figure that axes have before anything is measured
 
 
@@ -85,9 +82,7 @@ def _beyond(axes: Axes, renderer: Any) -> tuple[float, float, float, float]:
 
 
 WIDTH_IN, DPI = 7.6, 130
-
 INK, SOFT, ACCENT = "#1c2733", "#5c6875", "#d55e00"
-
 STYLE = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters everywhere
     "font.size": 8.5,

@@ -29,16 +29,12 @@ __all__ = [
 
 
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072b2", "#d55e00", "#009e73", "#56b4e9", "#8a939c"
-
 PURPLE, YELLOW = "#b0609b", "#b07d00"
-
 APART_IN = 0.13  # between the middles of two names, at least
-
 LETTERS = 94  # of a headline that fit into a line
 
 
 CLEAR = [withStroke(linewidth=2.4, foreground="white")]
-
 """Halo of words that may stand on lines and marks."""
 
 
@@ -133,11 +129,8 @@ def plain_ticks(axes: Axes, which: str, places: Sequence[float], texts: Sequence
 
 
 HEAD_IN = 0.42  # height that a headline adds
-
 MEET = 1e-6  # relative gap below which a design is its bound
-
 SHOWN, LITTLE = 0.005, 0.0005  # shares of the time, and of the cost, below which a number would read 0
-
 FULL = 0.995  # share of a memory from which it counts as full
 
 
@@ -264,7 +257,6 @@ SENTENCES = {
 
 
 LINE_IN = 0.34  # height of a line of the lower part
-
 FEWEST = 3  # places that make a diagram
 
 
@@ -368,15 +360,12 @@ def varied(overrides: Sequence[str]) -> tuple[str, list[float]] | None:
 
 
 COPIED = ("input", "transcription")  # kinds of claims that agree by themselves
-
 SAME_PER_CENT = 0.05  # that no figure shows
-
 FAR = 12.0  # times what nine of ten rows are apart: beyond it the rest would be a column of dots
 
 CLAIM_LETTERS, LINES = 62, 3  # of what a claim is called
 
 LONGEST_FIGURE = 40  # claims that a figure shows; of more those farthest apart
-
 HARD = "\N{NO-BREAK SPACE}"
 
 

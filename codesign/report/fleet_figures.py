@@ -97,7 +97,6 @@ def _drawn(table: pd.DataFrame) -> Figure:
 
 
 SHOWN = 400  # steps in the middle of a simulation, enough to see single prompts
-
 THIN = 4000  # points of a line over the whole simulation
 
 STATE_COLOURS = ("#2f6fb0", "#e69f00", "#d55e00", "#009e73", "#56b4e9")
@@ -108,15 +107,12 @@ TIMELINE_PARTS = (
     ("waiting", "Requests that wait"),
     ("blocks", "Blocks of the cache in use"),
 )
-
 STAYS = (
     ("came", "began", "Prompts that wait, all engines"),
     ("began", "first", "Prompts that are computed, all engines"),
     ("first", "ready", "Caches on their way"),
 )
-
 APART = (("decodes", "Sequences decoded together, first engine"), ("blocks", "Blocks of its cache in use"))
-
 Line = tuple[str, np.ndarray, np.ndarray]  # title, seconds, what holds from then on
 
 

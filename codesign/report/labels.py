@@ -14,11 +14,8 @@ from ..core.units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
 from ..model.workloads.base import OTHERS, Words
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
-
 DASH, MINUS, TIMES, HYPHEN = "\u2013", "\u2212", "\u00d7", "\u2011"  # the hyphen does not break a line
-
 OTHER_COLOUR = "#9a9a9a"
-
 COLOURS = (
     "#2f6fb0",
     "#e69f00",
@@ -56,7 +53,6 @@ PARTS = {  # of the time: name -> (label, colour), in the order of a bar
     "unmatched": ("waiting for the prefill pool", "#999999"),
     "overhead": ("framework overhead", "#7d7d7d"),
 }
-
 MEMORY_CLASSES = {
     "weights": ("weights", "#2f6fb0"),
     "gradients": ("gradients", "#8fc1e8"),
@@ -71,9 +67,7 @@ MEMORY_CLASSES = {
     "graphs": ("captured graphs", "#7d7d7d"),
     "reserved": ("context, communication, reserve", "#e3e3e3"),
 }
-
 TIERS = {"hbm": "HBM", "ddr": "DDR (second tier)"}
-
 COMPONENTS = {  # of capex and power
     "accelerator": "accelerators",
     "hbm": "HBM",
@@ -83,7 +77,6 @@ COMPONENTS = {  # of capex and power
     "scale_out": "scale-out network",
     "facility": "facility overhead",
 }
-
 KERNELS = {  # class -> (label, colour, marker); the longest matching prefix counts
     "gemm": ("GEMM", "#0072b2", "o"),
     "attention": ("attention", "#e69f00", "s"),
@@ -91,7 +84,6 @@ KERNELS = {  # class -> (label, colour, marker); the longest matching prefix cou
     "elementwise": ("element-wise", "#009e73", "^"),
     "optimizer": ("optimizer", "#cc79a7", "v"),
 }
-
 KINDS = {  # of provenance, least sure first; what was chosen for this study last
     "unstated": ("no provenance", "#4d4d4d"),
     "assumed": ("assumed", "#d55e00"),
@@ -284,7 +276,6 @@ def axis_prefix(largest: float, unit: str) -> tuple[float, str]:
 
 
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-
 _PREFIXES += ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 

@@ -18,9 +18,7 @@ from .text_tables import PageTable
 from .wording import claim, constraint, inside
 
 DIGITS = 6  # at most, of best design and bound, which are near each other
-
 LITTLE = 1e-3  # share by which a constraint gives that is not worth telling
-
 NARROW = 1e-3  # log by which best and bound differ that no axis can show
 
 

@@ -33,7 +33,6 @@ __all__ = [
 
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d7d7d")
-
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 
 NEARLY_USED = 0.5  # share of a limit from which it is worth a word
@@ -163,9 +162,7 @@ def _ticks(own: Sequence[Shared], names: Sequence[str]) -> FixedLocator:
 
 
 FLEET, TOLD, TABLE = "simulation", "fleet.json", "fleet.csv"
-
 DAY, HOURS = "day", "hours.csv"
-
 SHOWN = 3  # replicas that are named of a class
 
 
@@ -237,9 +234,7 @@ def _replicas(counts: list[int]) -> str:
 
 
 BLUE, EMPTY = "#0072b2", "#f3d9c8"
-
 ROWS, CROWD = 40, 150  # rows of the table; designs drawn as large dots
-
 DEPTH = 0.25  # of the front's height, drawn below it
 
 

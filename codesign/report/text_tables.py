@@ -37,9 +37,7 @@ from .wording import binds, bounds, choices, degrees, hardware, hardware_names
 
 
 DARK = 140  # brightness below which words on a colour are white
-
 TOLD = 0.07  # share of the width from which a part carries its share in words
-
 MONEY, POWER = ("capex.", "$", "Purchase price"), ("power.", "W", "Provisioned power")
 
 
@@ -174,7 +172,6 @@ def text_lines(lines: Sequence[str]) -> Markup:
 
 
 BEST_DESIGNS, SHOWN_OPS = 10, 15
-
 MOST_DESIGNS = 200  # of a table that can be sorted
 
 
@@ -369,13 +366,9 @@ def constants(run: RunFolder) -> tuple[PageTable, PageTable]:
 
 
 COST = "usd_per_million_tokens"
-
 WORTH = "Worth of one more, a month"
-
 STEPS = {"B/s": (1e9, "GB/s"), "B": (1e9, "GB"), "FLOP/s": (1e12, "TFLOP/s"), "W": (1.0, "W"), "b/s": (1e9, "Gb/s")}
-
 """Unit -> what a seller counts it in. Of seconds it is a microsecond, or a millisecond of what takes longer."""
-
 LONGEST_S = 10.0  # what takes longer is no part's speed but a life, or an interval of failures
 
 

@@ -245,7 +245,6 @@ def refuse_without_logarithm(search: AbstractSearch, problem: Problem, seed: int
 
 
 Sent = tuple[Any, Any, Any]
-
 """Scenario with plain arrays, space, objective: JAX narrows what it reads before it is told not to."""
 
 

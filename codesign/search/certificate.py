@@ -22,17 +22,11 @@ __all__ = [
 
 
 T = TypeVar("T")
-
 CLAIMED = ("goal", "sense", "best", "bound", "gap")  # what is kept beside the derivation of a bound as well
-
 OPTIONAL = ("convexity", "history", "constraints", "at_bounds", "infeasible", "front", "robust", "amortised")
-
 OF_MIX = ("bound_of_own_hardware", "alone_infeasible", "workloads")
-
 MARGIN = 4e-9  # log taken off a bound before it is told: what deriving it anew may lose to rounding
-
 ACTIVE = 0.999  # used share from which a constraint is shown as active
-
 DIGITS = 9  # of a bound that is told, rounded so that it says less
 
 
@@ -390,11 +384,8 @@ def columns_of(rows: Sequence[Shared]) -> dict[str, np.ndarray]:
 
 
 CERTIFIED = "certified: "
-
 LEAST = 1e-6  # share that a distance is told as, where it is less
-
 LATE = 1.001  # of the gap asked for: within it a mix counts as closed
-
 SHORT = 2e-8  # log by which a proof may fall short of the gap asked for: what is taken off bounds before they are told
 
 

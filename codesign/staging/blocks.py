@@ -31,7 +31,6 @@ ONCE, ROW, NUMBER = (
     15.0,
     0.35,
 )  # nanoseconds: of a call of NumPy, of each row that it does, of each number in it
-
 """Measured on an AMD EPYC with additions of doubles; only their ratios matter."""
 
 
@@ -94,9 +93,7 @@ def best_layout(sizes: Sequence[int], plans: int, operations: Mapping[tuple[bool
 
 
 UNKNOWN, ZERO, ONE = 0, 1, 2  # what is known of a number: zero is false, one is true
-
 MOST = 64  # kinds that programs are made for
-
 WORTH = 1 << 19  # points of a kind, at least: making a program takes as long as a hundred thousand of them
 
 

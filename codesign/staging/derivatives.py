@@ -78,7 +78,6 @@ class AbstractDraft:
 
 
 MOST_KINDS = 8192
-
 _kinds: OrderedDict[Any, tuple[Any, "Rule"]] = OrderedDict()
 
 
@@ -195,9 +194,7 @@ def _derived(equation: Equation, shapes: Sequence[Any], moving: tuple[int, ...],
 
 
 MOST_KEPT = 256  # texts (disk: 0.2 MB each), more than all experiments have
-
 MOST_MADE = 8  # programs that are kept with their slopes
-
 _made: OrderedDict[Any, Any] = OrderedDict()
 
 

@@ -74,12 +74,9 @@ def _pair_of(equation: Equation, maker: Mapping[int, Equation]) -> _Pair | None:
 
 
 MOST = 16  # numbers of an array that is written out
-
 EACH = {*ELEMENTWISE, *SETTLED, *FLOATING, "select_n", "convert_element_type", "round"}  # done number by number
-
 MOVED = {"squeeze", "expand_dims", "reshape", "transpose", "rev", "stack", "concatenate", "split", "slice",
          "broadcast_in_dim"}  # numbers in other places  # fmt: skip
-
 PAIRS = {"reduce_sum": lax.add_p, "reduce_prod": lax.mul_p, "reduce_max": lax.max_p, "reduce_min": lax.min_p}
 
 

@@ -33,11 +33,8 @@ from .program_cache import Traced, traced_once
 
 
 FILLED = ("cluster.accelerator.hbm", "cluster.accelerator.hbm.tier", "cluster.accelerator.hbm.pool")
-
 """The near memory itself, or what of it holds the data where it is a shared or a cached pool."""
-
 RESERVE = "reserve."  # start of the names of these rows
-
 LEAST = 1e-9  # stands in for a reserve of nothing, which has no logarithm
 
 
@@ -73,11 +70,8 @@ def reserve_rows(shares: dict[str, Array]) -> dict[str, Array]:
 
 
 MOST_KEPT = 32
-
 _bases: OrderedDict[Any, "Base"] = OrderedDict()
-
 _models: OrderedDict[Any, "Model"] = OrderedDict()
-
 _asked: OrderedDict[Any, Made] = OrderedDict()
 
 

@@ -262,9 +262,7 @@ def are_even(rows: Sequence[int]) -> bool:
 
 
 ROOTS = {0.5: np.sqrt, 2.0: np.square, -1.0: np.reciprocal}
-
 """Exponent -> what NumPy takes for a power with it."""
-
 Write = Callable[[Sequence[np.ndarray]], None]
 
 
@@ -380,7 +378,6 @@ def _even(rows: Sequence[int]) -> str:
 PART = 512  # points of a program at a time
 
 Place = tuple[Fields, str]
-
 """Fields that a number depends on, and its type."""
 
 

@@ -228,7 +228,6 @@ def _modules() -> str:
 SETTINGS: dict[str, Any] = {
     kind.__name__: kind for kind in (lax.GatherDimensionNumbers, lax.GatherScatterMode, lax.RoundingMethod)
 }
-
 """Kinds of settings that are more than numbers and words."""
 
 

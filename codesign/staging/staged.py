@@ -31,7 +31,6 @@ from .tables import NOTHING, Fields, PlanTable, Table, literal, run_rows, tabula
 
 
 BEYOND = 1e30  # what no field of a plan exceeds
-
 ORDERED = {"max": larger, "min": smaller}  # operations of JAX whose slopes a compiler may lose
 
 
@@ -110,9 +109,7 @@ def run_folded(program: Program, inputs: Sequence[Any]) -> list[Array]:
 
 
 MOST_EARLY = 2  # grids of which tables are kept for other limits
-
 MOST_BYTES = 64 << 20  # of them
-
 _early: OrderedDict[Any, tuple[Program, dict[int, Table], dict[int, Equation]]] = OrderedDict()
 
 
@@ -206,9 +203,7 @@ def leaves_as_tables(slots: Sequence[int], leaves: Sequence[Any]) -> dict[int, T
 
 
 MOST_ROWS = 1 << 18  # of a table (memory: 2 MB)
-
 NEARLY_ALL = 0.5  # share of all plans above which distinct combinations are not worth a look-up
-
 Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], bool, tuple[int, ...]]
 
 

@@ -27,7 +27,6 @@ from .rows import RowProgram
 
 
 Fields = frozenset[int]
-
 SPARSE = 64  # times more keys than rows: a sort then takes less time than a flag for each key
 
 
@@ -140,9 +139,7 @@ class PlanTable:
 
 
 NOTHING: Fields = frozenset()
-
 CACHED = 1 << 19  # numbers of the widest array of a block of rows: a cache holds a few of them
-
 WORKERS = min(2, os.cpu_count() or 1)
 
 
@@ -298,11 +295,8 @@ def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
-
 MOST_SCENARIOS = 64  # of which tables are kept
-
 MOST_EARLY = 4  # scenarios of which tables are kept for other limits
-
 _early: OrderedDict[Any, tuple[Program, Scenario, dict[int, Table]]] = OrderedDict()
 
 

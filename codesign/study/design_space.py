@@ -35,7 +35,6 @@ __all__ = [
 
 
 ROUNDING = 1e-12  # relative: low (high / low)^u ends a few roundings beside `high`
-
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -147,11 +146,8 @@ def ends_of(hardware: Mapping[str, Mover], scenario: Scenario) -> dict[str, dict
 
 
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
-
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
-
 MOST_KEPT = 16  # lists of legal plans that are kept for whoever asks again, as a run does three times and each job
-
 _listed: OrderedDict[Any, tuple[np.ndarray, dict[str, int]]] = OrderedDict()
 
 

@@ -30,11 +30,8 @@ __all__ = [
 
 
 LONGEST = 1000  # characters
-
 MOST = 1e300  # of a number that is written out: products of two still have an end where metrics do
-
 FUNCTIONS = ("max", "min", "sqrt")
-
 OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -218,22 +215,17 @@ def _positive(node: ast.expr, names: Collection[str]) -> bool:
 
 
 TOLERANCE = 1e-7
-
 """Relative: what a limit may be exceeded by in a hard float64 evaluation.
 
 Searches end on their limits; where they stop and how compilers round is below 1e-8, and no budget is known to 1e-7.
 """
-
 LEAST_CHANCE = 0.5  # with less, memory would be taken to be smaller than predicted
-
 LEAST = 1e-30  # below this magnitude a goal ranks as zero; single precision still holds it
-
 POSITIVE = {
     *("time_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w", "provisioned_power_w", "capex_usd"),
     *("usd_per_million_tokens", "ttft_s", "tpot_s", "decode_tokens_per_s", "e2e_s", "requests_per_s", "concurrency"),
     *("tokens_per_s_per_user", "tokens_per_s_per_device"),
 }
-
 """Metrics that no design has at zero, unlike the share of a memory or a part of the time."""
 
 

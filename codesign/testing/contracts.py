@@ -57,7 +57,6 @@ def all_finite(tree: Any) -> bool:
 
 
 GROUPS = [Group(*arrays(n, s)) for n in (1, 2, 3, 8, 16, 300) for s in (1, 2, 8, 64)]
-
 TIMES = 20.0  # factor around the example, up and down, within which log-convexity is looked at
 
 
@@ -145,7 +144,6 @@ def log_convex_in_every_continuous_leaf(cls: type[AbstractFabric], group: Group,
 
 
 PEAK, BANDWIDTH = 1e15, 3e12
-
 SHAPES = (
     Work(*arrays(2 * 4096.0**3, 6 * 4096.0**2, 4096.0, 4096.0, 4096.0)),  # a square product
     Work(*arrays(2 * 4096.0**2, 2 * 4096.0**2, 1.0, 4096.0, 4096.0)),  # one row
@@ -153,7 +151,6 @@ SHAPES = (
     Work(*arrays(4.0 * 64 * 2048**2 * 128, 8.0 * 64 * 2048 * 128, 2048.0, 2048.0, 128.0, 64.0, 8.0)),  # of a prompt
     Work(*arrays(0.0, 1e6)),  # traffic alone
 )
-
 """Work of every kind a kernel may be given; a kernel that is made for another kind must answer all the same."""
 
 
@@ -199,7 +196,6 @@ KERNEL_PROMISES = (takes_time_for_work_and_none_for_nothing, better_hardware_is_
 
 
 STORED = {"weights": 4e10, "kv_cache": 1e10}
-
 MOVED = 1e6
 
 
@@ -389,9 +385,7 @@ WORKLOAD_PROMISES = (
 
 
 SIZES = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 48.0, 64.0, 1024.0)
-
 POINTS = 48
-
 ROUNDING = 1e-12
 
 
@@ -503,7 +497,6 @@ def one_at_a_time_is_the_same(algorithm: AbstractCollective, operation: str, see
 
 
 AT_RANDOM = (more_bytes_are_never_cheaper, never_faster_than_the_wire, log_convex_in_the_link)
-
 ALWAYS = (
     a_group_of_one_is_free, nothing_to_move_is_free, finite_slopes_in_everything, one_at_a_time_is_the_same,
 )  # fmt: skip

@@ -104,7 +104,6 @@ def products() -> Scenario:
 
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
-
 ROUNDING = 1e-6
 
 

@@ -30,18 +30,13 @@ __all__ = [
 
 
 COUNT = 400  # draws: ends of an interval then move by a twentieth of its width from seed to seed
-
 BUS_BYTES_PER_S = 128e9  # PCIe Gen6 x16, one direction: cards on a slower link share a bus [pcie_cem]
-
 MOVED, FAR = 1.05, 2.0  # a rate so many times the measured chip's is another chip's, or another generation's (assumed)
-
 KERNELS = (
     "gemm", "moe_gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "elementwise",
     "optimizer",
 )  # fmt: skip
-
 SHARDED_FROM = 3  # stage of ZeRO that gathers parameters
-
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 
 

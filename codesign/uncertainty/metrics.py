@@ -42,11 +42,8 @@ __all__ = [
 
 
 LOAD = "load over what is sustained"  # beside the metrics of draws, and no metric
-
 RATES = ("tokens_per_s", "mfu")  # of which there is less, the less is sustained
-
 FINITE = (*RATES, "power_w")
-
 WAITS, PAID = ("ttft_", "e2e_"), "usd_per_million_"  # how names of metrics begin
 
 Interval = tuple[float, float]
@@ -119,11 +116,9 @@ NAMES = (
     "time_s", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s", "mfu", "energy_j", "joules_per_token", "power_w",
     *(f"{time}_{share}_s" for time in ("ttft", "tpot", "e2e") for share in ("p50", "p90", "p99")),
 )  # fmt: skip
-
 """Metrics that have an interval, where the job has them, beside what tokens cost."""
 
 DOUBTS = (jax.tree_util.GetAttrKey("cluster"), jax.tree_util.GetAttrKey("doubts"))
-
 """Path of the error factors in a scenario."""
 
 

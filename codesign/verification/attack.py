@@ -22,7 +22,6 @@ from .model_answers import CheckedModel, Exact
 
 
 SHARPNESS = 1e4  # of the weighted maxima: their value lies at most 4e-5 below the hard one
-
 MARGIN = 1e-4  # log by which constraints are kept, so that designs hold by the hard model too
 
 POLISH_ROUNDS, CALLS = 40, 100  # iterations and designs of one search; it is a line search without end that takes more
@@ -168,31 +167,18 @@ def polish(
 
 
 PART = 1 << 16  # designs at once
-
 VALUES = 64  # of each variable among them: what one or two variables decide is computed once for these, not for each
-
 AT_RANDOM = 0.5  # share of the designs that are drawn from the whole space; the rest lie around the best so far
-
 ROUNDS = 8  # in which the latter are drawn, ever nearer
-
 WIDEST, NEAREST = 0.3, 0.01  # of a coordinate, in the first of these rounds and in the last
-
 BEST, EXTREME = 50, 8  # designs polished: the best, and those with the least of each target
-
 ROUNDING = 1e-9  # log below the bound that rounding may explain
-
 SHARING = 1 << 13  # designs at least, for tables of the values that they share to be worth while
-
 COMPARED = 256  # of so many, priced without tables too
-
 ONE_IN = 7  # of so many designs that fail in the hardest case one is priced in all: the inequality is tested there, too
-
 FEW_CASES = 16  # with more, fewer designs are priced at once: rows of all cases are kept together
-
 CONVEX = 1e-9  # log by which weighted tangents may exceed weighted rows, for rounding
-
 PENALTY = 8.0  # of a unit of log-violation, where designs are ranked
-
 CORNERS, POINTS = 0.25, 0.25  # shares of random designs at corners of the box, and where the certificate linearised
 
 Pool = tuple[np.ndarray, np.ndarray, np.ndarray]  # ranks, plan places and coordinates of the best for an aim

@@ -78,7 +78,6 @@ def equal_groups(
 
 
 PART = 1 << 20  # plans written out at once
-
 EDGE = 1e-9  # relative: how far outside its range a listed value may lie, for rounding
 
 MOST_COVERED = 1 << 27  # combinations, four bytes each, of which it is written down which node stands for them

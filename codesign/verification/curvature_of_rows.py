@@ -13,7 +13,6 @@ from .model_answers import CheckedModel
 
 
 DESIGNS = 2048  # random designs that each direction is tested on
-
 SAME = 1e-9  # log by which a row may contradict a direction, for rounding
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 GOAL = "goal"  # the row of the goal; all others are logs of used shares, at most 0 where a design is feasible
-
 VERSION = 1
 
 
@@ -278,11 +277,8 @@ def _check(found: Derivation) -> None:
 
 
 FLOOR, MOST = 1 << 14, 1_000_000  # designs tried where nobody says how many: at least and at most
-
 FEW = 0.2  # of the best designs are polished where there is no more time than for the fewest designs
-
 ALIKE = 1e-9  # what rounding may leave between two ways to price a design, in a logarithm
-
 Told = Callable[[str, int, int], None]
 
 

@@ -36,7 +36,6 @@ from .whole_check import described, listed_plans
 
 
 SAME = 1e-8  # relative; how far a design may lie beyond what holds it, for rounding
-
 VALUE = 1e-11  # how well claimed values and those derived here must agree; statements must hold as they stand
 
 

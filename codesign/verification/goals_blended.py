@@ -79,7 +79,6 @@ class CheckedBlend:
 
 
 ALIKE = 1e-9  # log by which goals of cases differ that are the same but for rounding
-
 HOW = {"worst": "the worst", "cvar": "the mean of the worst", "sum": "the mean", "log_sum": "the geometric mean"}
 
 

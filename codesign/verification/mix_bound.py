@@ -29,9 +29,7 @@ from .model_answers import CheckedModel
 
 
 PRECISE = 1e-7  # log by which tangents of the blend differ to be two
-
 SECONDS = 120.0  # of a mixed-integer solver: what it has proven by then counts
-
 PRICE = 1e3  # of a unit of violation: more than any multiplier of a limit that matters
 
 
@@ -384,11 +382,8 @@ def _tangents(part: Part, model: CheckedModel, cuts: np.ndarray) -> tuple[np.nda
 
 
 MOST_PARTS = 600  # boxes and tuples, after which a mixed-integer solver is asked
-
 FEW = 24  # tuples that are taken one by one
-
 LEAST_SIDE = 0.1  # of a box: how near to its edge it may be cut
-
 BLENDED = 6  # rounds in which the blend is linearised once more where a programme has its solution
 
 

@@ -27,9 +27,7 @@ QUANTIZATIONS = (
     (r"(awq|gptq|gptq_marlin|awq_marlin|moe_wna16|w4a8|w4afp8|qoq|bitsandbytes|marlin|int4).*", "int4"),
     (r"(int8|w8a8_int8|experts_int8|w8a8|blockwise_int8|smoothquant).*", "int8"),
 )
-
 """Values of `--quantization` -> format of the weights; others take what the checkpoint says."""
-
 DTYPES = {
     "auto": "",
     "bfloat16": "bf16",
@@ -41,22 +39,14 @@ DTYPES = {
     "float32": "fp32",
     "fp32": "fp32",
 }
-
 IN_CHECKPOINT = re.compile('"(?:quant_method|quant_algo)": *"([A-Za-z0-9_-]+)"')
-
 MODULES = re.compile(r'"(?:num_nextn_predict_layers|(?:num_)?mtp_(?:num_)?(?:hidden_)?(?:layers|modules))": *[1-9]')
-
 """Modules that predict ahead in a published file (`model.workloads.hub.AHEAD`)."""
-
 OPTIONS = {"fp8": "fp8", "fp8_block": "fp8_block", "mxfp8": "fp8", "int8": "int8", "nvfp4": "nvfp4", "mxfp4": "mxfp4",
            "int4": "int4"}  # fmt: skip
-
 """Format -> option of the group `precision`, of which that of mxfp8 has coarser scales."""
-
 ROUTED = ("nvfp4", "mxfp4", "int4")
-
 """Formats that published mixtures have in their experts alone, with attention as it was (`ignore` of their files)."""
-
 FORMATS = re.compile(r"(?m)^formats:.*\n((?:[ ]+.*\n?)*)")
 
 
@@ -193,18 +183,13 @@ ROLES = {
     "ctx": "prefill",
     "gen": "decode",
 }
-
 ACCEPTANCE = {"mtp": 0.85, "eagle": 0.7, "ngram": 0.3, "suffix": 0.3, "draft": 0.7, "medusa": 0.6, "dflash": 0.75}
-
 """Share of drafted tokens, one after another, that the model takes over.
 
 Assumed, but for `mtp`: DeepSeek-V3's report has 0.85 to 0.90 for its first drafted token.
 """
-
 DRAFTED_LAYERS = {"mtp": 1.0, "eagle": 1.0, "medusa": 0.2, "ngram": 0.0, "suffix": 0.0, "dflash": 0.3}
-
 DRAFT_SHARE = 0.08  # of a step, a token of a draft model with a twelfth of the layers' work
-
 MOST_DRAFTED = 63
 
 
@@ -451,7 +436,6 @@ SHARES = (
     *("gpu-memory-utilization", "device-memory-utilization", "mem-fraction-static"),
     *("kv-cache-free-gpu-memory-fraction", "kv-cache-free-gpu-mem-fraction", "free-gpu-memory-fraction"),
 )
-
 """Options of the share of a device's memory that an engine takes, of all engines."""
 
 

@@ -151,7 +151,6 @@ READ = (
     "vllm serve MODEL, sglang serve --model-path MODEL, trtllm-serve MODEL, torchrun ... pretrain_gpt.py,"
     " torchrun -m torchtitan.train, python -m MaxText.train, docker run of such, or a file with one"
 )
-
 MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm",
     "vllm.entrypoints.api_server": "vllm",
@@ -162,44 +161,32 @@ MODULES = {
     "dynamo.trtllm": "trtllm-dynamo",
     "sglang.srt.entrypoints.http_server": "sglang",
 }
-
 DOCKER = ("docker", "podman", "nerdctl", "docker.io")
-
 DOCKER_FLAGS = re.compile(
     r"-[dit]{1,3}|--(rm|privileged|init|detach|interactive|tty|read-only|oom-kill-disable|publish-all|quiet|no-healthcheck)"
     r"|-[Pq]|--[\w-]+=.*|-[evpwhum].+=.*|-[ev]\S+"
 )
-
 IMAGES = re.compile(r"(?i)(^|/)([\w.-]*vllm[\w.-]*)(:[\w.-]+)?(@sha256:\w+)?$")
-
 DYNAMO_FLAGS = (
     "--is-prefill-worker --is-decode-worker --publish-events-and-metrics --multimodal-processor --multimodal-worker"
     " --use-kv-events --enable-multimodal --frontend-decoding --publish-kv-events --publish-metrics"
     " --use-vllm-tokenizer --no-publish-kv-events --use-sglang-tokenizer --no-publish-metrics"
 )
-
 DYNAMO_VALUES = (
     "--disaggregation-mode --disaggregation-strategy --connector --endpoint --migration-limit --extra-engine-args"
     " --override-engine-args --custom-jinja-template --namespace --modality --store-kv --request-plane --event-plane"
     " --response-plane --discovery-backend --kv-block-size --benchmark-mode --health-check-payload --engine-route"
     " --ec-connector-backend --ec-storage-path --ec-consumer-mode --output-modalities"
 )
-
 DYNAMO_OPTIONS = dict.fromkeys(DYNAMO_FLAGS.split(), 0) | dict.fromkeys(DYNAMO_VALUES.split(), 1)
-
 """Options of Dynamo's workers that their engines do not have -> words that they take."""
-
 QUIET_ENV = re.compile(
     r"_(LOG|LOGGING|CACHE|HOST|PORT|API_KEY|TIMEOUT|CONFIG|USAGE|DEBUG|NIXL|MODELSCOPE|WORKER_MULTIPROC|ALLOW|RPC|TRACE"
     r"|SERVER_DEV|ENGINE_READY|TARGET_DEVICE|PLUGINS|ROOT|DISABLE_COMPILE|SKIP|NO_USAGE|ASSETS|MEDIA|IMAGE|VIDEO|AUDIO|USE_V1)"
 )
-
 ENGINE_ENV = re.compile(r"(VLLM|SGLANG|SGL|TRTLLM|TLLM)_[A-Z0-9_]+")
-
 COUNTED = re.compile(r"(?m)^# [\w ]*engine: .*; start ([0-9,]{1,12}|one) of these$")
-
 MOST_TEXT = 2**20  # characters of a text of commands
-
 SHOWN = 4
 
 

@@ -19,23 +19,14 @@ __all__ = ["EngineProgram", "is_manifest", "manifest_programs", "programs"]
 
 
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
-
 VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$([A-Za-z_]\w*)|\$\(([A-Za-z_]\w*)\)")
-
 CONTINUED = re.compile(r"(?:\\[ \t]*(?:#[^\n]*)?\n|[ \t]*\n(?=[ \t]*--?[A-Za-z]))")
-
 HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n(.*?)\n[ \t]*\2[ \t]*(?=\n|$)", re.DOTALL)
-
 REDIRECTED = re.compile(r"(?:(?<=\s)[0-9])?&?>{1,2}\s*&?\s*[^\s;&|]*|<(?![A-Za-z<])\s*[^\s;&|]*")
-
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w ./:-]*>")
-
 PROMPT = re.compile(r"(?m)^[ \t]*(?:\$|>>>|#\s*(?=vllm serve\b))[ \t]+")
-
 ENDS = (";", "&", "|", "\n")
-
 MOST_WORDS = 20_000
-
 MOST_FILLED = 100_000  # characters of a word once variables are filled in
 
 
@@ -249,19 +240,13 @@ def _unwrapped(one: EngineProgram) -> Iterator[EngineProgram]:
 KINDS = re.compile(
     r"(?m)^\s*(apiVersion|kind|services|modelArtifacts|decode|prefill|multinode|containers|modelArtifactsURI)\s*:"
 )
-
 ROLES = {"prefill": "prefill", "decode": "decode"}
-
 STARTS = re.compile(
     r"\bvllm\s+serve\b|api_server|launch_server|trtllm-serve|sglang\s+serve|dynamo\.(?:vllm|sglang|trtllm)|pretrain_gpt"
 )
-
 PRODUCT = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/class", "amd.com/gpu.product")
-
 DEVICES = re.compile(r"(nvidia\.com|amd\.com|google\.com|habana\.ai|aws\.amazon\.com)/(gpu|tpu|gaudi|neuron)$|^gpu$")
-
 DYNAMO = {"dynamo.vllm": "vllm", "dynamo.sglang": "sglang", "dynamo.trtllm": "trtllm"}
-
 MOST_COPIES = 1_000_000
 
 

@@ -25,19 +25,12 @@ ENGINES = {
     "megatron": "Megatron",
     "torchtitan": "torchtitan",
 }
-
 PRICED, NO_EFFECT = "priced", "none"
-
 SHORT = re.compile(r"-[A-Za-z]{1,4}\d?(\..*)?")
-
 OPTION = re.compile(r"--?[A-Za-z]")
-
 FLAGS = {"true": True, "false": False}
-
 HUMAN = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
 """Endings that vLLM takes behind a number: lower case counts in thousands, upper case in 1024."""
-
 SHOWN = 6
 
 
@@ -302,9 +295,7 @@ def _words(tree: Mapping[str, Any]) -> Iterator[str]:
 
 
 MOST = 100_000  # characters of a layout once its repetitions are written out
-
 MOST_WORDS = 5_000  # as it is given
-
 GROUP, ONE = re.compile(r"\(([EtmL|,]*)\)\*(\d{1,5})"), re.compile(r"([EtmL|])\*(\d{1,5})")
 
 

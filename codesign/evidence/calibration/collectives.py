@@ -27,15 +27,11 @@ from .kernels import read_peaks
 
 OPERATIONS = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
               "alltoall": "all_to_all", "all_to_all": "all_to_all", "sendrecv": "send"}  # fmt: skip
-
 LINK_LATENCY_S = 1e-6  # of the fabric measured; what a table shows beyond it is the library's own time
-
 SCALE, SMALL_BYTES, SMALL_WEIGHT, PULL, TIE = 0.03, 2.0**20, 0.5, 0.03, 0.02
-
 BUCKETS = (64, 256, 1024, 4096)
 
 US = 1e-6
-
 RANGES = {
     "base_2_s": (8 * US, 0.5 * US, 100 * US), "base_4_s": (10 * US, 0.5 * US, 200 * US),
     "base_8_s": (15 * US, 0.5 * US, 400 * US), "base_16_s": (30 * US, 0.5 * US, 800 * US),
@@ -43,7 +39,6 @@ RANGES = {
     "ratio_8": (0.8, 1e-2, 4), "ratio_16": (0.8, 1e-2, 4), "ratio_64": (0.8, 1e-2, 4), "ramp": (1, 1e-2, 30),
     "ramp_power": (0.4, 0.02, 0.75), "switch_bytes": (3e5, 1e3, 1e8),
 }  # fmt: skip
-
 MAY_EXCEED_WIRE = "all_reduce"  # in-switch reduction sends less than a ring; no other operation can beat the wire
 
 
@@ -218,13 +213,9 @@ def scale_out_groups(directory: Path, messages: list[str]) -> Iterator[Collectiv
 
 
 PHASES = ("all_reduce", "all_gather", "reduce_scatter")
-
 """Operations whose phases are pipelined; the blocks of an all-to-all are independent of each other."""
-
 HOP_SCALE_S = 1e-6
-
 START = (6.0, 3.0, 6.0)
-
 Constants = Mapping[str, dict[str, float]]  # of `Measured`, by operation
 
 
@@ -324,21 +315,14 @@ def _median(errors: np.ndarray) -> float:
 
 
 HEADER = "# @package cluster.network.scale_up.collectives\n"
-
 WIDEST = "gb200"  # most group sizes: the shape of curves beyond what a device was measured at
-
 ORDER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
-
 PIPELINED = "pipelined"
-
 TOLD = ("norm", "hop_s", "tree_hops", "short_ratio", "switch_bytes")  # of `Pipelined`: the first three are fitted
-
 NOT_FITTED = (
     "short_ratio: 1.8 x 0.47 us of 1.9 x 3.4 us [nccl_tuning]; switch_bytes assumed, the rows have 4e5 a member or more"
 )
-
 Node = dict[str, Any]
-
 Operations = dict[str, tuple[Node, Node]]  # operation -> (node, provenance)
 
 

@@ -33,20 +33,14 @@ def publish(texts: Mapping[Path, str | bytes]) -> list[Path]:
 
 
 REFERENCE = "trtllm"  # the framework whose constants are the accelerator's own
-
 SOURCE = "aiconfigurator"
-
 HEADER = "# @package cluster.accelerator.kernels\n"
-
 MENUS = {
     "codesign.model.hardware": codesign.model.hardware,
     "codesign.model.networks.collectives": codesign.model.networks.collectives,
 }
-
 TINY = 1e-12  # stands in for a constant that was fitted as nothing
-
 Node = dict[str, Any]
-
 Kernels = dict[str, dict[str, Node]]  # class -> number format -> node
 
 

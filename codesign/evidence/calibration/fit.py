@@ -49,9 +49,7 @@ def score(predicted: np.ndarray, measured: np.ndarray) -> Score:
 
 
 NOISY_S, NOISY_WEIGHT, SCALE = 10e-6, 0.3, 0.03
-
 BUCKETS = (128, 384, 1024, 2304)  # row counts a fit is compiled for; longer groups are thinned at random
-
 WORK = ("flops", "nbytes", "rows", "cols", "depth", "batch", "groups")
 
 

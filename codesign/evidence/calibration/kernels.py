@@ -21,7 +21,6 @@ from ..measurements import SCHEMAS, survey, tables
 from .gpus import FORMATS, Device, Peaks, device
 
 Columns = dict[str, np.ndarray]
-
 Range = tuple[float, float, float]  # start, low, high
 
 ROUTING = {  # distribution -> tokens of the most loaded rank over the mean, touched experts over an even spread's
@@ -29,7 +28,6 @@ ROUTING = {  # distribution -> tokens of the most loaded rank over the mean, tou
     "power_law_1.01": (1.99, 0.95),
     "power_law_1.2": (2.31, 0.85),
 }
-
 """Medians of a joint fit with the kernel constants over every device, framework and number format."""
 
 MLA_QUERY, MLA_VALUE, MLA_LATENT, MLA_ABSORBED = (
@@ -153,14 +151,12 @@ def elementwise_works(rows: pd.DataFrame) -> list[Columns]:
 
 
 US = 1e-6
-
 GEMM: dict[str, Range] = {
     "t0_s": (4 * US, 0.3 * US, 40 * US), "compute_ratio": (0.8, 0.1, 1.2), "memory_ratio": (0.85, 0.1, 1.2),
     "cache_ratio": (4, 0.5, 20), "fill_depth": (100, 1, 2000), "small_tile_loss": (0.2, 1e-3, 2),
     "wave_rounding": (0.4, 0.01, 1), "norm": (3, 1, 12), "cached_rows": (0.5, 0.02, 4), "cached_cols": (0.1, 0.02, 4),
     "throttle_loss": (0.1, 1e-3, 1), "split_s": (2 * US, 0.01 * US, 20 * US), "quantise_passes": (0.05, 1e-3, 5),
 }  # fmt: skip
-
 PREFILL: dict[str, Range] = {
     "t0_s": (6 * US, 0.3 * US, 60 * US), "compute_ratio": (0.6, 0.02, 1.5), "memory_ratio": (0.6, 0.02, 2),
     "cache_ratio": (3, 0.2, 50), "cached_share": (0.3, 0.01, 1.2), "row_cost": (60, 0.1, 5000),
@@ -168,7 +164,6 @@ PREFILL: dict[str, Range] = {
     "throttle_loss": (0.05, 1e-3, 1), "cost_64": (1.3, 0.2, 5), "cost_192": (1, 0.2, 5), "cost_256": (1, 0.1, 10),
     "cost_512": (1, 0.05, 20),
 }  # fmt: skip
-
 DECODE: dict[str, Range] = {
     "t0_s": (6 * US, 0.3 * US, 60 * US), "compute_ratio": (0.3, 3e-3, 1.2), "memory_ratio": (0.85, 0.1, 1.2),
     "cache_ratio": (4, 0.3, 20), "processor_ratio": (3, 0.1, 20), "cached_share": (0.3, 0.02, 1.2),
@@ -177,38 +172,28 @@ DECODE: dict[str, Range] = {
     "traffic_2": (1.1, 0.2, 20), "traffic_8": (1.5, 0.2, 50), "traffic_32": (3, 0.2, 100), "traffic_64": (10, 0.5, 500),
     "group_2": (1.1, 0.1, 20), "group_8": (1.5, 0.1, 50), "group_32": (4, 0.1, 100), "group_64": (10, 0.3, 500),
 }  # fmt: skip
-
 GROUPED: dict[str, Range] = {
     "t0_s": (10 * US, 0.5 * US, 150 * US), "compute_ratio": (0.5, 0.02, 1.2), "memory_ratio": (0.7, 0.02, 1.2),
     "row_s": (2.5e-9, 5e-12, 1e-6), "group_s": (1e-7, 5e-10, 1e-5), "pad_rows": (30, 0.1, 600),
     "fill_depth": (100, 1, 5000), "short_rows": (20, 0.1, 2000), "activation_passes": (1.5, 0.05, 20),
     "norm": (3, 1, 12),
 }  # fmt: skip
-
 ELEMENTWISE: dict[str, Range] = {
     "t0_s": (4 * US, 0.3 * US, 60 * US), "memory_ratio": (0.85, 0.05, 2), "cache_ratio": (3, 0.2, 50),
     "cached_share": (0.5, 0.02, 1.2), "row_s": (7e-8, 1e-10, 1e-5), "norm": (4, 1, 12),
 }  # fmt: skip
 
 SCALED_GEMM = {"cache_ratio": (1.0, -1.0)}  # caches are built to feed the arithmetic, not in step with the memory
-
 SCALED_CACHE = {"cache_ratio": (0.0, -1.0)}  # as many bytes a cycle from each processor's cache
-
 SCALED_GROUPED = {"pad_rows": (0.5, 0.0), "fill_depth": (0.5, 0.0)}
-
 """Between cuts of one generation, whose tiles are the same: these wait for operands and for arithmetic. Of exponents 0,
 1/2 and 1 the middle one errs least on all devices left out (medians 20.2, 19.7 and 20.1 %)."""
-
 SCALED_PREFILL = SCALED_CACHE | {"row_cost": (1.0, 0.0), "block_cost": (1.0, 0.0)}
-
 """A row or block costs a processor the same time outside its matrix units: more of faster ones' FLOPs."""
 
 COMMON = ("gpu", "framework", "latency_us")
-
 GQA = ("kv_cache_dtype", "batch_size", "q_len_tokens", "kv_len_tokens", "num_heads", "num_kv_heads", "head_dim")
-
 MLA = ("mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "q_len_tokens", "kv_len_tokens")
-
 MOE = ("dtype", "distribution", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
        "moe_ep_size")  # fmt: skip
 
@@ -243,7 +228,6 @@ TABLES = (
 ROOFLINE: dict[str, Range] = {
     "t0_s": (5 * US, 0.3 * US, 150 * US), "compute_ratio": (0.6, 1e-3, 1.5), "memory_ratio": (0.7, 1e-3, 4),
 }  # fmt: skip
-
 ROOFLINES = tuple(
     table._replace(
         name=f"{table.name}_roofline",
@@ -257,7 +241,6 @@ ROOFLINES = tuple(
     )
     for table in TABLES
 )
-
 """Tables of `TABLES` read as three constants: for searches over very many designs."""
 
 
@@ -269,11 +252,8 @@ KINDS = {  # class of kernel -> kind of table; of attention, decode or not
     "mla_prefill": ("latent_attention", False), "mla_decode": ("latent_attention", True), "moe_gemm": ("experts", None),
     "elementwise": ("quantise", None),
 }  # fmt: skip
-
 LEAST_ROWS = 10  # of a group, for a fit whose held-out part says anything
-
 PEAKS = ("dense_bf16_tflops", "dense_fp8_tflops", "dense_fp4_tflops", "hbm_tbytes_per_s")
-
 LINK = "scaleup_link_gbytes_per_s_one_way"
 
 

@@ -40,19 +40,12 @@ from .gpus import accelerators, stand_ins
 from .kernels import TableGroup
 
 HIDDEN, STEPS, BATCH, RATE, DECAY = 64, 6000, 1024, 3e-3, 0.1
-
 WIDER = {"moe_gemm": 96}  # class -> its hidden layers: routing and two products are more to tell
-
 DROPPED = 0.1  # share of rows whose accelerator is not told
-
 AVERAGED = 0.998  # of the weights so far, in each step: their mean over the last five hundred is kept
-
 FEWEST = 400  # rows of a class below which nothing is learned
-
 HELD_OUT = 0.3
-
 LEARNED = ("gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "moe_gemm")
-
 """Classes whose launches say their shapes; those of element-wise kernels are bytes alone."""
 
 
@@ -283,11 +276,8 @@ def _card(
 
 
 POOL_PULL, OWN_PULL = 0.03, 0.1  # as of the constants themselves
-
 CROSS_STEPS = 2500  # of training: enough to tell how well it carries over
-
 MEASURED, RELATIVE, NEW = "measured", "relative", "new"
-
 """Regimes: rows of a measured device; a device whose generation was measured; one of another generation."""
 
 

@@ -44,7 +44,6 @@ def put(row: ImportedRow, column: str, value: Any, least: float = 0.0) -> None:
 
 
 KNOWN = {*SCALE_UP.required, *SCALE_UP.carried, *CLUSTERS.required, *CLUSTERS.carried}
-
 """Columns that whoever imports may add."""
 
 

@@ -33,47 +33,31 @@ CHOICES = short_names.CHOICES | {"hardware": "accelerator"} | {
     name: name for name in ("accelerator", "model", "framework", "workload", "precision", "kernel_correction",
                             "scale_out", "fabric", "engine_memory")
 } | {"kv_cache_dtype": "kv_cache", "kv_cache_format": "kv_cache"}  # fmt: skip
-
 """Column -> group of options; `precision` and `kv_cache` are number formats."""
-
 NUMBERS = short_names.NUMBERS | {"num_prompts": "requests"}
-
 """Column -> path of the number that it states; `requests` are those of a run from its first to its last."""
-
 SPECULATION = "spec_decoding"
-
 """Column of the speculative decoding method: such a run has to state `workload.accepted_tokens` too."""
-
 LATENCIES = {"ttft": "ttft", "tpot": "tpot", "itl": "tpot", "e2e": "e2e", "e2el": "e2e"}
-
 SHARES = {"": "", "mean": "", "p50": "_p50", "median": "_p50", "p90": "_p90", "p99": "_p99"}
-
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-
 RATES = {
     "output_tokens_per_s": "tokens_per_s", "tokens_per_s": "tokens_per_s", "requests_per_s": "requests_per_s",
     "tokens_per_s_per_device": "tokens_per_s_per_device", "tokens_per_s_per_gpu": "tokens_per_s_per_device",
     "output_tokens_per_s_per_gpu": "tokens_per_s_per_device", "mfu": "mfu", "joules_per_token": "joules_per_token",
     "power_w": "power_w",
 }  # fmt: skip
-
 GIB = 2.0**30
-
 MEMORY = {
     **dict.fromkeys(("cache_gib", "cache_room_gib", "room_for_cache_gib", "kv_cache_gib"), ("cache_room_bytes", GIB)),
     **dict.fromkeys(("cache_tokens", "kv_cache_tokens", "room_for_cache_tokens"), ("cache_tokens", 1.0)),
     "peak_memory_gb": ("peak_memory_bytes", 1e9), "peak_memory_gib": ("peak_memory_bytes", GIB),
     "fits": ("fits", 1.0),
 }  # fmt: skip
-
 """Column of memory -> metric and unit: room for the cache and peak of a device, tokens of an engine, yes or no."""
-
 SHARES_OF_MEMORY = ("gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction", "memory_utilisation")
-
 """Columns of the share of a device's memory that an engine takes."""
-
 YES = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
-
 PATH = re.compile(r"(cluster|workload|plan)(\.\w+)+")
 
 

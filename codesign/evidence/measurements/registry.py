@@ -8,13 +8,9 @@ from .schema import EVERYTHING, Check, Schema, flag, number, text, whole, word
 
 
 GPU = text("gpu", "the device, by a name or alias of conf/accelerator; rows of others are set aside with a note")
-
 LATENCY = number("latency_us", "us", "time of one launch")
-
 FRAMEWORK = word("framework", "whose kernels: constants of another are taken, and said so, where it has none")
-
 CARRIED = ("framework_version", "source", "repeats", "bytes_moved")
-
 FORMAT = "number format: bfloat16, float16, half, fp8, fp8_block, nvfp4 ...; rows of others are set aside with a note"
 
 
@@ -31,11 +27,8 @@ def _more_than_there_are(rows: pd.DataFrame) -> pd.Series:
 
 
 HEADS = Check("no more key-value heads than heads", ("num_heads", "num_kv_heads"), _fewer_groups)
-
 KEYS = Check("at least as many keys as queries", ("q_len_tokens", "kv_len_tokens"), _no_more_keys)
-
 TOP_K = Check("no more experts a token than experts", ("topk", "num_experts"), _more_than_there_are)
-
 SEQUENCES = (
     whole("batch_size", "sequences"),
     whole("q_len_tokens", "new tokens of each; 1 before more than one key is a decode step, all else prefill"),
@@ -47,7 +40,6 @@ GEMM = Schema(
     (GPU, FRAMEWORK, text("dtype", FORMAT), whole("m", "rows"), whole("n", "columns"), whole("k", "depth"), LATENCY),
     suite="kernels", fitted=True, carried=CARRIED,
 )  # fmt: skip
-
 ATTENTION = Schema(
     "attention", "attention, prefill or decode",
     (GPU, FRAMEWORK, text("attn_dtype", FORMAT), text("kv_cache_dtype", FORMAT), *SEQUENCES,
@@ -55,14 +47,12 @@ ATTENTION = Schema(
      LATENCY),
     suite="kernels", fitted=True, carried=CARRIED, checks=(HEADS, KEYS),
 )  # fmt: skip
-
 LATENT = Schema(
     "latent_attention", "multi-head latent attention, prefill or decode",
     (GPU, FRAMEWORK, text("mla_dtype", FORMAT), text("kv_cache_dtype", FORMAT), *SEQUENCES,
      whole("num_heads", "query heads"), LATENCY),
     suite="kernels", fitted=True, carried=CARRIED, checks=(KEYS,),
 )  # fmt: skip
-
 EXPERTS = Schema(
     "experts", "the grouped products of experts on one rank",
     (GPU, FRAMEWORK, text("dtype", FORMAT),
@@ -73,13 +63,11 @@ EXPERTS = Schema(
      whole("moe_ep_size", "ranks that experts are spread over"), LATENCY),
     suite="kernels", fitted=True, carried=CARRIED, checks=(TOP_K,),
 )  # fmt: skip
-
 QUANTISE = Schema(
     "quantise", "element-wise passes that read 16 bits and write 8",
     (GPU, FRAMEWORK, text("quant_dtype", FORMAT), whole("m", "rows"), whole("k", "columns"), LATENCY),
     suite="kernels", fitted=True, carried=CARRIED, without=("n",),
 )  # fmt: skip
-
 POINTS = Schema(
     "published_gemm", "published rates of matrix products",
     (GPU, text("dtype", "number format", ("fp16", "bf16", "fp8")), whole("m", "rows"), whole("n", "columns"),
@@ -87,7 +75,6 @@ POINTS = Schema(
      text("source", "who says so")),
     suite="unfitted", carried=("latency_us", "software"),
 )  # fmt: skip
-
 OPERATORS = Schema(
     "layer_operators", "operators of one layer as a framework runs them",
     (GPU, text("op", "operator; rows of unknown ones are set aside with a note"),
@@ -96,13 +83,11 @@ OPERATORS = Schema(
      whole("num_kv_heads", "key-value heads"), LATENCY),
     suite="unfitted", carried=("model",), checks=(HEADS,),
 )  # fmt: skip
-
 STREAMS = Schema(
     "published_streams", "published rates of memory streams",
     (GPU, text("operation", "of the stream"), number("tbytes_per_s", "TB/s", "achieved")),
     suite="unfitted", carried=("source",),
 )  # fmt: skip
-
 OCCUPANCY = Schema(
     "stream_occupancy", "memory streams against occupancy",
     (GPU, text("operation", "of the stream"),
@@ -110,14 +95,12 @@ OCCUPANCY = Schema(
             "note"), number("gbytes_per_s", "GB/s", "achieved")),
     suite="unfitted", carried=("block_size", "threads"),
 )  # fmt: skip
-
 SWEEP = Schema(
     "read_sweep", "reads against the working set",
     (GPU, whole("working_set_bytes", "read again and again; rows that fit a cache are set aside with a note", 1e15,
                 "bytes"), number("read_gbytes_per_s", "GB/s", "achieved")),
     suite="unfitted", carried=("test", "spread_percent"),
 )  # fmt: skip
-
 KERNEL_KINDS = (
     GEMM, ATTENTION, LATENT, EXPERTS, QUANTISE, POINTS, OPERATORS, STREAMS, OCCUPANCY, SWEEP,
 )  # fmt: skip
@@ -133,7 +116,6 @@ BOARD = Schema(
      number("achieved_tbytes_per_s", "TB/s", "compulsory traffic", zero=True), number("power_w", "W", "of the board")),
     suite="power", fitted=True, carried=("config", "power_limit_w"),
 )  # fmt: skip
-
 SERVED = Schema(
     "serving_power", "power of served models in steady decoding",
     (GPU, text("model", "as the source writes it; rows of models without a configuration set aside"),
@@ -147,7 +129,6 @@ SERVED = Schema(
     suite="power", fitted=True,
     carried=("task", "activated_params_billions", "max_num_seqs", "p90_itl_ms", "p99_itl_ms", "avg_power_w_total"),
 )  # fmt: skip
-
 PEAKS = Schema(
     "peaks", "data-sheet peaks of devices, for all tables of the folder",
     (text("gpu", "the device"), number("dense_bf16_tflops", "TFLOP/s", "dense peak"),
@@ -158,26 +139,22 @@ PEAKS = Schema(
      number("tdp_w", "W", "limit of the board").or_blank("not known").if_there()),
     why="read by the suites", carried=("memory_gb",),
 )  # fmt: skip
-
 MANIFEST = Schema(
     "manifest", "a list of the tables of a folder",
     (text("category", "folder"), text("table", "its name"), text("source_key", "where it comes from")),
     why="it describes the folder", carried=("shared_rows", "shared_kB"),
 )  # fmt: skip
-
 ENERGIES = Schema(
     "energy_per_bit", "single energies of memories and links",
     (text("link_or_memory", "what"), number("value", "J", "in its unit"), text("unit", "pJ_per_bit")),
     why="single figures; they are sources of the configuration", carried=("source", "evidence"),
 )  # fmt: skip
-
 SYSTEMS = Schema(
     "system_power", "single figures of nodes, racks and facilities",
     (text("hardware", "what"), text("quantity", "which"), text("unit", "of the value"),
      number("value", "J", "in its unit")),
     why="single figures; they are sources of the configuration", carried=("kind", "source", "evidence"),
 )  # fmt: skip
-
 PRICES = Schema(
     "prices", "public prices",
     (text("gpu", "of what"), text("item", "which"), number("value", "J", "in its unit"), text("unit", "of the value")),
@@ -185,20 +162,15 @@ PRICES = Schema(
 )  # fmt: skip
 
 APP = ("hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks")
-
 COUNTS = ("num_procs", "tensor_par", "pipeline_par", "data_par", "batch_size", "microbatch_size",
           "pipeline_interleaving")  # fmt: skip
-
 SWITCHES = ("fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap", "weight_offload",
             "activations_offload", "optimizer_offload", "training")  # fmt: skip
-
 CHOICES = ("datatype", "attention_type", "activation_recompute", "tensor_par_comm_type", "tensor_par_overlap")
-
 ANSWERS = (
     "proc_mem_tier1_cap_req", "proc_mem_tier2_cap_req", "fw_time", "bw_time", "recompute_time", "optim_step_time",
     "bubble_time", "tp_comm_exposed_time", "recomm_exposed_time", "pp_comm_exposed_time", "dp_comm_exposed_time",
 )  # fmt: skip
-
 CALCULON = Schema(
     "calculon", "runs of Calculon with their inputs",
     (text("id", "of the run"), text("system", "of Calculon"), *(whole(f"app_{name}", "of the model") for name in APP),
@@ -210,7 +182,6 @@ CALCULON = Schema(
        for name in ANSWERS)),
     suite="calculon", carried=EVERYTHING,
 )  # fmt: skip
-
 MACHINE_KINDS = (BOARD, SERVED, PEAKS, MANIFEST, ENERGIES, SYSTEMS, PRICES, CALCULON)
 
 
@@ -218,13 +189,9 @@ MACHINE_KINDS = (BOARD, SERVED, PEAKS, MANIFEST, ENERGIES, SYSTEMS, PRICES, CALC
 
 
 OPERATION = text("collective", "all_reduce, all_gather, reduce_scatter, alltoall, sendrecv; others are set aside")
-
 BYTES = whole("message_bytes", "the full buffer, as nccl-tests counts it", 1e15, "bytes")
-
 MEMBERS = whole("num_gpus", "members of the group")
-
 A_NODE = whole("gpus_per_node", "members on each node")
-
 NODES = whole("num_nodes", "that the group spans")
 
 
@@ -236,7 +203,6 @@ TIMES = Check(
     "num_gpus is num_nodes times gpus_per_node", ("num_gpus", "num_nodes", "gpus_per_node"),
     _not_all_nodes,
 )  # fmt: skip
-
 WIDTHS = (
     whole("hidden_size", "width of a token"), whole("topk", "experts a token"), whole("num_experts", "in all"),
     whole("num_tokens", "of each rank"),
@@ -251,13 +217,11 @@ SCALE_UP = Schema(
     carried=("fabric", "nccl_version", "dtype", "gpus_per_node", "busbw_gbytes_per_s", "repeats", "source",
              "cuda_graph"),
 )  # fmt: skip
-
 CUSTOM = Schema(
     "custom_all_reduce", "all-reduces of inference frameworks",
     (GPU, word("kernel_source", "whose all-reduce"), MEMBERS, BYTES, LATENCY), suite="collectives", fitted=True,
     without=("collective",), carried=("framework", "framework_version", "busbw_gbytes_per_s"),
 )  # fmt: skip
-
 CLUSTERS = Schema(
     "clusters", "collectives across nodes",
     (GPU, text("cluster", "its name says the class of its network: 100G or 400G; rows of others are set aside with a "
@@ -266,7 +230,6 @@ CLUSTERS = Schema(
     carried=("kind", "runs", "latency_p10_us", "latency_p90_us", "busbw_gbytes_per_s", "nccl_version", "dtype",
              "cuda_graph", "source"),
 )  # fmt: skip
-
 LOGS = Schema(
     "published_logs", "published logs of collectives",
     (text("source", "who says so"), GPU, text("fabric", "as the source calls it"), text("algorithm", "as it calls it"),
@@ -275,7 +238,6 @@ LOGS = Schema(
      number("inplace_latency_us", "us", "in place").or_blank("the one out of place is taken")),
     suite="across nodes", carried=("busbw_gbytes_per_s", "inplace_busbw_gbytes_per_s"),
 )  # fmt: skip
-
 EXCHANGE = Schema(
     "expert_exchange", "dispatch and combine of experts, a row a phase",
     (GPU, text("comm_backend", "library"), text("phase", "of the exchange", ("dispatch", "combine")),
@@ -284,7 +246,6 @@ EXCHANGE = Schema(
      whole("ep_size", "ranks"), NODES, *WIDTHS, SMS, LATENCY),
     suite="expert exchange", fitted=True, checks=(TOP_K,), carried=("framework", "framework_version"),
 )  # fmt: skip
-
 DISPATCH = Schema(
     "dispatch_combine", "dispatch and combine of experts, both in a row",
     (GPU, text("mode", "of the library", ("normal", "low_latency")), NODES, *WIDTHS, SMS,
@@ -293,7 +254,6 @@ DISPATCH = Schema(
      number("combine_notify_us", "us", "of telling the counts", zero=True).or_blank("none")),
     suite="expert exchange", fitted=True, checks=(TOP_K,), carried=("sglang_version",),
 )  # fmt: skip
-
 BOTTLENECKS = Schema(
     "dispatch_rates", "published bottleneck rates of expert exchange",
     (text("gpu", "the class of device"), text("fabric", "its network"), whole("ep_size", "ranks"), NODES,
@@ -301,14 +261,12 @@ BOTTLENECKS = Schema(
      number("combine_bottleneck_gbytes_per_s", "GB/s", "as defined by the source")),
     why="rates of a bottleneck that the source defines, without the message sizes", carried=("num_sms",),
 )  # fmt: skip
-
 SWITCHED = Schema(
     "in_switch_rates", "bus bandwidth with and without reduction in the switches",
     (text("gpu", "the device"), MEMBERS, NODES, text("algorithm", "on or off"), text("collective", "operation"),
      number("busbw_gbytes_per_s", "GB/s", "of large messages"), text("source", "who says so")),
     why="figures without message sizes, some of them expectations", without=("message_bytes",),
 )  # fmt: skip
-
 COLLECTIVE_KINDS = (SCALE_UP, CUSTOM, CLUSTERS, LOGS, EXCHANGE, DISPATCH, BOTTLENECKS, SWITCHED)
 
 
@@ -316,15 +274,10 @@ COLLECTIVE_KINDS = (SCALE_UP, CUSTOM, CLUSTERS, LOGS, EXCHANGE, DISPATCH, BOTTLE
 
 
 MODEL = text("model", "as the source writes it; rows of models without a configuration are set aside with a note")
-
 PRECISION = text("precision", "of weights and products: bf16, fp16, fp8, fp4 ...; rows of others are set aside")
-
 INPUT = whole("input_tokens", "of a prompt")
-
 OUTPUT = whole("output_tokens", "of an answer")
-
 TP, PP = whole("tp", "tensor parallel"), whole("pp", "pipeline stages")
-
 MS = tuple(
     number(f"{what}_{which}_ms", "ms", meaning)
     for what, which, meaning in (
@@ -333,15 +286,12 @@ MS = tuple(
         ("e2e", "p90", "the same, 90th percentile"), ("e2e", "p99", "the same, 99th"),
     )
 )  # fmt: skip
-
 CLOSED = (
     text("backend", "engine"), number("ttft_ms", "ms", "to the first token"), number("tpot_ms", "ms", "between tokens"),
 )  # fmt: skip
-
 ORIGIN = text("origin", "whose run: InferenceX draws each length from four fifths of what is stated up to it").or_blank(
     "lengths are those stated"
 )
-
 POOLS = tuple(
     column
     for pool in ("prefill", "decode")
@@ -375,7 +325,6 @@ STATIC = Schema(
                   ("output_tokens", "output_tokens_per_s_per_gpu", "first_token_latency_ms"),
                   _half_told),),
 )  # fmt: skip
-
 THROUGHPUT = Schema(
     "maximum_throughput", "the most an engine serves, its batch its own choice",
     (GPU, MODEL, PRECISION,
@@ -384,7 +333,6 @@ THROUGHPUT = Schema(
      number("output_tokens_per_s_per_gpu", "tokens/s", "of a device")),
     suite="maximum throughput",
 )  # fmt: skip
-
 MLPERF_INFERENCE = Schema(
     "mlperf_inference", "MLPerf inference results",
     (GPU, whole("num_accelerators", "of the system"), text("model", "the benchmark"), text("scenario", "of the load"),
@@ -395,7 +343,6 @@ MLPERF_INFERENCE = Schema(
     carried=("submitter", "gpu_as_submitted", "num_nodes", "division", "power_result", "power_units", "software",
              "mlperf_id"),
 )  # fmt: skip
-
 AGGREGATED = Schema(
     "closed_loop", "served models at a concurrency, one engine",
     (GPU, MODEL, PRECISION.or_blank("as the name of the weights says, else 16 bits"), INPUT, OUTPUT,
@@ -407,7 +354,6 @@ AGGREGATED = Schema(
      *CLOSED, ORIGIN.if_there()),
     suite="closed loop", carried=("backend_version", "measured_date", "work_in_progress"),
 )  # fmt: skip
-
 DISAGGREGATED = Schema(
     "disaggregated", "served models, prefill and decode apart",
     (GPU, MODEL, PRECISION.or_blank("as the name of the weights says, else 16 bits"), INPUT, OUTPUT,
@@ -416,11 +362,8 @@ DISAGGREGATED = Schema(
     suite="disaggregated",
     carried=("prefill_batch_size", "decode_batch_size", "backend_version", "measured_date", "work_in_progress"),
 )  # fmt: skip
-
 RUN = text("run", "its name")
-
 REQUESTS = number("request_rate_per_s", "1/s", "offered")
-
 OPEN = Schema(
     "open_loop", "served models under a rate of requests",
     (RUN, MODEL, GPU, TP, whole("dp", "instances"), text("weights", "FP8, FP16 or BF16; rows of others are set aside"),
@@ -433,14 +376,12 @@ OPEN = Schema(
     checks=(Check("the shared prefix is part of the prompt", ("input_tokens", "shared_prefix_tokens"),
                   _longer_than_the_prompt),),
 )  # fmt: skip
-
 PEERS = Schema(
     "open_loop_peers", "what peer models predict for served models under a rate of requests",
     (RUN, REQUESTS, text("peer", "who predicts"),
      *(column.or_blank("the peer does not say") for column in MS)),
     suite="open loop",
 )  # fmt: skip
-
 OBSERVED = Schema(
     "observed_requests", "single requests of an observed run",
     (number("arrival_s", "s", "when it was sent, after the first", zero=True), INPUT, OUTPUT,
@@ -449,7 +390,6 @@ OBSERVED = Schema(
      number("e2e_s", "s", "to the last token").or_blank("the request failed")),
     why="the run that they are of is compared", carried=("error",),
 )  # fmt: skip
-
 SERVING_KINDS = (STATIC, THROUGHPUT, MLPERF_INFERENCE, AGGREGATED, DISAGGREGATED, OPEN, PEERS, OBSERVED)
 
 
@@ -457,11 +397,8 @@ SERVING_KINDS = (STATIC, THROUGHPUT, MLPERF_INFERENCE, AGGREGATED, DISAGGREGATED
 
 
 DEVICES = whole("num_gpus", "of the run")
-
 BATCH = whole("global_batch", "sequences of a step")
-
 MICRO = whole("micro_batch", "sequences of a micro-batch")
-
 SEQUENCE = whole("seq_tokens", "tokens of a sequence")
 
 CP = whole("cp", "context parallel")
@@ -495,7 +432,6 @@ RECOMPUTE = Schema(
     suite="training", fitted=True, checks=(SPLIT,),
     carried=("model", "dp", "mfu_percent_reported", "hfu_percent_reported", "mfu_percent_derived"),
 )  # fmt: skip
-
 RATES = Schema(
     "achieved_rates", "training of Megatron by achieved rate",
     (GPU, *SHAPE, whole("vocab", "tokens known"), text("experiment", "table1_weak_scaling, or another"),
@@ -505,7 +441,6 @@ RATES = Schema(
     suite="training", fitted=True, checks=(SPLIT,),
     carried=("params_billion", "peak_percent", "iteration_time_s_derived", "training_days_300b_tokens"),
 )  # fmt: skip
-
 SINGLE_NODE = Schema(
     "layout_steps", "training steps of GPTs by layout",
     (GPU, *SHAPE, TP, PP, whole("dp", "replicas"), DEVICES, BATCH, MICRO,
@@ -514,7 +449,6 @@ SINGLE_NODE = Schema(
     checks=(Check("num_gpus is tp times pp times dp", ("num_gpus", "tp", "pp", "dp"),
                   _other_product),),
 )  # fmt: skip
-
 SHARDED = Schema(
     "sharded_rates", "training of MPT under fully sharded data parallelism",
     (GPU, text("model", "MPT and its size; rows of unknown sizes are set aside with a note"), SEQUENCE, DEVICES, MICRO,
@@ -525,7 +459,6 @@ SHARDED = Schema(
     suite="training", fitted=True,
     carried=("mfu_percent", "hfu_percent", "model_tflops_per_gpu", "grad_accum", "tokens_per_s_per_gpu", "num_params"),
 )  # fmt: skip
-
 BRIDGE = Schema(
     "named_model_rates", "training of named models by layout",
     (GPU, text("model", "as the source writes it; rows of models without a configuration are set aside with a note"),
@@ -537,7 +470,6 @@ BRIDGE = Schema(
     suite="training", fitted=True, checks=(SPLIT,),
     carried=("model_tflops_per_gpu", "peak_fraction_of_precision"),
 )  # fmt: skip
-
 FRONTIER = Schema(
     "frontier_rates", "published runs of frontier models",
     tuple(column.or_blank("row set aside with a note") if column.name not in ("gpu", "model", "num_gpus", "precision")
@@ -548,7 +480,6 @@ FRONTIER = Schema(
     carried=("dp", "ep", "mfu_percent", "gpu_hours", "tokens_trillion", "tokens_per_s_per_gpu",
              "tflops_per_gpu_derived_6nd"),
 )  # fmt: skip
-
 MLPERF = Schema(
     "mlperf_training", "MLPerf training results with the layout of the run",
     tuple(column.or_blank("row set aside with a note") if column.name in (
@@ -561,14 +492,12 @@ MLPERF = Schema(
     carried=("submitter", "system", "num_nodes", "config_file", "runs", "model_tflops_per_gpu_derived",
              "bf16_peak_fraction_derived", "time_to_train_min"),
 )  # fmt: skip
-
 MEMORY = Schema(
     "recompute_memory", "memory by method of recomputation",
     (text("model", "size"), text("method", "of recomputation"),
      number("activations_percent_of_tp_baseline", "%", "of the first method")),
     why="read off a figure, without the run it belongs to", carried=("params_optimizer_gib", "activations_gib"),
 )  # fmt: skip
-
 TRAINING_KINDS = (RECOMPUTE, RATES, SINGLE_NODE, SHARDED, BRIDGE, FRONTIER, MLPERF, MEMORY)
 
 

@@ -17,7 +17,6 @@ import pandas as pd
 from ...core.errors import DataError
 
 SET_ASIDE = "row set aside with a note"
-
 EVERYTHING = ("*",)  # as `carried`: a table has many columns that nobody reads
 
 
@@ -191,17 +190,11 @@ def _near(schema: Schema, header: list[str]) -> bool:
 
 
 MOST_BYTES = 128 * 2**20
-
 SEPARATORS = {";": "semicolons", "\t": "tabulators", "|": "bars"}
-
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-
 WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # UTF-16 and UTF-32
-
 FLAGS = {"true": True, "false": False}
-
 SHOWN = 40  # characters of a cell that are worth repeating
 
 

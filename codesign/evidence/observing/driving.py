@@ -39,11 +39,8 @@ COMMON = (
     "arm difference value building action season society tax director position player record paper space ground form "
     "event official matter center couple site project activity star table need court oil situation cost industry"
 )
-
 WORDS = COMMON.split()
-
 """Most of them are one token of most tokenizers."""
-
 SHORTEST = 16  # words of the longer of the two prompts
 
 
@@ -96,7 +93,6 @@ def _fitted(first: StreamedAnswer, second: StreamedAnswer, long: int) -> PromptS
 
 
 LOOKED_S = 0.01
-
 """Seconds between checks of the client for its own lateness."""
 
 
@@ -185,11 +181,8 @@ async def _lateness(late: list[float]) -> None:
 
 
 SHARES = {"p50": 50, "mean": None, "p90": 90, "p99": 99}
-
 VARIED = 0.005
-
 """Coefficient of variation from which lengths are told to vary."""
-
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "ttft_s", "tpot_s", "e2e_s", "error")
 
 

@@ -41,19 +41,12 @@ __all__ = ["ACROSS", "EXCHANGE", "calibrate_exchange", "fit_exchange", "predicte
 
 POSITIVE = {"start_8_s": 40e-6, "start_4_s": 40e-6, "expert_s": 2e-8, "rate_bytes_per_s": 270e9, "token_s": 3e-8,
             "processors_power": 0.3}  # fmt: skip
-
 POWERS = {"start_power": 0.0, "link_power": 0.5}  # halfway between what processors and what links would do
-
 HELD = 1e-3  # of a squared log step from these: what rows do not tell stays there
-
 SOFT = 0.1  # log error from which on a row counts by its size, no more by its square
-
 FEWEST = 20
-
 FURTHEST = 6.0  # log steps from these
-
 RESTARTS = 2  # of a simplex that shrank on a ridge
-
 COLUMNS = ("link", "node", "processors", "experts", "arrivals", "measured_s", *(f"{name}_bytes" for name in COUNTED))
 
 
@@ -102,11 +95,8 @@ def table_of(rows: pd.DataFrame) -> str:
 
 
 PADDED = 64  # rows: few lengths of a table are compiled
-
 RATED = "400G"  # of the name of a cluster whose network the configuration has
-
 RACK = {"GB200": 72, "GB300": 72}  # devices of one scale-up domain, where it is not a node
-
 UNNAMED = "see source"  # a fabric that a table does not name
 
 
@@ -203,13 +193,9 @@ ACROSS = Suite("across nodes", ("clusters", "published_logs"), run_across)
 
 
 UNSTATED = "default"  # a format that the source does not name: its constants are its own
-
 DISPATCHED, COMBINED = "fp8", "bfloat16"  # of the library that says both phases in a row
-
 NODE = 8.0
-
 SMALLER = {"GB200": 4.0, "GB300": 4.0}  # devices of a node
-
 USUAL = 24.0  # processors, where none are stated
 
 REACH = ("inside nodes", "across nodes")

@@ -124,31 +124,23 @@ def _redone_traffic(moved: Priced, cluster: Cluster) -> Array:
 
 
 SYSTEMS = {"a100_80g": "a100", "a100_80e": "a100", "h100_80g_nvl8": "h100"}
-
 """Calculon's systems and the outer network they stand in."""
 
 FORMATS = {"float16": "fp16", "bfloat16": "fp16", "float8": "fp8", "float32": "fp32"}
-
 RECOMPUTE = {"none": 0.0, "attn_only": 1.0, "full": 2.0}
-
 TIERS = {0: "scale_up", 1: "scale_out"}
-
 TENSOR_OVERLAPS = {"none": 0.0, "ring": 0.7, "pipe": 0.2}
-
 """Share of the covering work that hides communication: one number for an accounting operation by operation."""
 
 SHAPE = ("hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks")
-
 SWITCHES = (
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap", "weight_offload",
     "activations_offload", "optimizer_offload", "training",
 )  # fmt: skip
-
 NUMBERS = (
     "num_procs", "tensor_par", "pipeline_par", "data_par", "tensor_par_net", "pipeline_par_net", "data_par_net",
     "batch_size", "microbatch_size", "pipeline_interleaving",
 )  # fmt: skip
-
 CHOICES = {
     "datatype": tuple(FORMATS),
     "attention_type": ("multihead", "multiquery"),
@@ -156,9 +148,7 @@ CHOICES = {
     "tensor_par_comm_type": ("ar", "p2p_rs_ag", "rs_ag"),
     "tensor_par_overlap": tuple(TENSOR_OVERLAPS),
 }
-
 INPUTS = {f"app_{key}" for key in SHAPE} | {f"exe_{key}" for key in (*SWITCHES, *NUMBERS, *CHOICES)} | {"system"}
-
 QUANTITIES = {
     "total_time": ("total_time",),
     "first_tier_memory": ("proc_mem_tier1_cap_req",),
@@ -172,7 +162,6 @@ QUANTITIES = {
     "pp_comm_time": ("pp_comm_exposed_time",),
     "dp_comm_time": ("dp_comm_exposed_time",),
 }
-
 """Compared quantities and the columns that add up to each; of communication what stays exposed."""
 
 
@@ -317,7 +306,6 @@ def _tier(memory: dict[str, Array], tier: str) -> Array:
 
 
 _answers = at_many(quantities)
-
 _swept = at_many(lambda base, values: quantities(replace(base, values)), in_axes=(None, 0))
 
 

@@ -107,7 +107,6 @@ NEMO = "nemo_megatron_bridge"
 MLPERF = {"llama31_8b": "llama31_8b", "llama31_405b": "llama31_405b"}
 
 NUMBERS = ("seq_tokens", "tp", "pp", "cp", "median_step_time_s")
-
 MICRO_BATCHES, INTERLEAVED = (1.0, 2.0), (1.0, 2.0, 4.0, 8.0)
 
 
@@ -189,7 +188,6 @@ SHORT = {  # sources by the name of their file; any other is called by that
     "nemo_megatron_bridge": "NeMo",
     "frontier_runs": "frontier",
 }
-
 OTHER_SOURCE = {  # tables of the same framework: one's overhead judged on the other
     "korthikanti2022_recompute": "megatron_sc21",
     "megatron_sc21": "korthikanti2022_recompute",
@@ -264,5 +262,4 @@ def inference_rows(directory: Path, messages: list[str]) -> list[Row]:
 
 
 TRAINING = Suite("training", tuple(published_training.TABLES), run_training)
-
 INFERENCE = Suite("inference", ("static_batches",), inference_rows)

@@ -37,12 +37,10 @@ STRATA = {
     "attention_prefill": "attention prefill", "attention_decode": "attention decode", "mla_prefill": "MLA prefill",
     "mla_decode": "MLA decode", "moe_gemm": "MoE", "elementwise": "elementwise",
 }  # fmt: skip
-
 RELATED = {
     "fp8_block": ("fp8",), "fp8": ("fp8_block", "bf16"), "fp16": ("bf16",), "fp4": ("fp8",), "bf16_kv_fp8": ("bf16",),
     "fp8_kv_bf16": ("fp8", "bf16"), "mxfp4_w4a8": ("fp8",), "mxfp4_w4a16": ("bf16",),
 }  # fmt: skip
-
 LARGE_BYTES = 2.0**20
 
 
@@ -213,7 +211,6 @@ def run_collectives(directory: Path, messages: list[str]) -> list[Row]:
 
 
 KERNELS = Suite("kernels", ("gemm", "attention", "latent_attention", "experts", "quantise"), run_kernels)
-
 COLLECTIVES = Suite("collectives", ("scale_up", "custom_all_reduce", "clusters"), run_collectives)
 
 
@@ -228,15 +225,10 @@ COLLECTIVES = Suite("collectives", ("scale_up", "custom_all_reduce", "clusters")
 
 
 FORMAT = {"fp16": "float16", "bf16": "bfloat16", "fp8": "fp8"}
-
 GEMM, ELEMENTWISE = (next(table for table in TABLES if table.name == name) for name in ("gemm", "elementwise"))
-
 BYTES = 2.0  # fp16
-
 PLATEAU = 2.0  # working set over last-level cache from which memory alone serves
-
 STREAM_BYTES = 4e9  # a stream long enough for its launch not to show
-
 NOISY_US = 10.0
 
 
@@ -394,5 +386,4 @@ def run_unfitted(directory: Path, messages: list[str]) -> list[Row]:
 
 
 KINDS = ("published_gemm", "layer_operators", "published_streams", "stream_occupancy", "read_sweep")
-
 UNFITTED = Suite("unfitted", KINDS, run_unfitted)

@@ -51,27 +51,16 @@ __all__ = ["FEW", "RUN", "commands", "compared", "run_of", "run_rows", "run_tabl
 
 
 SUITE = "measured runs"
-
 MEMORY_METRICS = {name for name, _ in MEMORY.values()}
-
 FORMATS = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4", "bf16": "bf16", "fp16": "bf16"}
-
 FINITE = ("continuous", "at_rate")  # workloads whose requests can be counted
-
 RATE, PLACES = "workload.arrivals_per_s", "plan.micro_batch"
-
 USUAL_PLACES = 256  # sequences that an engine takes at a time where nobody says, as vLLM does
-
 OF_A_DEVICE = "tokens_per_s_per_device"
-
 PARTS = ("compute", "weights", "kv_cache")
-
 WORD = re.compile(r"[a-z]\w*")  # of a path that is chosen by a word, such as plan.recompute=full
-
 SHARE = re.compile(r"(\w+)_s\.(p\d+)")  # a percentile as a simulation names it
-
 LAYOUT = ("plan.tp", "plan.pp", "plan.cp")
-
 """Whose product is the number of devices where no column states it."""
 
 
@@ -443,11 +432,8 @@ def command_of(one: MeasuredRun) -> str:
 
 
 FEW = 40
-
 """Runs of which each is shown: of more, errors by stratum say as much and take less time."""
-
 RUN = "run"
-
 """The suite of such rows."""
 
 

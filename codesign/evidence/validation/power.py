@@ -46,9 +46,7 @@ from .vectorise import batches, grouped, vectorised
 
 
 ENGINE = "vllm"  # of all these tables
-
 IN_BLOCKS = r"deepseek|qwen3.*fp8"  # models published in 8 bits by blocks of 128 x 128 weights (their config.json)
-
 KERNELS = ("kernel_slowdown",)  # of the engine's constants, as fitted on clients that take the likeliest token
 
 
@@ -183,25 +181,16 @@ def formats(job: Job) -> tuple[str, str]:
 
 
 ORIGIN = {"source": "mlenergy2025", "at": "validation.power_fit", "kind": "fitted"}
-
 LIMITS = {"h100_sxm": "nvidia_h100_whitepaper", "b200": "nvidia_hgx_page"}  # where limits of shipped boards stand
-
 SAMPLED_HEADER = (
     "# @package frameworks\n# What choosing tokens by top-p adds to steps; fitted by `codesign calibrate`.\n"
 )
-
 FAR = 200.0  # prompt tokens at which rows are priced again: times are nearly linear in them
-
 FEWEST = 20  # rows of a device
-
 LOOSE = 0.05, 0.1  # error of times, of powers, from which a row counts less than by its square
-
 SCALES = (1e-3, 1e-9, 1e-4, 100.0)
-
 HIGHEST = (50.0, 5.0, 50.0, 20.0)  # of the four, in `SCALES`
-
 NAMES = ("bf16", "fp8")  # the second takes no more than the first
-
 MOST_J_FLOP = 2e-12  # three times what boards were found to take
 
 
@@ -434,7 +423,6 @@ def text_of(name: str, board: BoardFit, note: str) -> str:
 
 
 LEFT_OUT = ", GPU and model left out"
-
 QUANTITIES = (
     ("board_power", "watts", "avg_power_w_per_gpu"), ("joules_per_token", "joules", "energy_j_per_output_token"),
 )  # fmt: skip

@@ -40,11 +40,8 @@ __all__ = [
 
 
 RUNS = "runs"
-
 """A metric beside those of `evaluate`: 1 where the design fits and keeps the rules of its workload, else 0."""
-
 ROUNDING = 1e-9
-
 OF_MEMORY = {"peak_memory_bytes", "fits", "cache_room_bytes", "cache_tokens"}
 
 
@@ -140,7 +137,6 @@ NEMO_MODELS = {
     "DeepSeekV3": "deepseek_v3",
     "Qwen3_235B_a22B": "qwen3_235b_a22b",
 }
-
 MPT_SHAPES = {  # hidden, heads, layers: the published configurations of the MPT family
     "125m": (768, 12, 12),
     "350m": (1024, 16, 24),
@@ -195,7 +191,6 @@ def configured_model(option: str) -> Transformer:
 
 
 SEES = re.compile(r"(^|[-/_ ])(VL|Omni)([-_ ]|$)", re.IGNORECASE)
-
 """Models that were measured with pictures in their prompts, of which tables say neither number nor size."""
 
 

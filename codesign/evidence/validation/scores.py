@@ -12,11 +12,8 @@ from ...uncertainty.spreads import LEARNED, MEASURED, NEW, Spread, find
 from ..calibration.fit import score
 
 Row = dict[str, Any]
-
 GENERATIONS = "kernels"  # the suite whose members are generations of chips, not groups of rows
-
 HELD = 0.85  # of rows left out that an interval of a part must have covered: else that of the whole stratum is wider
-
 SMALL = 3  # a group of fewer rows has no rank correlation worth printing
 
 
@@ -40,7 +37,6 @@ class Errors(NamedTuple):
 
 
 Observed = list[tuple[str, str, Errors]]
-
 _observers: list[Observed] = []
 
 

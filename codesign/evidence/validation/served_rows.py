@@ -35,31 +35,20 @@ from .vectorise import Same, Sheet, anonymous, batches, grouped, sheet_of, sized
 
 
 CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
-
 ENGINES = ("vllm", "sglang", "trtllm")
-
 OF_STEPS = ("kernel_slowdown", "step_overhead_s", "sampling_s", "expert_layer_s")
-
 OF_REQUESTS = ("request_overhead_s", "prompt_token_s", "expert_overhead_s", "expert_launch_s")
-
 OF_CLIENTS = ("burst_ratio", "cohort_prompts", "client_overhead_s", "queued_ratio")
-
 """Constants of an engine by who sees them: its steps, its requests, the clients of a closed loop."""
-
 EVEN_CV = 0.1 / 0.9 / 3**0.5
-
 """Variation of lengths drawn evenly from 0.8 to all of what a row states."""
-
 FORMATS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
 }  # fmt: skip
 
 PUBLISHED = "checkpoint"
-
 """Formats of each class of weights as a model was published (`precision=checkpoint`)."""
-
 PUBLISHED_AS = {"fp8": "fp8_block", "fp4": "mxfp4", "mxfp4": "mxfp4", "int4": "int4"}
-
 """Number format that a row states -> beginning of the format of experts in a checkpoint that it means."""
 
 
@@ -241,15 +230,10 @@ def run_of(job: Job, queued: float = 0.0) -> PricedRun:
 
 
 DRAWN = "InferenceX"
-
 """Whose clients draw each length evenly from `SHORTEST` of what a row states up to all of it."""
-
 SHORTEST = 0.8
-
 MOST_CUT = 8.0
-
 """Ranks that share an expert in an engine (assumed: a node). Exports of 12 to 72 count devices of a whole system."""
-
 BANDS = ((4.0, "concurrency to 4"), (16.0, "concurrency to 16"), (np.inf, "concurrency above 16"))
 
 
@@ -348,11 +332,8 @@ def readable(table: pd.DataFrame, reader: Any) -> tuple[dict[Any, Any], dict[str
 
 
 MEMORY_SHARE = 0.9
-
 """Share of a device's memory: `gpu_memory_utilization` (vLLM), `free_gpu_memory_fraction` (TensorRT-LLM), published."""
-
 PROMISING = ("trtllm",)
-
 """Engines that promise the whole answer, and whose share is one of what is free once weights are there."""
 
 
@@ -395,14 +376,11 @@ def in_room(jobs: Sequence[Job]) -> tuple[list[Job], np.ndarray]:
 
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
-
 STATIC = "static batches: no waiting, no prompts between decode steps"
-
 ALONE = {
     "kernel_slowdown": 1.0, "step_overhead_s": 0.0, "request_overhead_s": 0.0, "prompt_token_s": 0.0,
     "expert_launch_s": 0.0, "client_overhead_s": 0.0, "burst_ratio": 0.0, "cohort_prompts": 1.0,
 }  # fmt: skip
-
 """Constants of no engine: kernels alone, clients that are not in step."""
 
 
@@ -459,7 +437,6 @@ def _times(one: Scenario):
 
 
 timed = vectorised(_times)
-
 """Stacked scenarios -> seconds to the first token, and between tokens."""
 
 

@@ -57,9 +57,7 @@ METRICS = {
     "ttft_p90_ms": ("ttft p90", "ttft_p90_s"), "ttft_p99_ms": ("ttft p99", "ttft_p99_s"),
     "e2e_p90_ms": ("e2e p90", "e2e_p90_s"), "e2e_p99_ms": ("e2e p99", "e2e_p99_s"),
 }  # fmt: skip
-
 """Column -> its quantity, and the metric of that name."""
-
 OURS = "this model"
 
 OPEN_LOOP_METHOD = "codesign evaluate workload=at_rate framework=vllm_async"
@@ -176,13 +174,9 @@ OPEN_LOOP = Suite("open loop", ("open_loop", "open_loop_peers"), run_open_loop)
 
 
 MOST = 4096.0  # sequences of a replica
-
 DEGREES = (1.0, 2.0, 4.0, 8.0)
-
 LENGTHS = ("input_tokens", "output_tokens")
-
 DATA_SETS = {r"llama2-70b(-99|-99\.9)?": (294.45, 294.45), r"deepseek-r1": (800.0, 3886.2274)}
-
 """Benchmark -> mean tokens of a prompt and of an answer, where a table has no columns of them.
 
 Answers as the reference implementations print them (tokens per sample; mean-output-tok-len), read again; prompts are
@@ -291,11 +285,8 @@ THROUGHPUT = Suite("maximum throughput", ("maximum_throughput", "mlperf_inferenc
 
 
 ALONE = ", engine not named"
-
 LEFT_OUT = ", GPU and model left out"
-
 RESULTS = ("ttft_ms", "tpot_ms", "origin")  # of a row; the rest is what was asked for
-
 UNNAMED_ROWS = 200  # at least, that are also priced by kernels alone
 
 
@@ -398,7 +389,6 @@ KNOWN = (
     "disaggregated: some runs of few clients have first tokens after seconds, which no queue explains, and in pools "
     "that fill up they come later than ours; speculation is not stated, nor priced"
 )
-
 OF_THE_POOL = ("tp", "pp", "ep", "attention_dp", "token_budget")  # of a plan, which the prefill pool has of its own
 
 

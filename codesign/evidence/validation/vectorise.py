@@ -36,7 +36,6 @@ __all__ = [
 
 
 MOST_KEPT = 64  # traces
-
 _traces: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
 
 
@@ -95,12 +94,10 @@ def _ready(traced: Any) -> Running:
 
 
 FIRST, STEP = 8191.0, 64.0
-
 """Marks that stand for the numbers while a scenario is built: multiples and sums of them are none of them."""
 
 
 Number = float | np.ndarray
-
 """A leaf of a scenario: a number, or several where a part has one for each of its dimensions, as a torus."""
 
 
@@ -238,18 +235,15 @@ _ROWS = ("accelerator_row", "framework_row", "format_row")
 
 
 PIECE = 1024  # rows that are priced together: their arrays stay in a cache
-
 PARTS = {  # class of kernel -> the part its number format plays in a precision
     "gemm": "compute", "moe_gemm": "compute", "attention_prefill": "attention", "attention_decode": "attention",
     "mla_prefill": "attention", "mla_decode": "attention", "elementwise": "vector", "optimizer": "vector",
 }  # fmt: skip
 
 OPERATIONS = tuple(start for start, _ in OP_CLASSES)
-
 """Beginnings of the names of operations whose weights may have a format of their own."""
 
 Adjust = Callable[[Scenario], Scenario]
-
 Priced = Callable[[Scenario], tuple[np.ndarray, ...]]
 
 

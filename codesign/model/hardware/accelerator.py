@@ -130,22 +130,18 @@ RELATED_FORMATS = {
     "fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("int8", "bf16"), "int8": ("fp8",), "fp4": ("fp8",),
     "fp8_block": ("fp8", "int8"), "mxfp4_w4a8": ("fp8", "int8"), "mxfp4_w4a16": ("bf16", "fp16"),
 }  # fmt: skip
-
 """Number formats whose kernel constants stand in for a format without its own, nearest first."""
 
 ARITHMETIC = {"fp8_block": ("fp8",), "mxfp4_w4a8": ("fp8",), "mxfp4_w4a16": ("bf16", "fp16")}
-
 """Kernels named by their weights -> formats of the arithmetic whose peak bounds them, the first that a device has."""
 
 RELATED_KERNELS = {"mla_prefill": "attention_prefill", "mla_decode": "attention_decode", "moe_gemm": "gemm"}
-
 """Class of kernel that stands in for one without constants of its own."""
 
 DATA_OF = {
     "gemm": "weights", "moe_gemm": "weights", "attention_decode": "kv_cache", "mla_decode": "kv_cache",
     "optimizer": "optimizer",
 }  # fmt: skip
-
 """Class of data that a class of kernel mostly moves; the others move activations."""
 
 

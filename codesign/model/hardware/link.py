@@ -206,11 +206,9 @@ PCIE = {
     5: dict(transfers_per_s=32e9),
     6: dict(transfers_per_s=64e9, encoding_ratio=236 / 256, tlp_overhead_bytes=16.0, dllp_bytes=0.0),
 }
-
 """Generation -> what differs from the third. Source: [pcie_cem]; generation 6: flits of 256 bytes, 236 of packets."""
 
 INFINIBAND = {"EDR": 100e9, "HDR": 200e9, "NDR": 400e9, "XDR": 800e9}
-
 """Data rate of a port of four lanes, bits per second. Source: [nvidia_hdr], [nvidia_ndr], [nvidia_xdr]."""
 
 
@@ -232,7 +230,6 @@ LOAD_STORE = {
     "UALink 200": dict(bandwidth_bytes_per_s=100e9),
     "CXL 2": dict(bandwidth_bytes_per_s=63e9, payload_bytes=64.0, header_bytes=20.0),
 }
-
 """Raw rate per direction of a device (NVLink), a link (Infinity Fabric), four lanes (UALink) or x16 (CXL on Gen5).
 
 Rates: [nvidia_a100_datasheet], [nvidia_h100_datasheet], [nvidia_gb200_page], [amd_mi300x_datasheet], [pcie_cem]; sizes
@@ -253,14 +250,12 @@ MEASURED = {
     "ib_send": dict(start_s=1.1699e-6, read_s=356.5e-9, inline_bytes=236.0, ramp_s=571.9e-9, ramp_bytes=12821.0),
     "ib_read": dict(start_s=1.9464e-6, ramp_s=528.0e-9, ramp_bytes=12557.0),
 }
-
 """Constants of one message between two hosts with ConnectX-5 on EDR and PCIe Gen3.
 
 Source: fitted to table 2 of [pcie_interference] by experiments/intranode_pcie: mean errors 0.9, 0.5 and 1.1 %.
 """
 
 MPI = dict(start_s=425.2e-9, cached_s_per_byte=206.83e-12, uncached_s_per_byte=45.91e-12, handshake_s=2.01e-6)
-
 """Times and rates that MPI adds to a write. Source: as `MEASURED`, osu_latency: mean error 3.7 %."""
 
 

@@ -149,7 +149,6 @@ class MemoryTier(AbstractMemory):
 
 
 READ_OF = {"kv_cache": "attended"}
-
 """Class of data that is stored -> class that says where what is read of it lies, where that is another mix of tiers."""
 
 

@@ -64,11 +64,8 @@ __all__ = [
 
 
 HBM, POOL, HOST, STORE = "hbm", "pool", "host", "store"
-
 PRICED = (ContinuousServing, ServingAtRate, GoodputServing)
-
 OWN = (HBM, HOST)
-
 """Tiers of one cache, whatever memory an accelerator has."""
 
 
@@ -202,7 +199,6 @@ def _tiers(scenario: Scenario, work: AbstractContinuousServing, caching: PrefixC
 
 
 CACHE, PREFIXES, ATTENDED = "kv_cache", "shared_prefixes", "attended"
-
 ROUNDING = 1e-9  # of the room near, so that a tier filled to its brim is not over it by rounding
 
 

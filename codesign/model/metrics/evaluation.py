@@ -47,7 +47,6 @@ from .money import (
 
 
 SCHEMES = {"data": "dp", "expert_data": "dp"}
-
 """Mesh axes that are booked under another scheme's name."""
 
 SENT: dict[str, Callable[[Array], Array]] = {
@@ -57,7 +56,6 @@ SENT: dict[str, Callable[[Array], Array]] = {
     "all_to_all": lambda n: (n - 1) / n,
     "send": lambda n: jnp.where(n > 1, 1.0, 0.0),
 }
-
 """Bytes a member sends per byte of the operation."""
 
 
@@ -147,13 +145,9 @@ def _place(op: CommOp, group: Group, paths: PathEnergy) -> PathShares:
 
 
 BANDWIDTH = "near memory"  # among the rates of an account
-
 AXES = ("tp", "attention_tp", "cp", "ep", "pp", "dp")  # parts of a time that are communication
-
 SPARSE = ("violations", "memory_bytes", "breakdown_s")  # groups of which zeros are not shown
-
 PROMPTS = "prompts, "  # begins the names of rates of the pool that computes prompts
-
 LATER_RATES = "later stages, "  # and of those of stages of a second kind
 
 

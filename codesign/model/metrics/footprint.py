@@ -38,13 +38,9 @@ __all__ = [
 
 
 SPREAD = 0.15
-
 """Standard deviation of log(measured / predicted) of bytes that are not counted."""
-
 PREDICTED = ("activations", "working", "graphs", "kept")
-
 """Classes of data whose bytes are predicted; all others are counted."""
-
 NORMAL = NormalDist()
 
 

@@ -36,11 +36,8 @@ __all__ = [
 
 
 LEVELS = 14  # numbers of decodes, and of prompt tokens, that are priced
-
 NEAR = 8  # numbers of decodes on either side of the plan's that are priced one by one: tiles of kernels show there
-
 LEAST = 32  # steps that are priced at once; more are in powers of two
-
 MARGIN = 3.0  # a simulation may decode so many times the sequences of the plan
 
 
@@ -156,9 +153,7 @@ def tabulated_steps(
 
 
 HOST = ("request_overhead_s", "prompt_token_s", "expert_overhead_s", "expert_launch_s")
-
 """Fields of a workload that a first token comes later by, for the host."""
-
 UNBOUNDED = 10**9  # tokens of a step whose prompts alone are bounded
 
 

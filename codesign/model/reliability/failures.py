@@ -34,9 +34,7 @@ from ...core.units import HOUR_S
 
 
 LEAST = 1e-16  # of a checkpoint's time over the time between failures
-
 HOPELESS = 60.0  # of an exponent: a job that takes e^60 times as long, and all beyond, never ends
-
 STEPS = 6  # of Newton's method from above, where each squares the error: 4e-16 over the whole range after five
 
 
@@ -92,7 +90,6 @@ def young_interval_s(rate_hz: Array | float, checkpoint_s: Array | float) -> Arr
 
 
 STORES = ("storage", "host", "pool")
-
 WELL = 3.0  # standard deviations of parts under repair that spares should cover
 
 

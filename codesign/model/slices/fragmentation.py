@@ -56,7 +56,6 @@ MIXES = {
     "powers of two to 32": DemandMix((1, 2, 4, 8, 16, 32), (0.30, 0.25, 0.20, 0.15, 0.07, 0.03)),
     "3, 5, 6, 7, 10, 12": DemandMix((3, 5, 6, 7, 10, 12)),
 }
-
 """The mixes of the notes on slices [lumorph_notes].
 
 Equal frequencies give their analytical row exactly for the first and the third. For the second they do not print any;
@@ -149,7 +148,6 @@ def simulate(
 
 
 LOADS = (0.5, 0.8, 3.0)  # offered over capacity, at which a rack's effective ratios are told; between them by log(load)
-
 MOST = 4096  # accelerators of the largest rack: length of the recursion, whatever the capacity
 
 

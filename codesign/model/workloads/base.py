@@ -50,16 +50,13 @@ class Words:
 
 
 OTHERS = Words()
-
 TRAINING = Words("training", "training step")
-
 SERVING = Words(
     "serving",
     "batch of requests",
     headline=("ttft_s", "tpot_s", "tokens_per_s"),
     metrics={"time_s": ("Batch time", "s")},
 )
-
 OPEN_SERVING = Words(
     "serving",
     "batch of requests",
@@ -79,7 +76,6 @@ OPEN_SERVING = Words(
 
 
 Moments = dict[str, dict[str, tuple[Array, Array]]]
-
 """Moment -> class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
 
 

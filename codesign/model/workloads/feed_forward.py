@@ -56,11 +56,8 @@ __all__ = [
 
 
 BINS = 768  # of the load of a rank, from none to that of the k most loaded experts
-
 MOST_EXPERTS = 4096
-
 MOST_EXPONENT = 4.0
-
 MOST_CAPACITY = 64.0
 
 Shares = tuple[float, ...]

@@ -43,28 +43,18 @@ __all__ = [
 
 
 HALVINGS = 50  # of the logarithm of the rate
-
 FEW_HALVINGS = 18  # of it, where the most is known
-
 SECANTS = 8  # of them that are cuts at a secant
-
 LAST = 2  # rounds more: one more cut, and what is seen at it
-
 FEWEST = 1e-4  # of that
-
 BEYOND = 1e6  # used shares of a limit that are told apart
-
 LEAST, SPAN = 1e-6, 1e12  # requests/s at which nobody meets anybody, and how many times that is the most there is
-
 FOREVER_S = 1e15  # an SLO that everything keeps that does not pile up
-
 HELPS = {
     "ttft_s": "more tokens a step, shorter prompts or faster arithmetic",
     "tpot_s": "faster memory, more tensor ranks or a smaller model",
 }  # fmt: skip
-
 """Limit -> what brings a request that is alone below it."""
-
 SHARES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
 
 
@@ -286,25 +276,16 @@ def over_the_rate(asked: str, rate: float, kept: float, why: str, helps: str) ->
 
 
 SHORTER = 8.0  # times fewer prompt tokens of short mixed steps
-
 DECODES = ("decode_one", "decode_few", "decode_some", "decode_many", "decode")  # evenly spaced in log
-
 MIXED = (("mixed_one_short", "mixed_one"), ("mixed_short", "mixed"))
-
 LEAST_LEFT_S = 1e-9  # of a limit on the first token that the host alone takes up
-
 LATE_S = 1e9  # of TTFT for each time that sequences exceed their places
-
 SHOWN = ("mean", "p50", "p90", "p99")
-
 ENGINE = "engine"  # how used shares of an engine begin in `Metrics.usage`
-
 SLO_SHARES = {
     "ttft_s": "ttft_ratio", "tpot_s": "tpot_ratio", "prompts": "prefill_utilisation", "decodes": "slot_utilisation",
 }  # fmt: skip
-
 """Used share of a limit -> the end of its metric's name."""
-
 MET = 1.01  # used share of an SLO above which it is kept at no rate; where it ends is found nearer than that
 
 

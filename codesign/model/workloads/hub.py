@@ -46,15 +46,12 @@ KEYS = {
     "columns": ("init_pos_emb_width",),
     "out": ("out_hidden_size", "text_hidden_size", "projection_dim"),
 }
-
 GATED = {"gemma4_vision", "qwen2_5_vl", "pixtral"}
-
 """Kinds of encoder whose feed-forward networks have a gate; others say so by `hidden_act: silu`."""
 
 LARGEST_OF_IMAGES = 10**7
 
 HEAD = 64
-
 """Width of a head where a file says none: that of ViT-Base and ViT-Large. Source: [dosovitskiy2021], table 1."""
 
 
@@ -156,14 +153,11 @@ def vision_of(config: Any, text_hidden: int) -> VisionEncoder | None:
 
 
 LARGEST = 10**9  # no published size is near it; beyond it a number is a mistake
-
 MOST_LAYERS = 10_000
-
 MAY_BE_ZERO = {
     "q_rank", "rope_dim", "shared_experts", "shared_width", "first_dense", "token_kinds", "experts", "top_k",
     "expert_width",
 }  # fmt: skip
-
 NULL_IS_ZERO = {"q_rank", "shared_experts"}  # how the file says "none of it"
 
 
@@ -207,9 +201,7 @@ def _placed(attention: AbstractAttention, config: Values, layers: int) -> Abstra
 
 
 OUTSIDE = ("tie_word_embeddings", "quantization_config")  # may stand beside the part that describes the language model
-
 INSIDE = ("text_config", "language_config", "llm_config", "thinker_config", "language_model_config")
-
 AHEAD = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_layers")
 
 
@@ -226,7 +218,6 @@ IGNORED: dict[str, tuple[str, Callable[[Values], Any]]] = {
     "vision_config": ("windows of its vision encoder", _windowed),
     "num_kv_shared_layers": ("layers that share a cache", lambda c: c.get("num_kv_shared_layers")),
 }
-
 """Keys that change what a model costs and that we do not read: key -> (what happens instead, whether it applies)."""
 
 
@@ -316,7 +307,6 @@ CHECKS: dict[str, Callable[[str, str, Any], Any]] = {
     "sparse_period": _period, "sparse_flags": _flags, "sparse_layers": _any_numbers, "full_layers": _layer_numbers,
     "pattern": _pattern, "blocks": _blocks,
 }  # fmt: skip
-
 LISTED = {"experts", "top_k", "expert_width", "shared_experts", "width"}  # some files repeat one number a layer
 
 
@@ -355,7 +345,6 @@ def _read(config: Values, architecture: Architecture) -> Values:
 
 
 NEEDED = {"hidden", "layers", "heads", "vocab"}
-
 """Numbers without which no model is one."""
 
 

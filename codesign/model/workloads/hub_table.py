@@ -89,11 +89,9 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "gate": ("attn_output_gate", "attention_output_gate"),
     "dropout": ("hidden_dropout", "resid_pdrop", "hidden_dropout_prob"),
 }  # fmt: skip
-
 """Our number -> its names in published files, the more particular one first."""
 
 LINEAR = ("linear_heads", "linear_key_heads", "linear_key_dim", "linear_value_dim", "convolution")
-
 MOE = ("experts", "top_k", "expert_width")
 
 
@@ -158,17 +156,13 @@ def encoder(values: Values) -> AbstractAttention:
 
 
 PLAIN = general()
-
 TIED = general(tied=True)
-
 NO_GATE = {"gated": 0.0, "norm_vectors": 2.0}
-
 GEMMA3 = general(
     full_and_local, windows=False, tied=True, vocab=262208, hidden=2304, layers=26, heads=8, kv_heads=4, head_dim=256,
     width=9216, window=4096, period=6, kinds=every_nth_is_full,
     names={"period": "sliding_window_pattern", "window": "sliding_window"},
 )  # fmt: skip
-
 GEMMA4 = general(
     full_and_local, windows=False, tied=True, vocab=262144, hidden=2304, layers=30, heads=8, kv_heads=4, head_dim=256,
     width=9216, window=512, period=6, kinds=every_nth_is_full, keys_are_values=0.0,
@@ -179,14 +173,12 @@ GEMMA4 = general(
     },
     modules={"experts": ("experts.0.gate_proj",), "shared_experts": ("mlp.gate_proj",)},
 )  # fmt: skip
-
 BERT = general(
     encoder, tied=True, vocab=30522, hidden=768, layers=12, heads=12, width=3072, **NO_GATE,
     names={"positions": "max_position_embeddings", "token_kinds": "type_vocab_size"}, positions=512, token_kinds=2,
     pooler=lambda values: values["hidden"],
     windows=False,
 )  # fmt: skip
-
 MIMO_FLASH = general(
     full_and_local, windows=False,
     names={
@@ -195,7 +187,6 @@ MIMO_FLASH = general(
         "local_head_dim": "swa_head_dim", "local_value_dim": "swa_v_head_dim",
     },
 )  # fmt: skip
-
 KIMI_LINEAR = general(
     delta_and_latent, mixture, windows=False, gate=0.0, latent=None, convolution=4, full_gate=0.0, q_rank=0,
     names={
@@ -206,7 +197,6 @@ KIMI_LINEAR = general(
     },
     modules={"linear_attention": ("self_attn.q_proj",)},
 )  # fmt: skip
-
 NEMOTRON_H = general(
     one_mixer_a_layer, one_network_a_layer, windows=False, gated=0.0, chunk=128, convolution=4, latent=None,
     shared_experts=0, shared_width=0, expert_width=0, experts=0, top_k=0,
@@ -216,7 +206,6 @@ NEMOTRON_H = general(
         "chunk": "chunk_size", "latent": "moe_latent_size",
     },
 )  # fmt: skip
-
 DEEPSEEK_V4 = Architecture(
     compressed, mixture,
     {
@@ -230,7 +219,6 @@ DEEPSEEK_V4 = Architecture(
     SPARSE | {"tied": False, "dropout": 0.0, "width": 0}, windows=False,
     ignored=("the streams of its residual connections (hyper-connections)",),
 )  # fmt: skip
-
 MINIMAX_M3 = general(
     block_sparse, windows=False,
     names={
@@ -241,20 +229,15 @@ MINIMAX_M3 = general(
         "sparse_layers": "sparse_attention_config.sparse_attention_freq",
     },
 )  # fmt: skip
-
 DECI = general(
     searched_attention, searched_feed_forward, windows=False, kv_heads=lambda values: values["heads"],
     names={"blocks": "block_configs"},
 )  # fmt: skip
-
 STEP3 = general(
     full_and_local, windows=False, names={"window": "sliding_window", "local_heads": "num_sliding_attention_heads"}
 )
-
 FALCON = general(ignored=(SIDE_BY_SIDE,), kv_heads=lambda values: 1, **NO_GATE)
-
 COHERE = general(tied=True, ignored=(SIDE_BY_SIDE,))
-
 PHI = general(ignored=(SIDE_BY_SIDE,), **NO_GATE)
 
 ARCHITECTURES: dict[str, Architecture] = {

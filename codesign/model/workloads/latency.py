@@ -27,7 +27,6 @@ __all__ = [
 EDGES = np.array([0.0, 0.2, 0.4, 0.6, 0.75, 0.86, 0.94, 0.98, 1.0])  # shares of steps, apart for what crowds are few of
 
 HALFWAY = 0.25
-
 """Power of a ratio of variances that takes deviations half of the way: fitted, one constant, by hand on simulated
 conditions of one seed; `benchmarks/two_kinds.py` has others."""
 
@@ -110,11 +109,8 @@ def beside_by_kinds(demand: Demand, kinds: Array, nobody: Array, mean: Array) ->
 
 
 LEAST = 1e-12
-
 EVEN = 0.1  # variation of gaps below which they count as this
-
 SCALE, SCALES = 0.224, 0.045  # of x, by a^2
-
 SHAPE, SHAPES = 0.17, 0.56  # of b, by 1 / a
 
 
@@ -159,9 +155,7 @@ BELOW = 0.5 * (WAIT_POINTS + 1)  # square roots of how far numbers are from c, o
 PARTS = WAIT_WEIGHTS * BELOW  # of the integral
 
 FARTHEST = 80.0  # of logarithms of probabilities that are told apart: still a number in single precision
-
 LEAST_LEFT = 1e-4  # of the places: beyond it nobody's wait has an end
-
 LEAST_GROWTH = 1e-6  # of a step, from no place taken to all
 
 
@@ -240,13 +234,9 @@ def _rest(value: Array) -> Array:
 
 
 CROWDS = ((0.3, 0.6), (0.8, 0.3), (0.965, 0.1))  # quantile of prompt tokens in a step, its probability
-
 LEVELS = normal_quantiles(level for level, _ in CROWDS)
-
 STEEPEST = 0.95  # elasticity of a step's length beyond which spells of many would not end
-
 LEAST_LATE = 1e-3  # share of requests that wait: of fewer no percentile tells, and their wait would have no scale
-
 FEW, MANY = (0.8, -0.5), (0.2, 2.0)  # of counts: probability, and standard deviations from their mean
 
 
@@ -398,9 +388,7 @@ def _late_behind(met: Met, late: Array) -> Array:
 
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(7)  # of lengths, whose powers and inverses have exact means
-
 LIKELY = WEIGHTS / WEIGHTS.sum()
-
 BUSIEST = 0.95  # share of time that goes to prompts beyond which delays would not end
 
 

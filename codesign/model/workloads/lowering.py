@@ -130,7 +130,6 @@ def layer_bytes(block: list[BlockOp], kind: str) -> Array:
 
 
 MOST_COPIES = 2.0
-
 """Ranks over experts beyond which experts are spread over no more of them: each would be held more than twice."""
 
 

@@ -147,9 +147,7 @@ class Demand(Module):
 
 
 ROUNDS = 14  # of Newton's method in the step alone, shares following
-
 TOGETHER = 2  # of it in both
-
 FURTHEST = 0.7  # that one of them goes, in the logarithm
 
 

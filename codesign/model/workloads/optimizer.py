@@ -122,16 +122,12 @@ def exchange_ops(layout: Layout, precision: Precision, held: tuple[Array, Array]
 
 
 TP_MODES = ("blockwise", "duplicated", "distributed")
-
 CUT_COLUMNS = (
     *("attention_qkv", "attention_q", "attention_k", "attention_v", "attention_q_up", "attention_kv_up", "mlp_up"),
     *("moe_shared_up", "moe_up"),
 )
-
 CUT_ROWS = ("attention_out", "mlp_down", "moe_shared_down", "moe_down")
-
 """Products whose weights tensor ranks cut by columns, and by rows; those of no list are whole on each."""
-
 NUMBER_BYTES = 4.0  # of a momentum that is orthogonalised
 
 

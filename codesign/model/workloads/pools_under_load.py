@@ -37,7 +37,6 @@ __all__ = [
 
 
 PROMPTS = ("prefill_one", "prefill_short", "prefill_half", "prefill", "prefill_long")
-
 """Priced steps of prompts: one token, few, half a chunk, a chunk, and one whose tokens attend more."""
 
 LONGER = 2.0  # times as many keys as a mean token's attends the last

@@ -76,15 +76,12 @@ def keys_before(cached: Array, kept: Array) -> Array:
 
 
 CURVES = "workload.prefix_cache.reuse.curves"
-
 MOST_FOUND = 0.999  # of a prompt: its last token is always computed
 
 Row = tuple[float, float, float, float]
-
 """Room in tokens, share of prompt tokens found, variation of what is computed, mean keys over the mean prompt."""
 
 Curve = tuple[float, tuple[Row, ...]]
-
 """Number of caches, and rows of one of them, the room rising."""
 
 

@@ -42,9 +42,7 @@ __all__ = [
 
 
 SAVED_COMMS = ("reduce_scatter", "all_to_all", "send")
-
 LATENT = ("attention_down", "attention_q_up", "attention_kv_up")
-
 NETWORKS = ("mlp", "moe_shared")
 
 
@@ -176,11 +174,8 @@ def _odd(number: Array) -> Array:
 
 
 ALWAYS = ("layernorm", "mlp_act")  # no policy names results of norms and activation functions
-
 QKV = ("query_proj", "key_proj", "value_proj")
-
 DOTS = (*QKV, "out_proj", "mlpwi", "mlpwo")
-
 REMAT_POLICIES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "full": ((), ()),
     "minimal": (DOTS, ()),
@@ -193,18 +188,13 @@ REMAT_POLICIES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "qkv_proj_offloaded": ((), QKV),
     "minimal_offloaded": ((), DOTS),
 }
-
 """Policy -> (tensors saved, tensors on the host)."""
-
 TENSORS = ("decoder_layer_input", "context", *QKV, "qkv_proj", "out_proj", "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo")
-
 PLACES = ("remat", "device", "offload")
-
 READ_AS = {
     "decoder_layer_input": "attn_norm", "query_proj": "core_attn", "context": "attn_proj", "out_proj": "mlp_norm",
     "mlpwi": "mlp_act",
 }  # fmt: skip
-
 """Tensor -> the module to offload whose input it is."""
 
 
@@ -294,9 +284,7 @@ DROPPED: Mapping[str, tuple[str, ...]] = {
     "moe_activation": ("moe",),
     "moe_down": ("moe", "moe_act"),
 }
-
 """Operation -> modules with which what it keeps is dropped; the inputs of a norm's readers are `layernorm`'s."""
-
 REDONE: Mapping[str, tuple[str, ...]] = {
     "attention_norm": ("layernorm",),
     "mlp_norm": ("layernorm",),
@@ -321,9 +309,7 @@ REDONE: Mapping[str, tuple[str, ...]] = {
     "moe_activation": ("moe", "moe_act"),
     "moe_down": ("moe",),
 }
-
 """Operation -> modules with which its forward runs again."""
-
 REDONE_COMMS: Mapping[str, tuple[str, ...]] = {
     "attention_tp": ("out_proj",),
     "attention_ring": ("context",),
@@ -334,7 +320,6 @@ REDONE_COMMS: Mapping[str, tuple[str, ...]] = {
     "moe_combine_tp": ("moe",),
     "moe_combine": ("moe",),
 }
-
 NORMED = {
     "attention_qkv": "attention_norm",
     "attention_qkv_branch": "attention_norm",
@@ -342,9 +327,7 @@ NORMED = {
     "mlp_up": "mlp_norm",
     "moe_router": "mlp_norm",
 }
-
 """Operation that keeps a norm's result -> the norm."""
-
 READ_BY: Mapping[str, str] = {
     "attention_branch": "attn_norm",
     "attention_qkv": "qkv_linear",
@@ -357,15 +340,12 @@ READ_BY: Mapping[str, str] = {
     "moe_activation": "moe_act",
     "mlp_activation": "mlp_act",
 }
-
 """Operation that keeps activations -> the module to offload whose input they are."""
-
 PARTS_OF: Mapping[str, tuple[str, ...]] = {
     "mla_up_proj": ("attention_kv_up",), "qkv_proj": ("attention_qkv", "attention_q"), "context": ("attention_core",),
     "mlp_act": ("mlp_activation",), "mlp": ("mlp_up",), "moe_act": ("moe_activation",), "moe": ("moe_up",),
     "shared_experts": ("moe_shared_up",),
 }  # fmt: skip
-
 """Module -> operations of which every model with this module has one."""
 
 
@@ -435,7 +415,6 @@ def redone_comms(comms: list[BlockComm], layout: Layout, dense_share: Array) -> 
 
 
 UNREAD = ("mlp_down", "mlp_residual", "moe_shared_down")
-
 """Operations whose results no gradient of their own layer reads."""
 
 

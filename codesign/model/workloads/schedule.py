@@ -25,21 +25,14 @@ from .plan import AbstractModelPlan
 
 
 PER_MICRO_BATCH: tuple[str, ...] = ("forward", "backward", "recompute")
-
 PER_STEP: tuple[str, ...] = ("gradients", "parameters", "optimizer")
-
 PREFILL: tuple[str, ...] = (
     *("prefill", "prefill_rest"), *("prefill_one", "prefill_short", "prefill_half", "prefill_long"),
 )  # fmt: skip
-
 """Phases that run on a pool of accelerators beside the others (`Cluster.prefill`)."""
-
 LATER = "later_"
-
 """Begins the names of phases that run on the stages of a second kind of accelerator (`Cluster.later_stages`)."""
-
 KV_TRANSFER = "kv_transfer"
-
 """The phase in which caches leave that pool."""
 
 
@@ -213,7 +206,6 @@ def one_pass(priced: Priced, phase: str, plan: AbstractModelPlan, slowdown: Arra
 
 
 ATTENTION = ("attention_prefill", "mla_prefill")
-
 """Classes of kernels that a framework brings itself: not those that were timed."""
 
 

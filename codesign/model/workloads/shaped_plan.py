@@ -45,11 +45,9 @@ SHAPE = (
     *("layers", "hidden", "width", "heads", "kv_heads", "experts", "top_k", "expert_width", "vocab"),
     *("kv_rank", "full_every", "window", "context", "tokens"),
 )
-
 """Fields that change the model or its training; one that is not given leaves it as it is."""
 
 Part = TypeVar("Part", AbstractAttention, AbstractFeedForward)
-
 TILE = 128.0  # widths that follow are rounded up to whole tiles of matrix engines
 
 

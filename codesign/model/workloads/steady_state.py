@@ -156,11 +156,8 @@ def room_wait_s(clients: np.ndarray, served: np.ndarray, service_s: np.ndarray) 
 
 
 NODES = 16  # quantiles that stand for the lengths of prompts
-
 LEVELS = tuple(NormalDist().inv_cdf((node + 0.5) / NODES) for node in range(NODES))
-
 FEW = 1e-3  # arrivals in a step below which a series stands for what would cancel
-
 FULLEST = 1 - 1e-6  # of the room for prompts; what is fuller is refused by a rule of the plan
 
 

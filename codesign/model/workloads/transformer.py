@@ -80,9 +80,7 @@ class ExtraEmbeddings(Module):
 
 
 FUSED = ((5.0, 6.0), (3.0, 6.0))
-
 UNFUSED = ((5.0, 38.0), (3.0, 14.0))
-
 """(FLOPs, bytes) a logit, forward and backward, of a softmax in 32 bits on logits of 16.
 
 Unfused as Megatron-LM's cross-entropy over a divided vocabulary does it, each pass on its own and in place: to 32 bits

@@ -29,7 +29,6 @@ from ..base import Problem
 
 
 TOLD = {"family": str, "plan": dict, "hardware": list, "inputs": list, "limits": list, "facts": dict}
-
 """Header fields of a file and their types."""
 
 MOST_BYTES = 2**30  # of a file; networks of the packaged studies have 2 MiB

@@ -31,7 +31,6 @@ from .interior_point import dual_ascent, dual_ascent_of_two, dual_value, least_o
 from .oracle import Programme
 
 FORGIVEN = 1e-6  # log by which a plan must break its constraints everywhere before it is called infeasible
-
 REFERENCE_SHARPNESS = BRANCH_AND_BOUND.reference_sharpness  # of cuts at a point shared by several plans
 
 
@@ -461,7 +460,6 @@ class Outcome:
 
 
 HERE = ("programme", "_began", "_evaluated")
-
 """Attributes of a `Bounding` that are not sent: the programme, and counters that start when it is made."""
 
 

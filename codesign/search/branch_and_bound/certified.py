@@ -30,7 +30,6 @@ from .part_work import OracleMaker, PartWork, RowsOfProblem, proven_in_parts
 
 
 LARGEST = "largest"
-
 SLACK = 1e-6  # log by which a constraint is allowed more than a design was found with
 
 
@@ -154,9 +153,7 @@ def _factor(log: float) -> float | None:
 
 
 SMALL = 1e-3  # log of the move that measures a slope
-
 MOVES = (0.003, 0.01, 0.03, 0.1)  # logs of the moves over which a slope is tested
-
 LINEAR = 1e-4  # log of the goal by which a slope may miss
 
 
@@ -297,7 +294,6 @@ def _tenth_more(bounding: Bounding, near: list[int], tolerance: float, rivals: i
 
 
 UNPROVEN = {"factor_at_least": None, "needed": None}  # of conflicts of a model that is not convex
-
 EDGE = 1e-3  # of the unit cube: what is nearer to a side than this lies at the end of its range
 
 

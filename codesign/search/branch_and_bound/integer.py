@@ -124,7 +124,6 @@ class Held(AbstractRelay):
 
 
 Coordinates = tuple[tuple[int, float], ...]
-
 """(variable, coordinate) of what is held, in order."""
 
 
@@ -243,11 +242,9 @@ def held_by_runner(
 
 
 Closing = Callable[[dict[int, float]], Outcome]
-
 """Held coordinates -> the best of what is free then."""
 
 MOST = 10  # variables: each doubles the number of solutions
-
 MOST_HELD = 1000  # combinations of values
 
 

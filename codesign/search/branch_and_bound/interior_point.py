@@ -27,11 +27,8 @@ from jaxtyping import Float
 
 
 HOPELESS = np.inf
-
 """Lower bound of a plan that breaks a constraint everywhere in the box."""
-
 LARGEST = 1e6  # multiplier tried
-
 PART = 1024  # plans worked on at once, so that a step's arrays stay in the cache
 
 
@@ -131,14 +128,10 @@ def _best_weight(rest: np.ndarray, direction: np.ndarray, limit: float) -> np.nd
 
 
 ELASTIC = 64.0
-
 """First price of a unit of log-violation. It must exceed the sum of the multipliers for the violation to vanish: that
 of a plan is raised where it does not."""
-
 SMALLEST_PART = 192  # programmes that are worth a thread
-
 FEW, SOME = 3, 64  # lanes up to which they are factored number by number, and all rows of a step together
-
 EMPTY = -1e3  # intercept of a tangent that says nothing
 
 

@@ -33,7 +33,6 @@ from .oracle import Rows, Tangents, relayed
 
 
 PARTS = 4  # a range is split into at most so many
-
 LONG, NEAR = 32, 8  # values of a long list; those on either side of one that count as its neighbours
 
 
@@ -268,17 +267,11 @@ class PlanTree:
 
 
 LOOKS = 256  # random designs on which it is looked how much a field matters
-
 FEW = 64  # random designs that show of most fields that no row orders them
-
 SAMPLES = 1024  # random designs, each with up to `LEVELS` values of every field
-
 LEVELS = 8  # values of a field compared in one look; of longer lists each look draws others
-
 SAME = 1e-9  # log by which a row may contradict an order, for rounding
-
 NEVER_OPEN = ("sequence_parallel", "zero")  # few values; next-best designs that differ in them are worth telling apart
-
 Ask = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # (plan rows, u) -> (exact rows, broken)
 
 
@@ -415,9 +408,7 @@ def _best_of_ranges(*below: np.ndarray) -> np.ndarray:
 
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
-
 MOST_ROOTS = 1_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
-
 TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
 

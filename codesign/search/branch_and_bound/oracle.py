@@ -23,7 +23,6 @@ from ...staging import Rows
 from ..base import Problem
 
 LEAST_SHARE = 1e-9  # a constraint that uses nothing has no logarithm: this share of its bound stands in
-
 GOAL = "goal"
 
 

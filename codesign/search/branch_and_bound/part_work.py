@@ -158,7 +158,6 @@ def _moved(column: str, numbers: np.ndarray, place: dict[str, np.ndarray]) -> np
 
 
 OracleMaker = Callable[[Problem], AbstractModelOracle]
-
 """Makes the oracle over all legal plans of a problem, in whatever process it is asked for."""
 
 SHARES = 4  # parts of each worker at the least, so that none waits long for the last

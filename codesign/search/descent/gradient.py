@@ -36,13 +36,11 @@ OPTIMIZERS = (
     "lamb", "lars", "lion", "nadam", "nadamw", "novograd", "optimistic_adam_v2", "optimistic_gradient_descent", "radam",
     "rmsprop", "rprop", "sgd", "sign_sgd", "sm3", "yogi",
 )  # fmt: skip
-
 TRANSFORMATIONS = (
     "adaptive_grad_clip", "add_decayed_weights", "centralize", "clip", "clip_by_block_rms", "clip_by_global_norm",
     "ema", "normalize_by_update_norm", "scale", "scale_by_adam", "scale_by_belief", "scale_by_lion", "scale_by_rms",
     "scale_by_sign", "scale_by_trust_ratio", "trace", "zero_nans",
 )  # fmt: skip
-
 NO_SCHEDULE = ("rprop", "sm3")  # take a constant step only
 
 

@@ -38,7 +38,6 @@ from .gradient import Optimizer, annealed, moved, segment
 
 
 KINDS = ("log2", "straight_through", "gumbel")
-
 HOTTEST, COLDEST = 2.0, 0.05  # temperatures of the softmax, first and last
 
 
@@ -144,9 +143,7 @@ def _interpolated(values: np.ndarray, x: Array) -> Array:
 
 
 ROUNDS, NEIGHBOURS = 4, 3  # of neighbours of the best plan, and in how many fields they differ
-
 GLANCE = 4  # legal plans next to each start that are priced on the way, so that an interrupt has something to show
-
 HALF = 0.5  # a rule broken by less than this is a matter of rounding
 
 

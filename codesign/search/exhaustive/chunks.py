@@ -29,7 +29,6 @@ from ..base import AbstractSentWork, Problem, Progress, Report
 from .sweep import BINS, EDITION, Kept, Screened, Sweep
 
 FIRST_LOOKS, LOOKS = 16, 64  # blocks that are looked at for the histogram's range: the first, and others evenly spread
-
 NOTHING_SEEN = (-46.0, 46.0)  # its range where none of them has a feasible point: 1e-20 to 1e20
 
 
@@ -219,15 +218,10 @@ def run(sweep: Sweep, chunk: Chunk, edges: np.ndarray) -> Portion:
 
 
 FOLDER = "chunks"  # of a run
-
 BEST, NEAREST, FRONT = 0, 1, 2
-
 NUMBERS = {"first": int, "blocks": int, "points": int, "feasible": int, "seconds": float, "keep": int}
-
 WHOLE = ("kind", "plan", "level", "block", "histogram")
-
 LISTS = (*WHOLE, "log_goal", "excess", "time_s", "usd_per_million_tokens", "by_value", "edges")
-
 SHORT = 16  # characters of a study's hash in the name of a file
 
 
@@ -413,7 +407,6 @@ class ChunkWork(AbstractSentWork):
 
 
 SHARES = 4  # chunks of each worker at the least, so that none waits long for the last
-
 FEW = 4  # blocks that are timed
 
 

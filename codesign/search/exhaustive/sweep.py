@@ -87,9 +87,7 @@ class Axes:
 
 
 BINS = 64  # of the histogram: bars that a page of its width shows apart
-
 EDITION = "2"  # of the saved state: what another edition left is not continued
-
 LOOKS = 8  # designs of the front that points are held against before the front as a whole
 
 

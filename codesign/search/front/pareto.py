@@ -153,7 +153,6 @@ def take(walk: FrontWalk, proof: LevelProof) -> None:
 
 
 STEPS = 1e9  # of a log: bounds are told in whole numbers of them, rounded so that they say less
-
 METRIC = "metrics."  # before the name of a row that is the log of a metric, so that it cannot be a limit's
 
 

@@ -156,7 +156,6 @@ class Scheduled:
 
 
 INTERVALS = 720  # that a time is cut into, at most
-
 ROUNDING = 1e-7  # of the optimum, which it is lowered by: a solver's feasibility
 
 

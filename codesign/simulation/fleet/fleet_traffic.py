@@ -114,7 +114,6 @@ def traffic_measures(requests: Requests) -> dict[str, float]:
 
 
 BLOCK_TOKENS = 512
-
 Row = tuple[float, int, int, int, int, int, float]  # arrival, prompt, output, session, class, turn, think
 
 

@@ -15,7 +15,6 @@ from .requests import Requests
 
 
 HALVINGS = 60
-
 DRAWN = 4096  # numbers of tokens at a time
 
 

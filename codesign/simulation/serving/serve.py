@@ -102,7 +102,6 @@ def shares(before: dict[str, int], after: dict[str, int]) -> dict[str, float]:
 
 
 Report = Callable[[int, int], None]  # requests finished, of how many
-
 WARM_UP = 0.2  # share of the requests that come before any is measured
 
 

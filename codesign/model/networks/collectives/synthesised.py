@@ -158,7 +158,6 @@ def best_schedule(size: int, nbytes: float, rack: Circuits, both_ways: bool = Tr
 
 
 MOST_MEMBERS = 256
-
 """Members up to which schedules are found: a rack of the document, in a tenth of a second."""
 
 

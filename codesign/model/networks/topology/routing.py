@@ -381,7 +381,6 @@ def ring_orders(topology: Topology, members: np.ndarray, rails: int = 0) -> np.n
 
 
 _routes = functools.lru_cache(maxsize=4)(route)  # of a topology by its identity
-
 _hops = functools.lru_cache(maxsize=4)(hops_between)
 
 

@@ -88,13 +88,11 @@ def _gated(hidden: float, layers: float, heads: float, width: float) -> dict[str
 
 
 UP, OUT = "cluster.network.scale_up.fabric", "cluster.network.scale_out.fabric"
-
 PRICES = {
     "cluster.accelerator.price_usd": 1.4, "cluster.accelerator.hbm.usd_per_byte": 1.6,
     "cluster.host.memory.usd_per_byte": 1.6, f"{UP}.usd_per_bytes_per_s": 1.6, f"{OUT}.usd_per_bytes_per_s": 1.6,
     "cluster.facility.usd_per_j": 1.6,
 }  # fmt: skip
-
 TRAINING = StudyFamily(
     "training",
     ("experiment=train_gpt3_175b",),
@@ -111,7 +109,6 @@ TRAINING = StudyFamily(
     PRICES,
     {"capex_usd": (46e3, 70e3, True), "provisioned_power_w": (1200.0, 1700.0, True)},
 )  # fmt: skip
-
 SERVING = StudyFamily(
     "serving",
     ("experiment=serve_llama31_405b_static",),
@@ -132,7 +129,6 @@ SERVING = StudyFamily(
         "tpot_s": (0.03, 0.12, False),
     },
 )  # fmt: skip
-
 FAMILIES = {family.name: family for family in (TRAINING, SERVING)}
 
 
