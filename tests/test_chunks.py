@@ -262,9 +262,9 @@ def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path)
     (tmp_path / "work").write_bytes(pickle.dumps(ChunkWork(sweep, edges_of(sweep))))
     code = (
         "import pickle, time\nfrom codesign.executors import Serial\n"
-        "from codesign.search.exhaustive import axes\n"
+        "from codesign.search.exhaustive import sweep\n"
         "from codesign.search.exhaustive.chunks import ChunkFolders, screen_in_chunks\n"
-        "axes.distinct_plans = lambda scenarios, space, plans: plans\n"
+        "sweep.distinct_plans = lambda scenarios, space, plans: plans\n"
         "work, slow = pickle.load(open('work', 'rb')), lambda progress: time.sleep(0.05)\n"
         "screen_in_chunks(work.problem, Serial(chunk_s=1e-9), work.block, slow, work.keep, ChunkFolders('.'))"
     )

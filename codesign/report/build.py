@@ -183,7 +183,7 @@ def _proof(run: RunFolder) -> Section:
         shown = proof.closing_chart(run)
     except MissingPart:
         return Section("Proof", proof.text(run), table=proof.table(run))
-    picture = Picture("convergence", "Best design and bound over the time of the search", "convergence", run)
+    picture = Picture("convergence", "Best design and bound over the time of the search", "figures", run)
     return Section("Proof", proof.text(run), picture, proof.table(run), shown=shown)
 
 
