@@ -31,7 +31,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:  # a process of its own: libraries swallow an exception that meets them in a callback
         signal.signal(signal.SIGINT, _leave)
-        gc.disable()  # until all is loaded: see `lazy_import`
+        gc.disable()  # until all is loaded: see `lazy`
     try:
         return _dispatch(words)
     except CodesignError as error:

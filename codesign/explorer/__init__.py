@@ -1,7 +1,7 @@
 """`codesign explore`: a page on this machine alone, where numbers and limits of a study have sliders.
 
 From low to high: what has a slider (`knobs`), where it begins (`beginning`), what follows at every plan (`answers`),
-what is worth waiting for (`details`, `proving`), how it looks (`fragments`, `reader_page`), who may see it (`server`).
+what is worth waiting for (`reader_page`, `proving`), how it looks (`reader_page`), who may see it (`server`).
 """
 
 from typing import TYPE_CHECKING

@@ -231,7 +231,7 @@ def role_of(found: Switches) -> str:
 
 
 def _vllm(found: Switches, model: LaunchedModel) -> EnginePlan:
-    """Fields of the plan; see `export_vllm` for what they are there."""
+    """Fields of the plan; see `export_serving` for what they are there."""
     tp, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
     cp, ranks = found.number("prefill-context-parallel-size"), found.number("data-parallel-size")
     local = found.number("data-parallel-size-local", default=1)
@@ -272,7 +272,7 @@ def _divided(found: Switches) -> dict[str, int]:
 
 
 def _sglang(found: Switches, model: LaunchedModel) -> EnginePlan:
-    """Fields of the plan; see `export_sglang` for what they are there."""
+    """Fields of the plan; see `export_serving` for what they are there."""
     ranks, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
     replicas, groups = found.number("data-parallel-size"), found.number("attention-data-parallel-size")
     if found.has("enable-dp-attention") and groups == 1:
@@ -309,7 +309,7 @@ def _sglang(found: Switches, model: LaunchedModel) -> EnginePlan:
 
 
 def _trtllm(found: Switches, model: LaunchedModel) -> EnginePlan:
-    """Fields of the plan; see `export_trtllm` for what they are there."""
+    """Fields of the plan; see `export_serving` for what they are there."""
     ranks, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
     cp = found.number("context-parallel-size")
     experts = found.number("moe-expert-parallel-size") if model.experts else 1

@@ -1,7 +1,7 @@
 """Measured runs, and collectives, from what benchmarks and trainers write: `codesign import FILE...`.
 
 A module here is an importer: `NAME`, what it reads in a line; `reads(text)`, whether a file is such; `rows(text)`, its
-runs as columns of `measurements.run_columns`, or sizes of messages as columns of `measurements.kinds_collectives`. A
+runs as columns of `measurements.folder`, or sizes of messages as columns of `measurements.registry`. A
 plug-in's are modules `importers` of its package, found by the same names.
 """
 

@@ -1,7 +1,7 @@
 """A server under load, measured: `codesign observe URL`.
 
 From low to high: one streamed answer of an OpenAI-compatible server (`endpoint`), prompts of a stated number of tokens
-(`prompt_sizes`), requests in a closed loop or as they arrive (`driving`), what they come to (`observed`).
+(`driving`), requests in a closed loop or as they arrive (`driving`), what they come to (`observed`).
 """
 
 from .driving import Driven as Driven

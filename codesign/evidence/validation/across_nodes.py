@@ -188,7 +188,7 @@ ACROSS = Suite("across nodes", ("clusters", "published_logs"), run_across)
 # A token goes once to each rank that has an expert for it. Strata of suite `expert exchange`, own and with the GPU
 # left out of the fit:
 #
-#     inside nodes, across nodes           a library and format that `calibration.exchange_constants` knows
+#     inside nodes, across nodes           a library and format whose constants are known
 #     ... , as all-to-all                  what the model takes for it in a study: nothing is fitted on these rows
 
 

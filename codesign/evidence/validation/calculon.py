@@ -17,7 +17,7 @@ reduce_grads_every_microbatch 0 tensor_par_comm_type ar, p2p_rs_ag, rs_ag       
 scatter_gather_p2p: (0 0), (0 1), (1 1) seq_par_ag_redo
 plan.sequence_parallel_regather full recomputation keeps the undivided layer input          plan.partition_activations 0
 tensor_par_overlap                                          plan.tp_overlap (a share, see `TENSOR_OVERLAPS`)
-data_par_overlap, and what hides offload                    plan.dp_overlap, offload_overlap (see `calculon_overlap`)
+data_par_overlap, and what hides offload                    plan.dp_overlap, offload_overlap (see below)
 weight, activations, optimizer offload                      plan.offload_*; the optimizer's takes the gradients along
 optimizer state offloaded with every backward               workload.state_every_pass inference
 workload.forward_only

@@ -1,4 +1,4 @@
-"""Measured runs of tables of any source (`run_columns`): each row is a command, and its metrics are the command's.
+"""Measured runs of tables of any source (`measurements.folder`): a row is a command, and its metrics are the command's.
 
 Nothing is modelled here: a row chooses options and numbers, `codesign evaluate` predicts the metrics that it holds. A
 row that names no workload has the one that its columns mean: a request rate `at_rate`, a global batch `training`, else

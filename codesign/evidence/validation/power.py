@@ -2,7 +2,7 @@
 
 kernels            what clocks, arithmetic and traffic of the table draw by energies that were fitted on the others
 steady decoding    time and joules as the model predicts them for the batch that decodes, under vLLM with tokens
-                   chosen by chance (`served_power`): board power, J/token; also with times and energies fitted
+                   chosen by chance (below): board power, J/token; also with times and energies fitted
                    without the rows of the same device and model
 """
 
@@ -42,7 +42,7 @@ from .vectorise import batches, grouped, vectorised
 #     step_overhead_s + sampling_s words B + expert_layer_s layers with experts
 #
 # with B sequences. Prompts, which the tables do not state, are `prompt_tokens` long. The four are fitted
-# (`validation.power_fit`) and kept in `conf/calibration/frameworks/sampled.yaml`.
+# (`codesign calibrate`) and kept in `conf/calibration/frameworks/sampled.yaml`.
 
 
 ENGINE = "vllm"  # of all these tables
@@ -171,7 +171,7 @@ def formats(job: Job) -> tuple[str, str]:
 
 # Power of boards and cost of choosing tokens, fitted on served models in steady decoding.
 #
-# Times first: the four constants of `served_power.Sampled` on seconds of a step, all devices together. Then, with
+# Times first: the four constants of `Sampled` on seconds of a step, all devices together. Then, with
 # steps as long as they were measured,
 #
 #     W = min(idle_w + (working_w (step - step_overhead_s) + joules of arithmetic, traffic and links) / step, rated_w)

@@ -2,7 +2,7 @@
 
 A row is a scenario of `ContinuousServing` on the kernels and the all-reduce of its engine, with what
 `calibration/frameworks/serving.yaml` adds, which is what `framework=` brings to any study: host, clients in step
-(`Lockstep`), and clients without a place where the cache has room for fewer than all (`served_room`).
+(`Lockstep`), and clients without a place where the cache has room for fewer than all (below).
 """
 
 import functools
@@ -319,7 +319,7 @@ def readable(table: pd.DataFrame, reader: Any) -> tuple[dict[Any, Any], dict[str
     return known, refused
 
 
-# Served rows whose clients do not all fit: how many requests an engine has room for, and who waits (`waiting_room`).
+# Served rows whose clients do not all fit: how many requests an engine has room for, and who waits (`steady_state`).
 #
 # Engines fill `MEMORY_SHARE` of a device, or of what weights and activations leave, with cache; TensorRT-LLM promises
 # a request the room of its whole answer before it begins (`GUARANTEED_NO_EVICT`), the others take room back. An

@@ -172,7 +172,7 @@ def left_out(rows: SeenRows, engine: FittedEngine, groups: np.ndarray) -> Servic
 
 
 def weights_of(sequences: np.ndarray) -> np.ndarray:
-    """Weights of rows, so that each band of concurrencies that `closed_loop` scores counts alike."""
+    """Weights of rows, so that each band of concurrencies that `served_suites` scores counts alike."""
     band = np.searchsorted([high for high, _ in BANDS], sequences)
     return 1 / np.bincount(band)[band]
 

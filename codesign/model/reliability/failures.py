@@ -113,7 +113,7 @@ class Failure(Module):
 class Reliability(Module):
     """Failures of the parts that a job runs on, checkpoints and restarts.
 
-        goodput = 1 / (g s)       g: `renewal`, s = 1 + straggling sqrt(2 log n): the slowest of n devices in a step
+        goodput = 1 / (g s)       g: of renewals, s = 1 + straggling sqrt(2 log n): the slowest of n devices in a step
 
     A checkpoint takes what storage takes, or the link to the host's memory, from where a copy goes to another host
     over the outermost network, or the way to a pool that outlives it; it is read back as fast. Without `interval_s`

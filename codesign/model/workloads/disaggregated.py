@@ -331,7 +331,7 @@ class DisaggregatedServing(AbstractPromptPool):
         TPOT = (f0 + (C + f0 / 2) (1 + u^2) / L) / accepted_tokens
 
     u is the variation of answers. alpha and beta, of rho, N, x and the variations of prompts and gaps, are such that
-    the wait is that of `filled_steps` where a step takes all its time for prompts (F = N T) and where it takes half of
+    the wait is that of filled steps where a step takes all its time for prompts (F = N T) and where it takes half of
     T whatever is in it, or between both where it would fall from there; steps that stream weights alone are waited for
     longer than that, the more so the more prompts share them. All factors are constants of the plan, so that times stay
     sums and maxima of step times, log-convex in the hardware of both pools. Where the other pool is full first, steps

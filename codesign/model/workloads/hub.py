@@ -1,7 +1,7 @@
 """Models as their hubs publish them: a `config.json` becomes a `Transformer`.
 
-`hub_table` says how each architecture is read, `hub_vision` and `hub_formats` what may stand in any file: a vision
-encoder, number formats. Windows and chunks of attention are read here, for they stand in the same keys whatever the
+`hub_table` says how each architecture is read; what may stand in any file, a vision encoder and number formats, is read
+here. Windows and chunks of attention are read here, for they stand in the same keys whatever the
 architecture. What changes a model's cost but has no number here (parallel residuals) is named in one warning.
 """
 

@@ -98,7 +98,7 @@ class BlockOp(Module):
     recomputation; `expert` marks weights that are divided over expert-parallel ranks. Bytes are per micro-batch:
     `stored_bytes` live from the forward to the backward pass, `working_bytes` while the layer is at work and nothing of
     it has been dropped (at least the former), `gradient_bytes` is the gradient that its backward hands on. `recomputed`
-    is 1 where its forward runs again in the backward pass (`activation_modules`).
+    is 1 where its forward runs again in the backward pass (`recomputation`).
     """
 
     name: str = static()

@@ -1,6 +1,6 @@
 """Prompts on engines of their own, decodes on others: means and percentiles in closed form, differentiable.
 
-    TTFT   T + W, T the seconds of a prompt alone, W its wait for x engines that fill their steps (`filled_steps`)
+    TTFT   T + W, T the seconds of a prompt alone, W its wait for x engines that fill their steps (`disaggregated`)
     TPOT   as in `open_loop` without prompts at lambda / y, and the way of the cache to the decode engine, its wait for
            a place there (`place_wait`) and half a step that runs, once an answer: (bytes / bandwidth + W + f0 / 2)
            E[1 / L]

@@ -9,7 +9,7 @@ Reuse (`AbstractPrefixReuse`) says what a cache of so many tokens finds, and wha
                        C = P sum_k (1 - exp(-p_k T)) + (I - P + O) T
                        a beginning is found with probability sum_k p_k (1 - exp(-p_k T))
 
-The room itself is the cluster's to say: `metrics.prefix_room` adds up what is left of each tier.
+The room itself is the cluster's to say: `metrics.cache_placement` adds up what is left of each tier.
 
 Assumes: what is found is the same share whatever the load; `PopularPrefixes`: requests independent of each other.
 Source: [che2002], why it holds [fricker2012]; blocks of a prompt as a tree, least recently used first [kwon2023].

@@ -263,7 +263,7 @@ def _fields(saved: set[str], far: set[str]) -> dict[str, str]:
 #     mlp             everything inside a dense network   the network, its joins
 #     shared_experts  everything inside shared experts    the shared experts
 #     moe             everything inside a layer of experts router, experts, shared experts, both exchanges
-#     per_op          what torchtitan does not save       the same (`per_op_policy`)
+#     per_op          what torchtitan does not save       the same (below)
 #
 # The layer's input stays, as does what is not named. `plan.recompute` adds the attention core (`selective`,
 # Megatron's `core_attn`) or takes everything but the layer's input (`full`). Modules to offload are named by what

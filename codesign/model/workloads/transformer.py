@@ -20,7 +20,7 @@ class VisionEncoder(Module):
     `heads` attend all patches of their image; feed-forward networks have `gated` + 2 matrices. `merge` patches become
     one token of the language model, through `projection` weights. `patches`: of an image as the file states it (its
     size, its tokens, or the grid of its positions), else 0: its work is then not determined. What a step with images
-    does is in `vision_work`.
+    does is in `lowering`.
 
     Assumes: held in bf16 on every tensor rank's share, as engines divide it; embeddings of positions count as weights.
     """
@@ -96,7 +96,7 @@ class Transformer(Module):
     `fused_loss` reads the logits once each way; otherwise the loss is a chain of passes over them (see `UNFUSED`).
     `predicts_ahead` modules of one more layer and a product of twice the hidden size predict further tokens; they are
     published with the weights, but loaded and run by speculative decoding alone (`ahead`). `formats`: number
-    formats that the weights were published in. A vision encoder works on the images of prompts (`vision_work`), not in
+    formats that the weights were published in. A vision encoder works on the images of prompts (`lowering`), not in
     training.
     """
 

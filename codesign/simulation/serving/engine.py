@@ -128,7 +128,7 @@ class Engine:
     step before it (`async_scheduling`), which then decides one step ahead what the next one does.
 
     Beside the room of running sequences a prefix store may hold `store_blocks` blocks of prompts by their hashes
-    (`prefix_store`); what of a prompt is there is not computed but comes over in `store_token_s` a token, beside the
+    (`cache_blocks`); what of a prompt is there is not computed but comes over in `store_token_s` a token, beside the
     first step that has room for the prompt, which takes at least that long.
 
     With speculation a step verifies `verified` tokens of each sequence and keeps `accepted` of them on average (drawn

@@ -1,4 +1,4 @@
-"""Collectives by the schedules that `synthesis` finds for circuits, one for each number of members."""
+"""Collectives by the schedules that a search finds for circuits, one for each number of members."""
 
 import abc
 import functools
@@ -203,7 +203,7 @@ class AbstractSynthesised(AbstractCollective):
     one by the plan. Numbers of members without a schedule (a prime factor beyond the lanes, more than `MOST_MEMBERS`)
     take recursive quartering.
 
-    Source: closed form of this package over the class of schedules of `synthesis`; objective with reconfiguration
+    Source: closed form of this package over the class of schedules that is searched; objective with reconfiguration
     [lumorph] section 4.
     """
 
