@@ -180,7 +180,7 @@ def formats(job: Job) -> tuple[str, str]:
 # number of all devices: only a board that waits for its host tells it. `rated_w` is the limit in the table of peaks.
 
 
-ORIGIN = {"source": "mlenergy2025", "at": "validation.power_fit", "kind": "fitted"}
+ORIGIN = {"source": "mlenergy2025", "at": "evidence.validation.power", "kind": "fitted"}
 LIMITS = {"h100_sxm": "nvidia_h100_whitepaper", "b200": "nvidia_hgx_page"}  # where limits of shipped boards stand
 SAMPLED_HEADER = (
     "# @package frameworks\n# What choosing tokens by top-p adds to steps; fitted by `codesign calibrate`.\n"

@@ -63,8 +63,9 @@ class AbstractContinuousServing(AbstractServing):
 
     With `prefix_cache` the share of prompts in a prefix cache is no number but follows from the room that the design
     leaves its caches (`PrefixCaching`): `metrics.cache_placement` puts what they find in its place (`PrefixHits`)
-    before a design is priced. What is found elsewhere than in the first memory is brought beside the layers of the step in which
-    its prompt begins; where n of them begin in a step that is (1 - min(n, 1)) f1 + min(n, 1) max(f1, max(n, 1) fetch).
+    before a design is priced. What is found elsewhere than in the first memory is brought beside the layers of the step
+    in which its prompt begins; where n of them begin in a step that is
+    (1 - min(n, 1)) f1 + min(n, 1) max(f1, max(n, 1) fetch).
     What prompts compute is written through to these memories, the other way of the same links: a step takes no less.
     Where `distinct_prefixes` of the beginnings that `cached_ratio` finds are different, each is kept once a replica, or
     once in a pool that keeps one copy (`metrics.cache_placement`).
