@@ -7,7 +7,7 @@ import pytest
 from codesign.commands.cli import main
 
 ARCHITECT = (
-    "compare accelerator=h100,h200 model=llama31_405b workload=static_batch_fp8",
+    "compare accelerator=h1000,h200 model=llama31_405b workload=static_batch_fp8",
     "compare accelerator=h200 model=llama31_405b workload=static_batch_fp8",
     "compare accelerator=h200,b200 model=llama405b workload=static_batch_fp8",
     "compare accelerator=h200,b200 model=llama31_405b workload=serve_fp8",

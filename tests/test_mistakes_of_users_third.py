@@ -97,7 +97,7 @@ FILES = (
     "evaluate accelerator=b200 fabric=nvlink5 fabric.endpoints=0",
     "evaluate accelerator=b200 scale_out=infinibandx",
     "evaluate accelerator=b200 scale_out.fabric.bandwidth_bytes_per_s=400Gbit",
-    "evaluate accelerator=tpu_v7 model=llama31_8b",
+    "evaluate accelerator=tpu_v17 model=llama31_8b",
     "evaluate accelerator=b200 memory=hbm9",
     "evaluate accelerator=b200 reliability=none",
 )

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 import codesign
+import codesign.config.study as composed_study
 from codesign.commands.cli import main
 from codesign.commands.optimize import run_study
 from codesign.commands.skeletons import WITHOUT_CODE
@@ -108,7 +109,7 @@ def test_nothing_is_composed_once_the_search_has_begun(mine: Path, tmp_path: Pat
         for path in mine.rglob("*.yaml"):
             path.unlink()
         for name in ("compose", "chosen_options"):
-            monkeypatch.setattr(study, name, None)
+            monkeypatch.setattr(composed_study, name, None)
         return search(*arguments)
 
     monkeypatch.setattr(type(study.search), "run", begun)
