@@ -107,7 +107,7 @@ def _goals(candidate: Candidate, cases: Sequence[Mapping[str, float]]) -> list[f
         return [objective.value(account.metrics, objective.goal)]
 
     program = base_of(scenario).asked(told)
-    changed = []
+    changed: list[list[Any]] = []
     for case in cases:
         changes = {path: _legal(scenario, path, float(get_path(scenario, path)) * f) for path, f in case.items()}
         changed.append(jax.tree.leaves(with_room(replace(scenario, changes)) if changes else scenario))

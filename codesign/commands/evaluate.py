@@ -389,7 +389,7 @@ def prefix_text(scenario: Scenario, worth: dict[str, PrefixWorth]) -> list[str]:
     ]
     lines = [f"prefix caches find {hits.share:.1%} of prompt tokens: {', '.join(parts) or 'no room is left'}"]
     for tier, one in worth.items():
-        told = []
+        told: list[str] = []
         if one.requests > 0:
             told.append(f"{one.requests:+.2g} of the requests/s, worth {money(one.usd)}")
         if one.ttft_s > LEAST_S:

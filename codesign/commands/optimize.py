@@ -279,8 +279,7 @@ def check_study(study: Study) -> None:
     Raises:
         ConfigError: naming what is wrong.
     """
-    import jax
-
+    from ..core.jax_typed import shapes_of
     from ..staging import base_of
 
     check_formats(study.scenario)
@@ -296,7 +295,7 @@ def check_study(study: Study) -> None:
                 if name not in known:
                     raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")
 
-    jax.eval_shape(named, base_of(some_design(study)).account.metrics)
+    shapes_of(named, base_of(some_design(study)).account.metrics)
     _check_some_plan(study)
     study.search.refuse(study.problem)
     problems = study.search.problems.values() if isinstance(study.search, Mix) else [study.problem]

@@ -21,7 +21,7 @@ from ..report.wording import own_choices
 from ..search import Certificate
 from ..study.design_space import Continuous, DesignSpace, shown
 
-SHORT = {  # plan fields in a design's line: abbreviation, and the value that goes without saying
+SHORT: dict[str, tuple[str, float | None]] = {  # plan field -> abbreviation, and the value that goes without saying
     "device_count": ("devices ", None),
     "tp": ("tp", None), "pp": ("pp", None), "cp": ("cp", 1.0), "ulysses": ("ulysses", 1.0),
     "ep": ("ep", 1.0), "etp": ("etp", 0.0), "capacity_factor": ("capacity ", 0.0),

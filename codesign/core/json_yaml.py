@@ -106,9 +106,9 @@ def strict(value: Any) -> Any:
     if value is None or isinstance(value, bool | str):
         return value if not isinstance(value, str) else str(value)
     if isinstance(value, dict):
-        return {str(key): strict(entry) for key, entry in value.items()}
+        return {str(key): strict(entry) for key, entry in cast(dict[Any, Any], value).items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [strict(entry) for entry in value]
+        return [strict(entry) for entry in cast(Sequence[Any], value)]
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

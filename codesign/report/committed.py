@@ -111,7 +111,7 @@ def markdown_table(frame: pd.DataFrame) -> list[str]:
 
 def _verdicts(frame: pd.DataFrame) -> list[str]:
     """Verdict on each claim: whether it met its bar; one without a bar or an error has none to meet."""
-    verdicts = []
+    verdicts: list[str] = []
     for row in frame.to_dict(orient="records"):
         ok = row.get("ok")
         if not isinstance(ok, bool | np.bool_):

@@ -275,8 +275,8 @@ def axis_prefix(largest: float, unit: str) -> tuple[float, str]:
     return (1e-12, "p" + unit) if largest > 0 else (1.0, unit)
 
 
-_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-_PREFIXES += ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""),
+             (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))  # fmt: skip
 
 
 # Meaning of each metric, in a line: for `codesign list metrics` and whoever writes a limit.

@@ -12,7 +12,7 @@ import codesign.model.networks.collectives
 
 from ...core.atomic_files import write_files
 from ...core.errors import ConfigError
-from ...core.json_yaml import read_yaml
+from ...core.json_yaml import is_mapping, read_yaml
 from .gpus import FORMATS, accelerators
 from .kernels import ROOFLINES, TABLES, KernelTable, TableGroup
 
@@ -71,7 +71,7 @@ def build(value: Any) -> Any:
     Raises:
         ConfigError: a target outside kernels and collectives.
     """
-    if not isinstance(value, dict):
+    if not is_mapping(value):
         return value
     inner = {key: build(item) for key, item in value.items() if key not in ("_target_", "provenance")}
     if "_target_" not in value:

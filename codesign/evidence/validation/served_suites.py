@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -116,7 +116,7 @@ def beside(predicted: pd.DataFrame, measured: pd.DataFrame, who: str, column: st
 
 def run_open_loop(directory: Path, messages: list[str]) -> list[Row]:
     """Rows of all tables of served models under a rate, the peers' on the rows that we answer."""
-    measured, ours = [], []
+    measured, ours = list[pd.DataFrame](), list[pd.DataFrame]()
     for table in tables(directory, "open_loop"):
         found = with_found(table.rows(messages))
         jobs, refused = readable(found, open_loop_run)
@@ -150,7 +150,7 @@ def open_loop_commands(directory: Path, messages: list[str]) -> Iterator[str]:
         runs, refused = readable(result, open_loop_run)
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
         for at, run in runs.items():
-            row: Any = result.loc[at]
+            row = cast(Any, result.loc[at])
             told = (f"{metric} {float(row[column]) / 1e3:.6g}" for column, (_, metric) in METRICS.items())
             yield f"{command(run)}  # {', '.join(told)}"
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.fields import static
+from ...core.jax_typed import zeros_like
 from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from .lowering import indivisible, unspread
@@ -69,7 +70,7 @@ class SupportedLayouts(Module):
             plan: degrees of one pool.
         """
         groups, ranks = plan.attention_dp, plan.tp / plan.attention_dp
-        none = jnp.zeros_like(groups * plan.ep)
+        none = zeros_like(groups * plan.ep)
         apart = none
         if not self.runs_groups(model):
             apart = apart + groups - 1
@@ -88,7 +89,7 @@ class SupportedLayouts(Module):
         ranks = plan.tp / plan.attention_dp
         if not model.has_experts:
             width = getattr(network, "width", None)
-            return jnp.zeros_like(ranks) if width is None else indivisible(width, plan.tp)
+            return zeros_like(ranks) if width is None else indivisible(width, plan.tp)
         each = jnp.where(plan.ep > 1, 1.0, plan.tp) if self.whole_experts else plan.tp
         dense = jnp.where(network.dense_width > 0, network.dense_width, ranks)
         return indivisible(network.expert_width, each) + indivisible(dense, ranks)

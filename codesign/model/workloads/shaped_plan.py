@@ -25,7 +25,7 @@ from .transformer import Transformer
 
 def seen_by_laws(model: Transformer, tokens: Array, bits: Bits, served_bits: float = AS_TRAINED) -> Trained:
     """Counts of a model trained on so many tokens in numbers of so many bits, its weights rounded to `served_bits`."""
-    one, forward = jnp.asarray(1.0), model.feed_forward
+    one, forward = asarray(1.0), model.feed_forward
     sparse = isinstance(forward, MixtureOfExperts)
     return Trained(
         parameters=model.parameters(),
