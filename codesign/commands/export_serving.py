@@ -1,6 +1,7 @@
 """`codesign export --to vllm`, `sglang` or `trtllm`: the command of each kind of serving engine of a design."""
 
 import math
+from collections.abc import Mapping
 
 from ..core.errors import ConfigError
 from .export_command import FILL_IN, Command, checked_text, comments, script
@@ -60,7 +61,7 @@ def _sglang_command(found: Deployment, group: EngineGroup) -> Command:
         command.note("prompts ride with decodes in one step, as the model has it: --enable-mixed-chunk")
     command.add("--context-length", longest_request(found, group))
     add_memory(found, group, command, "--mem-fraction-static", "sglang")
-    _sglang_formats(found, command)
+    _formats(found, command, SGLANG_WEIGHTS, SGLANG_CACHE)
     if spilled_gib(found, group):
         command.add("--cpu-offload-gb", spilled_gib(found, group), "offload_weights")
     if group.role:
@@ -89,15 +90,18 @@ def _sglang_degrees(found: Deployment, group: EngineGroup, command: Command) -> 
         command.note(f"on {nodes} nodes: add --nnodes {nodes} --node-rank RANK --dist-init-addr ADDRESS:PORT on each")
 
 
-def _sglang_formats(found: Deployment, command: Command) -> None:
+def _formats(
+    found: Deployment, command: Command, weight_words: Mapping[str, str], cache_words: Mapping[str, str]
+) -> None:
+    """Switches of the formats of weights and cache, by an engine's words for them."""
     weights, cache = found.format("weights"), found.format("kv_cache")
     if weights in PLAIN:
         command.add("--dtype", PLAIN[weights])
-    elif weights in SGLANG_WEIGHTS:
-        command.add("--quantization", SGLANG_WEIGHTS[weights])
-    format_notes(found, command, switched=weights in SGLANG_WEIGHTS)
-    if cache in SGLANG_CACHE:
-        command.add("--kv-cache-dtype", SGLANG_CACHE[cache])
+    elif weights in weight_words:
+        command.add("--quantization", weight_words[weights])
+    format_notes(found, command, switched=weights in weight_words)
+    if cache in cache_words:
+        command.add("--kv-cache-dtype", cache_words[cache])
     else:
         command.note(f"no switch: cache of keys and values in {cache}")
 
@@ -224,7 +228,7 @@ def _vllm_command(found: Deployment, group: EngineGroup) -> Command:
     )
     command.add("--max-model-len", longest_request(found, group))
     add_memory(found, group, command, "--gpu-memory-utilization", "vllm_0_21")
-    _vllm_formats(found, command)
+    _formats(found, command, VLLM_WEIGHTS, VLLM_CACHE)
     if spilled_gib(found, group):
         command.add("--cpu-offload-gb", spilled_gib(found, group), "offload_weights")
     if group.role:
@@ -258,16 +262,3 @@ def _vllm_degrees(found: Deployment, group: EngineGroup, command: Command) -> No
     if group.devices > found.domain:
         nodes = math.ceil(group.devices / found.domain)
         command.note(f"on {nodes} nodes: add --nnodes {nodes} --node-rank RANK --master-addr ADDRESS on each")
-
-
-def _vllm_formats(found: Deployment, command: Command) -> None:
-    weights, cache = found.format("weights"), found.format("kv_cache")
-    if weights in PLAIN:
-        command.add("--dtype", PLAIN[weights])
-    elif weights in VLLM_WEIGHTS:
-        command.add("--quantization", VLLM_WEIGHTS[weights])
-    format_notes(found, command, switched=weights in VLLM_WEIGHTS)
-    if cache in VLLM_CACHE:
-        command.add("--kv-cache-dtype", VLLM_CACHE[cache])
-    else:
-        command.note(f"no switch: cache of keys and values in {cache}")
