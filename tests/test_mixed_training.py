@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codesign import Certified, DesignSpace, Objective, Problem, designs
-from codesign.config import scenario_from_config
+from codesign.config import check_plan, scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.model.metrics import evaluate
@@ -176,3 +176,9 @@ def test_what_does_not_belong_together_is_refused_in_a_line():
             scenario(*more)
         assert said in str(error.value)
         assert "\n" not in str(error.value)
+
+
+def test_layers_of_stages_that_there_are_not_are_refused():
+    words = ["workload=mixed_training", "later_stages=same", "model=llama31_8b", "plan.later_layers=999"]
+    with pytest.raises(ConfigError, match="999 has no stage to be in"):
+        check_plan(scenario_from_config(*words))

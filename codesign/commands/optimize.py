@@ -186,7 +186,7 @@ class Watch:
     """A progress bar for a search: its pace and the best goal so far; one line a stage without a terminal."""
 
     def __init__(self, out: Console, text: Callable[[str, float], str]):
-        """Begin.
+        """Prepare a bar and the lines beside it.
 
         Args:
             out: where to.

@@ -32,7 +32,10 @@ def days(text: str) -> float:
     Raises:
         ConfigError: no such time.
     """
-    return number(text if _plain(text) is None else f"{text.strip()}d", "s", "--days", "90, 90d or 2160h")
+    plain = _plain(text)
+    if plain is not None and not 0 < plain < float("inf"):
+        raise ConfigError(f"--days {text} is no number above 0; write 90, 90d or 2160h")
+    return number(text if plain is None else f"{text.strip()}d", "s", "--days", "90, 90d or 2160h")
 
 
 def rate(text: str) -> float:

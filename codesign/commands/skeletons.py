@@ -51,7 +51,7 @@ class {cls}Model(eqx.Module):
 
 
 class {cls}Plan(AbstractPlan):
-    """What may be chosen: ranks that cut every matrix (tp), items of one batch."""
+    """Choices of a plan: ranks that cut every matrix (tp), items of one batch."""
 
     axes: ClassVar[tuple[str, ...]] = ("tp",)
 
@@ -93,11 +93,11 @@ class {cls}(AbstractWorkload):
         return cls({cls}Model(4096.0, 16.0))
 
     def number_format(self) -> str:
-        """Of the products."""
+        """Number format of the products."""
         return self.precision.compute
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
-        """What one device does in one batch."""
+        """Operations of one device in one batch."""
         plan, width = layout.plan, self.model.hidden
         weights, act = (self.precision.bytes_of(name) for name in ("weights", "activations"))
         cut = width / plan.tp
@@ -226,7 +226,7 @@ class {cls}(AbstractFabric):
     static_w_per_endpoint: Float[Array, "*b"] = quantity(default=0.0)
 
     def link(self, group: Group) -> Link:
-        """The same for every group."""
+        """Link of any group: all are alike."""
         del group
         return Link(self.latency_s, 1 / self.bandwidth_bytes_per_s)
 
@@ -350,7 +350,7 @@ class {cls}(AbstractRunner):
         self.check()
 
     def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
-        """As they come; None every second in which nothing does."""
+        """Results as they come; None each second without one."""
         pool = ProcessPoolExecutor(self.count, multiprocessing.get_context("spawn"))
         try:
             waiting = {{pool.submit(work, task) for task in tasks}}

@@ -284,6 +284,12 @@ def check_plan(scenario: Scenario) -> None:
     Raises:
         ConfigError: the first broken rule with its numbers, and the nearest values that would be legal.
     """
+    held, stages = (float(getattr(scenario.plan, name, 0.0)) for name in ("later_layers", "later_stages"))
+    if held > 0 and stages == 0:  # would be read and forgotten
+        raise ConfigError(
+            f"plan.later_layers = {held:g} has no stage to be in: plan.later_stages = 0; set plan.later_stages to 1 or"
+            " more, or leave plan.later_layers out"
+        )
     rule = _first_broken(scenario)
     if rule:
         text = _broken(rule, scenario)

@@ -76,7 +76,7 @@ class Products(AbstractWorkload):
         return Timeline(product.time_s + added.time_s, parts, energy, rows, flops, {})
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
-        """Once."""
+        """One run of the forward phase."""
         return {"forward": ones_like(layout.plan.tp)}
 
     def footprint(self, layout: Layout) -> dict[str, tuple[Array, Array]]:

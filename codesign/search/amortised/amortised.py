@@ -211,7 +211,7 @@ class StudyOracle(AbstractOracle):
 
     @property
     def count(self) -> int:
-        """Combinations."""
+        """Number of plans in the table."""
         return len(self._instant.table)
 
     def near(self, plan: int, changes: int) -> np.ndarray:

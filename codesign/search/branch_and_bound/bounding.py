@@ -428,7 +428,7 @@ class Outcome:
     stopped: str = ""
 
     def unless_interrupted(self) -> "Outcome":
-        """Itself.
+        """Outcome, where nobody ended the search.
 
         Raises:
             KeyboardInterrupt: somebody ended it early, and wants no other search to begin.

@@ -65,7 +65,7 @@ class AbstractOracle(abc.ABC):
     @property
     @abc.abstractmethod
     def count(self) -> int:
-        """Plans."""
+        """Number of plans."""
 
     @property
     @abc.abstractmethod

@@ -57,7 +57,7 @@ class Member:
 
     @property
     def count(self) -> int:
-        """Plans."""
+        """Number of plans."""
         return self.programme.oracle.count
 
     def tangents(
@@ -85,7 +85,7 @@ class JointOracle(AbstractOracle):
 
     @property
     def count(self) -> int:
-        """Tuples."""
+        """Number of tuples of plans."""
         return len(self.tuples)
 
     @property

@@ -408,7 +408,7 @@ class Dragonfly(AbstractShape):
     kinds: ClassVar[tuple[str, ...]] = ("port", "local", "global")
 
     def label(self) -> str:
-        """Counts."""
+        """Numbers of groups, routers and devices, in words."""
         return f"dragonfly {self.groups} x {self.routers} x {self.per_router}"
 
     def graph(self) -> "nx.DiGraph[Any]":
