@@ -8,6 +8,7 @@ from codesign import study_from_config
 from codesign.commands.cli import main
 from codesign.commands.sized import sized
 from codesign.config import scenario_from_config
+from codesign.config.legal_start import legal_start
 from codesign.core.fields import replace
 from codesign.model.workloads.number_formats import WEIGHT_FORMATS
 from codesign.search.results import numbers_of
@@ -52,6 +53,20 @@ def test_evaluate_says_how_many_it_took(capsys: pytest.CaptureFixture):
     assert "cluster.device_count=1 with plan.tp=1, the least devices that hold a replica" in told.err
     assert "since nothing says how many" not in told.err
     assert json.loads(told.out)["ttft_s"] > 0
+
+
+@pytest.mark.slow
+def test_a_training_step_is_priced_on_the_least_boxes_that_hold_it():
+    overrides = ["model=llama31_8b", "accelerator=h100_sxm"]
+    asked, line = sized(scenario_from_config(*overrides), overrides)
+    assert "cluster.device_count=8" in asked
+    assert "the least devices that hold a training step" in line
+    large = ["model=llama31_405b", "accelerator=h100_sxm"]
+    count = sized(scenario_from_config(*large), large)[0][0]
+    design = scenario_from_config(*large, count)
+    assert max(value for name, value in numbers_of(design).items() if name.startswith("usage.")) <= 1
+    fewer = legal_start(scenario_from_config(*large, f"{count.partition('=')[0]}=64"), large)[0]
+    assert max(value for name, value in numbers_of(fewer).items() if name.startswith("usage.")) > 1
 
 
 @pytest.mark.parametrize(("workload", "kind"), [

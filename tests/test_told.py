@@ -64,7 +64,7 @@ def test_progress_without_a_terminal_is_a_sentence_a_stage(capsys):
 )
 def test_devices_that_nobody_asked_for_are_told(overrides, told):
     line = devices_taken(overrides)
-    assert line.startswith("1,024 devices, since nothing says how many: cluster.device_count=64") is told
+    assert line.startswith("1,024 devices, since nothing says how many; name cluster.device_count") is told
     assert bool(line) is told
 
 

@@ -11,12 +11,13 @@ from codesign.config import compose, scenario_from_config
 from codesign.config.composition import admit, chosen_options
 from codesign.config.groups import available
 from codesign.config.own import own_files
-from codesign.config.starting import CLOSED, NONE, OPEN, TRAINING, started, usual_framework
+from codesign.config.starting import CLOSED, NONE, OPEN, TRAINING, TYPICAL, started, usual_framework
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate
 from codesign.search.results import numbers_of
 from codesign.uncertainty.draws import source_names
 from codesign.uncertainty.metrics import metrics_under_draws
+from codesign.uncertainty.spreads import NEW, PHYSICS, find
 
 
 @pytest.mark.parametrize(("overrides", "framework"), [
@@ -26,7 +27,8 @@ from codesign.uncertainty.metrics import metrics_under_draws
     (["workload=continuous", "accelerator=tpu7x"], "vllm"),
     (["workload=at_rate_fp8"], "vllm_async"),
     (["workload=disaggregated_goodput"], "vllm_async"),
-    (["accelerator=tpu7x"], NONE),  # nobody measured training there
+    (["accelerator=tpu7x"], "maxtext"),
+    (["accelerator=mi300x"], TYPICAL),  # nobody measured training there
     (["workload=recommendation"], NONE),
     (["workload=static_batch"], NONE),  # static batches: no engine that people run
     (["accelerator=h100_sxm,h200"], "nemo_h100"),
@@ -38,7 +40,7 @@ def test_what_is_usual_by_job_and_generation(overrides, framework):
 
 
 def test_every_usual_framework_is_an_option():
-    assert {*TRAINING.values(), CLOSED, OPEN} <= {*available("framework")}
+    assert {*TRAINING.values(), TYPICAL, CLOSED, OPEN} <= {*available("framework")}
 
 
 @pytest.mark.parametrize("overrides", [
@@ -64,7 +66,7 @@ def test_a_file_of_ones_own_is_judged_by_what_it_is_made_from(tmp_path: Path):
     path.write_text("# @package _global_\n# A chip\ndefaults: [h200, _self_]\ncluster:\n  accelerator: {name: mine}\n")
     with own_files(tmp_path):
         assert usual_framework(["accelerator=mine"]) == "nemo_h100"
-        assert usual_framework(["accelerator=nowhere"]) == NONE
+        assert usual_framework(["accelerator=nowhere"]) == TYPICAL
 
 
 @pytest.mark.parametrize("accelerator", mostly_slow(["h200", "b200", "mi300x", "tpu7x"], quick=["mi300x"]))
@@ -77,13 +79,28 @@ def test_intervals_lie_around_what_a_named_engine_predicts(accelerator: str):
     assert not any("named" in name for name in source_names(plain))
 
 
+def test_the_typical_framework_is_the_middle_of_measured_jobs():
+    middle = find("source", ("training",), PHYSICS, NEW).at(np.asarray(0.5))
+    typical = scenario_from_config("accelerator=mi300x", "workload=training")
+    assert float(typical.workload.kernel_slowdown) == pytest.approx(np.exp(middle), rel=5e-4)
+    assert source_names(typical) == source_names(scenario_from_config("framework=none"))
+
+
+ONE_A_GENERATION = (
+    "a100_80gb", "ascend_950pr", "arc_pro_b60", "b200", "gaudi3", "h100_sxm", "l40s", "maia_200", "mi250x", "mi300x",
+    "mi355x", "mi455x", "rtx_pro_6000", "rubin", "tpu7x", "tpu_8t", "tpu_v5p", "tpu_v6e", "trainium2", "trainium4",
+)  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("accelerator", ["h200", "mi300x", "tpu7x"])
-def test_headlines_lie_in_the_middle_of_their_intervals(accelerator: str):
-    asked = (f"accelerator={accelerator}", "model=llama31_8b", "workload=continuous", "cluster.device_count=8")
+@pytest.mark.parametrize(("accelerator", "workload"), [
+    *((name, "training") for name in ONE_A_GENERATION), *((name, "continuous") for name in ("h200", "mi300x", "tpu7x")),
+])  # fmt: skip
+def test_headlines_lie_in_the_middle_of_their_intervals(accelerator: str, workload: str):
+    asked = (f"accelerator={accelerator}", "model=llama31_8b", f"workload={workload}", "cluster.device_count=64")
     result = scenario_from_config(*asked)
     told, drawn = numbers_of(result), metrics_under_draws(result)
-    for name in ("ttft_s", "tpot_s", "tokens_per_s"):
+    for name in ("ttft_s", "tpot_s", "tokens_per_s") if workload == "continuous" else ("time_s", "tokens_per_s"):
         low, high = np.quantile(drawn[name], [0.25, 0.75])
         assert low <= told[name] <= high, name
 

@@ -35,7 +35,7 @@ from .api_prices import ApiPrices, OwnFleet, api_prices, load_table, usd_per_req
 from .candidates import Candidate, study_of
 from .compare import dated, finish, run_all, run_candidate
 from .comparing import beside_each_other
-from .questions import Question, serving_question, training_question
+from .questions import Question, refuse_search, serving_question, training_question
 from .setup import prepare_jax
 from .terminal import console
 from .what_to_buy import (
@@ -46,7 +46,6 @@ from .what_to_buy import (
     kept_share,
     margin_of,
     money,
-    refuse_search,
     slide_of,
     with_margin,
 )

@@ -33,6 +33,7 @@ SPACES = (
 )
 """Beginning of a workload's name -> space in which it is answered."""
 INPUT, OUTPUT = "2048", "512"
+HALF = 0.5  # of the draws in which a load is sustained where nobody asks for more
 SEQUENCE, BATCH = "8192", "4M"
 NO_RATE = "percentiles are of requests that come at a rate: add --rate 30/s"
 
@@ -117,15 +118,17 @@ def serving_question(options: argparse.Namespace) -> Question:
     suffix, formats = _format(options, PUBLISHED)
     chosen = [f"{name}{suffix}" for name in chosen]
     asked += formats
+    confidence = _confidence(options)
+    if timed and not confidence and not refuse_search(options.overrides):
+        confidence = HALF
+        assumed.append(("limits and load kept in half of the draws of the model's errors", "--confidence 0.9"))
     if options.format is None:
         assumed.append(("weights, cache and arithmetic in the formats that the model was published in", "--format"))
     assumed += _always(options)
     text = f"least {options.goal} of {options.model} on {', '.join(devices)}: {what}{texts}"
     asked += _chosen(options)
     candidates = _candidates(devices, chosen, [*asked, *_goal(options), *options.overrides])
-    return Question(
-        text, tuple(assumed), candidates, _counts(options), requests_per_s=per_s, confidence=_confidence(options)
-    )
+    return Question(text, tuple(assumed), candidates, _counts(options), requests_per_s=per_s, confidence=confidence)
 
 
 def training_question(options: argparse.Namespace) -> Question:
@@ -256,6 +259,12 @@ def _rate_of(path: str) -> float:
     if arrivals is None or span <= 0:
         raise ConfigError(f"trace {path!r}: all requests come at once: add --rate 30/s")
     return (len(arrivals) - 1) / span
+
+
+def refuse_search(overrides: Sequence[str]) -> str:
+    """Error text if overrides set a search, which `--confidence` does not allow; empty otherwise."""
+    own = [text for text in overrides if text.lstrip("+~").startswith(("search=", "search."))]
+    return f"--confidence is a search of its own: leave out {own[0]!r}" if own else ""
 
 
 def _goal(options: argparse.Namespace) -> list[str]:

@@ -26,6 +26,8 @@ from ..search.results import Results, placed
 from ..study.design_space import DesignSpace
 from .terminal import SHORT
 
+ANOTHER = "name cluster.device_count for another number"
+
 # Remarks beside what a command prints: a study that nobody named, numbers that are unusual.
 
 
@@ -61,9 +63,9 @@ def devices_taken(overrides: list[str], space: DesignSpace | None = None) -> str
     if not is_mapping(resolved) or not left_open(overrides, resolved):
         return ""
     if space is not None and COUNT in space.plan:
-        return f"{listed(space.plan[COUNT])} devices, by what the job needs: cluster.device_count=64 says how many"
+        return f"{listed(space.plan[COUNT])} devices, by what the job needs; {ANOTHER}"
     return (
-        f"{resolved['cluster']['device_count']:,} devices, since nothing says how many: cluster.device_count=64 does,"
+        f"{resolved['cluster']['device_count']:,} devices, since nothing says how many; {ANOTHER},"
         " 'space.plan.device_count=[64,128]' lets it vary"
     )
 

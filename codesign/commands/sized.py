@@ -1,4 +1,4 @@
-"""The number of devices of one design that serves, where nothing says how many there are."""
+"""The number of devices of one design, where nothing says how many there are."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..core.json_yaml import is_mapping
 from ..model.scenario import Scenario
-from ..model.workloads import Plan
+from ..model.workloads import Plan, Training
 from ..search.results import numbers_of
 from ..study.objective import feasible
 
@@ -29,8 +29,8 @@ def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
         overrides: of the configuration.
 
     Returns:
-        (overrides that say so, and a line about it); nothing where a number was named or nothing is served. Where no
-        listed number suffices it is the largest, which is then refused with what would help.
+        (overrides that say so, and a line about it); nothing where a number was named or the job is of another kind.
+        Where no listed number suffices it is the largest, which is then refused with what would help.
     """
     resolved = OmegaConf.to_container(compose(overrides), resolve=False)
     if not is_mapping(resolved) or not left_open(overrides, resolved):
@@ -46,8 +46,9 @@ def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
             if _runs(design):
                 plan = [f"plan.{name}={value:g}" for name, value in _changed(scenario.plan, design.plan)]
                 does = "sustain the rate" if hasattr(scenario.workload, "arrivals_per_s") else "hold a replica"
+                does = "hold a training step" if isinstance(scenario.workload, Training) else does
                 among = f" with {', '.join(plan)}" if plan else ""
-                return [asked, *plan], f"{asked}{among}, the least devices that {does}; {COUNT}=64 says how many"
+                return [asked, *plan], f"{asked}{among}, the least devices that {does}; name {COUNT} for another number"
     return [f"{COUNT}={counts[-1]}"], ""
 
 

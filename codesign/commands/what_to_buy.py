@@ -11,7 +11,7 @@ import numpy as np
 from ..config.consistency import box_of
 from ..core.interval_text import load_text
 from ..core.units import DAY_S, YEAR_S
-from ..model.metrics import Account
+from ..model.metrics import Account, account
 from ..model.ownership import Cloud
 from ..model.scenario import Scenario
 from ..model.workloads import Training
@@ -67,7 +67,7 @@ def kept_share(candidate: Candidate, asked: Objective, seed: int = 0, count: int
 
 
 def margin_of(candidate: Candidate, share: float) -> Margin:
-    """A margin to begin with: quantiles of how much slower a step is, and how much later a first token, in draws.
+    """A margin to begin with: how much slower a step is, and how much later a first token, than the headline in draws.
 
     Args:
         candidate: searched.
@@ -80,10 +80,9 @@ def margin_of(candidate: Candidate, share: float) -> Margin:
         return {" ": load.get(LOAD, account.metrics.time_s)}
 
     level = under_draws([candidate.scenario], told)[" "][0]
+    centre = float(told(account(candidate.scenario))[" "])
     later = np.asarray(draw_doubts(candidate.scenario).first_token)
-    return Margin(
-        max(1.0, float(np.quantile(level, share) / np.median(level))), max(1.0, float(np.quantile(later, share)))
-    )
+    return Margin(max(1.0, float(np.quantile(level, share)) / centre), max(1.0, float(np.quantile(later, share))))
 
 
 def with_margin(candidate: Candidate, asked: Objective, margin: Margin) -> Candidate:
@@ -100,12 +99,6 @@ def with_margin(candidate: Candidate, asked: Objective, margin: Margin) -> Candi
 
 def _of_search(text: str) -> bool:
     return text.lstrip("+~").startswith(("search=", "search.", "objective.limits."))
-
-
-def refuse_search(overrides: Sequence[str]) -> str:
-    """Error text if overrides set a search, which `--confidence` does not allow; empty otherwise."""
-    own = [text for text in overrides if text.lstrip("+~").startswith(("search=", "search."))]
-    return f"--confidence is a search of its own: leave out {own[0]!r}" if own else ""
 
 
 MONTH_S = YEAR_S / 12
@@ -181,7 +174,8 @@ def answer_of(question: Question, joint: Comparison, found: Sequence[Candidate])
         steps = question.tokens_per_s * question.seconds / _step_tokens(scenario)
         took = float(row["time_s"]) * steps
         days, job = took / DAY_S, per_s * took
-    limited = bool(best.study.objective.limits) and joint.table["keeps"].notna().any() if "keeps" in row else False
+    asked = bool(best.study.objective.limits) or question.requests_per_s > 0
+    limited = asked and joint.table["keeps"].notna().any() if "keeps" in row else False
     return Purchase(
         str(row["candidate"]), str(row["device"]), int(row["devices"]), _box(scenario), per_s * MONTH_S,
         float(scenario.cluster.facility.amortisation_s) / YEAR_S, math.nan if rented else float(row["capex_usd"]),
@@ -214,11 +208,13 @@ def answer_lines(question: Question, answer: Purchase | None) -> list[str]:
 def _kept(question: Question, answer: Purchase) -> list[str]:
     if math.isnan(answer.keeps):
         return []
-    told = f"keeps all limits in {answer.keeps:.0%} of the draws of the model's errors"
+    limits = any("objective.limits." in text for one in question.candidates for text in one.overrides)
+    told = "keeps all limits" if limits or not question.requests_per_s else "sustains its load"
+    told += f" in {answer.keeps:.0%} of the draws of the model's errors"
     if question.confidence:
-        return [f"{told}, and in {answer.keeps_others:.0%} of {OTHERS:,} others: proven the best with margins for it"]
-    if answer.keeps < SURE:
-        return [f"{told}; --confidence 0.9 asks for a design that keeps them in nine of ten"]
+        told += f", and in {answer.keeps_others:.0%} of {OTHERS:,} others: proven the best with margins for it"
+    if answer.keeps < SURE and question.confidence < SURE:
+        told += "; --confidence 0.9 asks for a design that keeps them in nine of ten"
     return [told]
 
 

@@ -15,7 +15,7 @@ from ..core.fields import check_ranges
 from ..core.json_yaml import read_yaml
 from ..core.resources import conf_dir
 from ..model.scenario import Scenario
-from ..model.workloads import AbstractServing
+from ..model.workloads import AbstractServing, Training
 from ..model.workloads.continuous import AbstractContinuousServing
 from .starting import names
 
@@ -30,6 +30,7 @@ PARTS_OF_MANY = 12  # devices above which a replica is looked for among up to tw
 RACKS = 3  # counts of whole racks beside them
 BESIDE = 8  # counts below the best of them
 LARGEST = 2**17
+SIZES = 10  # powers of two of whole boxes that one training job is tried on
 
 
 def least_devices(scenario: Scenario, flops_per_s: float) -> float:
@@ -86,15 +87,18 @@ def left_open(overrides: Iterable[str], resolved: Mapping[str, Any]) -> bool:
 
 
 def counts_of_job(scenario: Scenario) -> list[int]:
-    """Device counts to choose from for a job that serves: those that its rate may need, or those of one replica.
+    """Device counts to choose from: those that the rate of a job that serves may need, or those of one replica.
 
-    None for other jobs: how many devices train is a choice of the budget and of the time there is.
+    None for jobs that neither serve nor train a model of layers.
 
     Raises:
         ConfigError: a number outside its range, which no bound can be formed of.
     """
     check_ranges(scenario)
     workload = scenario.workload
+    if isinstance(workload, Training):
+        least = max(least_devices(scenario, 0.0), BOX)
+        return [BOX * 2**power for power in range(SIZES) if BOX * 2**power >= least]
     if not isinstance(workload, AbstractServing):
         return []
     arrivals = getattr(workload, "arrivals_per_s", None)

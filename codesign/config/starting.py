@@ -17,15 +17,19 @@ from .model_names import model_option
 #
 # Serving engines were measured on Hopper and Blackwell; elsewhere the same constants stand in, with the intervals of
 # jobs whose framework is not named (`uncertainty.draws`). Training frameworks are taken where their steps were
-# measured.
+# measured; elsewhere the middle of all measured jobs stands in, with the errors of all of them.
 #
 # A study that starts from catalogue products takes it unless it names a framework; an experiment keeps what it says.
 # `framework=none` prices kernels alone, a bound that nobody reaches.
 
 
 AUTO, NONE = "auto", "none"
-TRAINING = {"ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo_26_06"}
-"""Generation -> framework whose training steps were measured there."""
+TYPICAL = "typical"
+TRAINING = {
+    "ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo_26_06",
+    **dict.fromkeys(("tpu_v5p", "tpu_v6e", "tpu7", "tpu8"), "maxtext"),
+}  # fmt: skip
+"""Generation -> framework whose training steps were measured there, or on its kin; elsewhere `TYPICAL`."""
 STATIC = "StaticBatch"
 CLOSED, OPEN = "vllm", "vllm_async"
 SERVING = {
@@ -81,7 +85,7 @@ def serves_published_formats(overrides: Iterable[str]) -> bool:
 def _of(accelerator: str, workload: str) -> str:
     kind = str(_told("workload", workload).get("_target_", "")).rpartition(".")[2]
     if kind == "Training":
-        return TRAINING.get(str(_told("accelerator", accelerator).get("generation", "")), NONE)
+        return TRAINING.get(str(_told("accelerator", accelerator).get("generation", "")), TYPICAL)
     return SERVING.get(kind, NONE)
 
 
@@ -158,6 +162,8 @@ def framework_told(overrides: list[str]) -> str:
     usual = [name for name in usual_frameworks(overrides) if name != NONE]
     if not usual:
         return ""
+    if usual == [TYPICAL]:
+        return f"framework={TYPICAL}, the middle of all measured jobs, since none was measured on these devices"
     return f"framework={' and '.join(usual)}, what usually runs this; framework=none prices kernels alone"
 
 

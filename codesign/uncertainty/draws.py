@@ -120,6 +120,8 @@ def source_names(scenario: Scenario) -> tuple[str, str]:
     job = scenario.workload
     added = (("kernel_slowdown", 1.0), ("request_overhead_s", 0.0))
     named = any(float(np.max(getattr(job, name, none))) != none for name, none in added)
+    said = getattr(job, "framework_errors", "")
+    named = said == "named" if said else named
     if isinstance(job, AbstractServing):
         batches = isinstance(job, AbstractContinuousServing)
         engine = ", framework named" if named and batches else ""
@@ -160,8 +162,10 @@ def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> Doubts
         return factors(result, f"source {name}", count, beyond(result, inside), seed)
 
     known = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
+    # errors of jobs without a framework, part of which the typical slowdown is
+    within = float(np.max(job.kernel_slowdown)) if getattr(job, "framework_errors", "") == "typical" else 1.0
     first = whole(first_token, find("source", (step,), PHYSICS, NEW)) if serving else as_leaf(np.ones(count))
-    return Doubts(kernels, wires, whole(step, known), first, whole("power", None))
+    return Doubts(kernels, wires, whole(step, known) / within, first, whole("power", None))
 
 
 def beyond(whole: Spread | None, inside: Spread | None) -> float:

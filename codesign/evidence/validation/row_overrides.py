@@ -252,7 +252,7 @@ def measured_cluster(device: str) -> Cluster:
 
 
 def engine_cluster(device: str, engine: str, experts_of: str = "") -> Cluster:
-    """A cluster of the device under a serving engine that `framework` knows, its kernels with learned factors.
+    """A cluster of the device under a serving engine that `framework` knows.
 
     Args:
         device: as a table names it.
@@ -265,7 +265,7 @@ def engine_cluster(device: str, engine: str, experts_of: str = "") -> Cluster:
 @functools.cache
 def _engine_cluster(device: str, engine: str, experts_of: str) -> Cluster:
     option = accelerator_option(device)
-    chosen = [f"accelerator={option}", "experiment=serve_llama31_405b", "kernel_correction=learned"]
+    chosen = [f"accelerator={option}", "experiment=serve_llama31_405b"]
     chosen += [f"framework={engine}"] if engine else []
     return scenario_from_config(*chosen, *([f"model={experts_of}"] if experts_of else [])).cluster
 

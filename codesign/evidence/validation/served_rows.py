@@ -203,7 +203,7 @@ def run_of(job: Job, queued: float = 0.0) -> PricedRun:
     formats = {"compute": precision.compute, "weights": precision.weights, "kv_cache": precision.kv_cache}
     stored = ("precision=checkpoint",) if precision.checkpoint else ()
     chosen = (
-        f"accelerator={job.cluster.accelerator.name}", "kernel_correction=learned", f"model={job.model.name}",
+        f"accelerator={job.cluster.accelerator.name}", f"model={job.model.name}",
         "workload=continuous", f"framework={job.engine or 'none'}",
         *stored, *(f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"),
     )  # fmt: skip

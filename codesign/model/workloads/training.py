@@ -1,7 +1,7 @@
 """Training steps of a transformer."""
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -83,7 +83,9 @@ class AbstractTraining(AbstractWorkload):
     moves an offloaded optimizer's state with every micro-batch instead of once a step. `forward_only` is a batch
     without backward pass and update: evaluation, scoring, embedding. `redo_unread` False recomputes no results that no
     gradient reads (`activation_modules.without_unread`). `buffers` is what a framework holds in memory
-    beside tensors. Memory is the peak over moments and stages (`training_memory`).
+    beside tensors. `framework_errors` says which errors of whole steps were met under these constants where they do not
+    say so themselves: `named`, those of a framework that was measured; `typical`, those of all. Memory is the peak over
+    moments and stages (`training_memory`).
     """
 
     words: ClassVar[Words] = TRAINING
@@ -105,6 +107,7 @@ class AbstractTraining(AbstractWorkload):
     forward_only: bool = static(default=False)
     redo_unread: bool = static(default=True)
     buffers: TrainerBuffers = eqx.field(default_factory=TrainerBuffers)
+    framework_errors: Literal["", "named", "typical"] = static(default="")
     document_tokens: Float[Array, "*b"] = quantity(
         default=0.0, doc="mean length of documents packed into a sequence, which attend themselves alone; 0: one each"
     )

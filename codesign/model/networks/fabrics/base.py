@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from jaxtyping import Array, Float
 
@@ -120,6 +120,36 @@ class AbstractFabric(Module):
         """Fabric as the outermost level of a cluster of so many devices: unchanged, unless it grows with it."""
         del devices
         return self
+
+
+class SharedFabric(AbstractFabric):
+    """`inner`, whose links traffic that is not the plan's takes a part of: in all else it is the inner fabric."""
+
+    inner: AbstractFabric
+
+    def reach(self) -> Array:
+        """Reach of the inner fabric."""
+        return self.inner.reach()
+
+    def capex_usd(self) -> Array:
+        """Price of the inner fabric per endpoint."""
+        return self.inner.capex_usd()
+
+    def static_power_w(self) -> Array:
+        """Power of the inner fabric per endpoint."""
+        return self.inner.static_power_w()
+
+    def limits(self) -> dict[str, Array]:
+        """Used share of whatever bounds the inner fabric."""
+        return self.inner.limits()
+
+    def counts(self, devices: Array) -> dict[str, Array]:
+        """Parts of the inner fabric."""
+        return self.inner.counts(devices)
+
+    def joining(self, devices: Array) -> Self:
+        """With an inner fabric as the outermost level of a cluster of so many devices."""
+        return dataclasses.replace(self, inner=self.inner.joining(devices))
 
 
 def everywhere() -> Array:

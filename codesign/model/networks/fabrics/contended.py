@@ -10,7 +10,7 @@ from ....core.fields import quantity
 from ....core.jax_typed import asarray
 from ....core.smooth import maximum, operation
 from ...hardware import Link
-from .base import AbstractFabric, Group
+from .base import Group, SharedFabric
 from .fat_tree import FatTree
 
 CALM_RATIO = 0.95
@@ -31,7 +31,7 @@ def slowdown(background_ratio: Array) -> Array:
     return jnp.where(calm, 1 / (1 - share), beyond**power / (1 - CALM_RATIO))
 
 
-class Contended(AbstractFabric):
+class Contended(SharedFabric):
     """`inner`, shared with others: with strangers who take a part of its rate, and with the plan's other traffic.
 
     `background_bytes_per_s` of each endpoint's rate belong to storage, checkpoints, other tenants on the same card:
@@ -53,7 +53,6 @@ class Contended(AbstractFabric):
 
     sees_others: ClassVar[bool] = True
 
-    inner: AbstractFabric
     background_bytes_per_s: Float[Array, "*b"] = quantity(
         high=1e13, default=0.0, doc="per direction per endpoint", usual=(1e10, 1e10)
     )
@@ -72,30 +71,6 @@ class Contended(AbstractFabric):
         """Rate of other tenants' traffic over the inner link's rate."""
         background = self.background_bytes_per_s + group.background_bytes_per_s
         return background * self.inner.link(group).beta_s_per_byte
-
-    def reach(self) -> Array:
-        """Reach of the inner fabric."""
-        return self.inner.reach()
-
-    def capex_usd(self) -> Array:
-        """The inner fabric's price."""
-        return self.inner.capex_usd()
-
-    def static_power_w(self) -> Array:
-        """The inner fabric's power."""
-        return self.inner.static_power_w()
-
-    def limits(self) -> dict[str, Array]:
-        """The inner fabric's."""
-        return self.inner.limits()
-
-    def counts(self, devices: Array) -> dict[str, Array]:
-        """The inner fabric's."""
-        return self.inner.counts(devices)
-
-    def joining(self, devices: Array) -> "Contended":
-        """With an inner fabric that does."""
-        return dataclasses.replace(self, inner=self.inner.joining(devices))
 
     @classmethod
     def example(cls) -> "Contended":

@@ -10,7 +10,7 @@ from ....core.fields import integer, quantity, static
 from ....core.jax_typed import arrays, asarray
 from ....core.smooth import at_most, maximum
 from ...hardware import Link
-from .base import AbstractFabric, Group
+from .base import Group, SharedFabric
 from .contended import slowdown
 from .interference import head_of_line_ratio, wait_s
 from .switch import SwitchDomain
@@ -31,7 +31,7 @@ LONGEST = 1e100
 """Seconds, and factors, above which a wait is not told apart from any longer one: their squares are numbers."""
 
 
-class QueuedNode(AbstractFabric):
+class QueuedNode(SharedFabric):
     """`inner` in or between nodes of `accelerators` and `cards`, whose queues others' bursts of R bytes fill too.
 
     Each accelerator also offers `background_bytes_per_s` = G of others, of which the share p leaves the node. A message
@@ -66,7 +66,6 @@ class QueuedNode(AbstractFabric):
 
     sees_others: ClassVar[bool] = True
 
-    inner: AbstractFabric
     background_bytes_per_s: Float[Array, "*b"] = quantity(
         high=1e13, default=0.0, doc="of others, offered by each accelerator"
     )
@@ -131,30 +130,6 @@ class QueuedNode(AbstractFabric):
         """u inside, v between."""
         inside, card, beyond = self._rates(group)
         return self.background_bytes_per_s * (beyond * card if self.between else maximum(inside, beyond * card))
-
-    def reach(self) -> Array:
-        """Reach of the inner fabric."""
-        return self.inner.reach()
-
-    def capex_usd(self) -> Array:
-        """The inner fabric's price."""
-        return self.inner.capex_usd()
-
-    def static_power_w(self) -> Array:
-        """The inner fabric's power."""
-        return self.inner.static_power_w()
-
-    def limits(self) -> dict[str, Array]:
-        """The inner fabric's."""
-        return self.inner.limits()
-
-    def counts(self, devices: Array) -> dict[str, Array]:
-        """The inner fabric's."""
-        return self.inner.counts(devices)
-
-    def joining(self, devices: Array) -> "QueuedNode":
-        """With an inner fabric that does."""
-        return dataclasses.replace(self, inner=self.inner.joining(devices))
 
     @classmethod
     def example(cls) -> "QueuedNode":

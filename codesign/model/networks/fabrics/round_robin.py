@@ -7,12 +7,12 @@ from jaxtyping import Array, Float
 from ....core.fields import quantity
 from ....core.jax_typed import asarray
 from ...hardware import Link
-from .base import AbstractFabric, Group
+from .base import Group, SharedFabric
 from .contended import slowdown
 from .switch import SwitchDomain
 
 
-class RoundRobin(AbstractFabric):
+class RoundRobin(SharedFabric):
     """`inner`, whose ports serve a queue of ours and one of ordinary packets in turn: neither starves the other.
 
         beta = beta_inner / (1 - others_ratio)
@@ -26,7 +26,6 @@ class RoundRobin(AbstractFabric):
     Source: [scin] section 3.2.
     """
 
-    inner: AbstractFabric
     others_ratio: Float[Array, "*b"] = quantity(
         high=0.5, default=0.0, doc="of every port's rate, what ordinary packets take; a half where they offer more"
     )
@@ -35,26 +34,6 @@ class RoundRobin(AbstractFabric):
         """The inner link at the share that is left."""
         link = self.inner.link(group)
         return dataclasses.replace(link, beta_s_per_byte=link.beta_s_per_byte * slowdown(self.others_ratio))
-
-    def reach(self) -> Array:
-        """Reach of the inner fabric."""
-        return self.inner.reach()
-
-    def capex_usd(self) -> Array:
-        """The inner fabric's price."""
-        return self.inner.capex_usd()
-
-    def static_power_w(self) -> Array:
-        """The inner fabric's power."""
-        return self.inner.static_power_w()
-
-    def limits(self) -> dict[str, Array]:
-        """The inner fabric's."""
-        return self.inner.limits()
-
-    def counts(self, devices: Array) -> dict[str, Array]:
-        """The inner fabric's."""
-        return self.inner.counts(devices)
 
     @classmethod
     def example(cls) -> "RoundRobin":
