@@ -159,16 +159,20 @@ def test_following_a_day_of_load_switches_replicas_off(agreed):
 
 
 @pytest.mark.slow
-def test_slots_that_nobody_needs_make_no_step_faster():
-    """Steps of experts grow less than their sequences: a line from one decode to many would lie far below them."""
+@pytest.mark.parametrize(("kernels", "of_it"), [("null", 0.98), ("learned", 0.92)])
+def test_slots_that_nobody_needs_make_no_step_faster(kernels, of_it):
+    """Steps of experts grow less than their sequences: a line from one decode to many would lie far below them.
+
+    Learned factors are not smooth in the sequences: which steps were priced moves the line between them by some percent.
+    """
     study = study_from_config(
         "workload=at_rate", "model=mixtral_8x7b", "accelerator=h100_sxm", "framework=vllm_async",
-        "workload.arrivals_per_s=20", "cluster.device_count=16",
+        "workload.arrivals_per_s=20", "cluster.device_count=16", f"kernel_correction={kernels}",
     )  # fmt: skip
     priced = jax.jit(lambda plan: evaluate(study.space.place(study.scenario, plan)).get("tpot_s"))
     fixed = {"pp": 1.0, "attention_dp": 1.0, "token_budget": 512.0}
     for tp, ep in ((8.0, 1.0), (1.0, 8.0)):
         degrees = fixed | {"tp": tp, "ep": ep}
         few, many, most = (float(priced(degrees | {"micro_batch": slots})) for slots in (128.0, 512.0, 1024.0))
-        assert few * 0.98 < many
-        assert few * 0.98 < most
+        assert few * of_it < many
+        assert few * of_it < most
