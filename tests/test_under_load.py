@@ -163,7 +163,7 @@ def test_following_a_day_of_load_switches_replicas_off(agreed):
 def test_slots_that_nobody_needs_make_no_step_faster(kernels, of_it):
     """Steps of experts grow less than their sequences: a line from one decode to many would lie far below them.
 
-    Learned factors are not smooth in the sequences: which steps were priced moves the line between them by some percent.
+    Learned factors are not smooth in the sequences: which steps were priced moves the line by some percent.
     """
     study = study_from_config(
         "workload=at_rate", "model=mixtral_8x7b", "accelerator=h100_sxm", "framework=vllm_async",
