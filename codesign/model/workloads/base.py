@@ -92,6 +92,8 @@ class AbstractWorkload(Module):
     precision: eqx.AbstractVar[Precision]
     two_pools: ClassVar[bool] = False  # whether prompts may have accelerators of their own (`Cluster.prefill`)
 
+    ffn_apart: ClassVar[bool] = False  # whether feed-forward networks may have accelerators of their own (`Cluster.ffn`)
+
     two_kinds: ClassVar[bool] = False  # whether stages may be accelerators of a second kind (`Cluster.later_stages`)
 
     __repr__ = as_text
@@ -141,6 +143,10 @@ class AbstractWorkload(Module):
 
     def prefill_bytes(self, layout: Layout) -> dict[str, Array]:
         """Class of data -> bytes per device of a pool that computes prompts beside; nothing where there is none."""
+        return {}
+
+    def ffn_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Class of data -> bytes per device of a pool of feed-forward networks; nothing where there is none."""
         return {}
 
     def later_bytes(self, layout: Layout) -> dict[str, Array]:
