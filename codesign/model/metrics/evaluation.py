@@ -434,7 +434,9 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
     if later is not None:
         usage |= {"later_stages.hbm": used_share(summed(scenario.workload.later_bytes(layout)), later.usable_bytes())}
     if ffn is not None:
-        usage |= {"ffn.hbm": used_share(summed(scenario.workload.ffn_bytes(layout)), ffn.usable_bytes())}
+        held = scenario.workload.ffn_bytes(layout)
+        usage |= {"ffn.hbm": used_share(summed(held), ffn.usable_bytes())}
+        memory = memory | {f"ffn/{name}": nbytes for name, nbytes in held.items()}
     usage |= lifetime_limits(scenario, cluster) | timeline.usage
     return Metrics(
         time_s=timeline.time_s,

@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from ...core.computed_once import computed_once
 from ...core.smooth import at_least, maximum
-from .disaggregated import DisaggregatedServing
+from .disaggregated import AbstractTwoPools
 from .engine_memory import layer_peak_bytes, padding_bytes
 from .layer_operations import BlockComm, BlockOp, Shard
 from .lowering import comm_ops, forward_ops, indivisible, unspread
@@ -64,7 +64,7 @@ def ping_pong_s(sides: Sides, micro_batches: Array, layers: Array) -> Array:
     return first + at_least(1 - 1 / layers, 0.0) * maximum(alone, micro_batches * slowest)
 
 
-class AttentionFFNServing(DisaggregatedServing):
+class AttentionFFNServing(AbstractTwoPools):
     """Serving from two pools of which the one that decodes may have its feed-forward networks in a third.
 
     `plan.ffn_devices` accelerators (`Cluster.ffn`) hold feed-forward networks and experts, those of the cluster
@@ -244,6 +244,10 @@ class AttentionFFNServing(DisaggregatedServing):
             "graphs": engine.graphs_bytes(self.part(layout).decodes),
         }
         return {name: jnp.where(self._chosen(layout), nbytes, 0.0) for name, nbytes in result.items()}
+
+    def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
+        """What does not fit where all lies together; apart, either side may be larger."""
+        return None if float(layout.plan.ffn_devices) > 0 else super().hopeless(layout, capacity)
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Rules of all pools: whole groups of ranks, experts and columns to cut, sequences for each micro-batch."""

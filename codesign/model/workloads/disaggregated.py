@@ -15,7 +15,7 @@ from .plan import AbstractModelPlan, Layout
 from .schedule import KV_TRANSFER, CommOp, Op, Pass, Priced, Timeline, one_pass, total
 from .steady_state import FULLEST, chunks, whole_chunks
 
-__all__ = ["AbstractPromptPool", "DisaggregatedServing", "Filling", "Waits", "either", "waits_of"]
+__all__ = ["AbstractPromptPool", "AbstractTwoPools", "DisaggregatedServing", "Filling", "Waits", "either", "waits_of"]
 
 
 # A pool of accelerators that computes prompts for others that decode: steps, memory, rules, and the way of a cache.
@@ -316,7 +316,7 @@ def _queue(seconds: Array, load: Array, engines: Array, varied: Array) -> Array:
 HALF = 0.5  # of a prompt alone: waits of prompts that share steps are met there and at all of it; chosen
 
 
-class DisaggregatedServing(AbstractPromptPool):
+class AbstractTwoPools(AbstractPromptPool):
     """Continuous serving with a prefill pool: `plan.prefill_devices` accelerators (`Cluster.prefill`) compute prompts.
 
     The x engines of that pool (`prefill_tp` x `prefill_pp` devices; x counts `prefill_attention_dp` groups) take
@@ -422,3 +422,7 @@ class DisaggregatedServing(AbstractPromptPool):
             "decode": jnp.where(two, rounds, together["decode"]), "mixed": jnp.where(two, 0.0, together["mixed"]),
             "prefill": prompts * often[0], "prefill_rest": prompts * often[1], KV_TRANSFER: prompts,
         }  # fmt: skip
+
+
+class DisaggregatedServing(AbstractTwoPools):
+    """Prompts on a pool of their own where `plan.prefill_devices` says so, else beside decodes: `AbstractTwoPools`."""
