@@ -19,7 +19,7 @@ from ..study.objective import feasible
 
 CONTINUOUS = (
     *("ContinuousServing", "ServingAtRate", "GoodputServing"),
-    *("DisaggregatedServing", "DisaggregatedAtRate", "DisaggregatedGoodput", "AttentionFFNServing"),
+    *("DisaggregatedServing", "DisaggregatedAtRate", "DisaggregatedGoodput", "AttentionFfnServing"),
 )
 SERVED = ("StaticBatch", *CONTINUOUS)
 TRAINED = ("Training", "TrainingRun")

@@ -20,7 +20,7 @@ from .mixed_step import MixedStep
 from .plan import Layout
 from .schedule import FFN, FROM_FFN, TO_FFN, CommOp, ComputeOp, Op, Pass, Priced, Timeline, one_pass, total
 
-__all__ = ["AttentionFFNServing", "Sides", "ping_pong_s"]
+__all__ = ["AttentionFfnServing", "Sides", "ping_pong_s"]
 
 ATTENTION = "attention"
 """The phase in which one micro-batch is at the attention devices, in all layers and the head."""
@@ -64,7 +64,7 @@ def ping_pong_s(sides: Sides, micro_batches: Array, layers: Array) -> Array:
     return first + at_least(1 - 1 / layers, 0.0) * maximum(alone, micro_batches * slowest)
 
 
-class AttentionFFNServing(AbstractTwoPools):
+class AttentionFfnServing(AbstractTwoPools):
     """Serving from two pools of which the one that decodes may have its feed-forward networks in a third.
 
     `plan.ffn_devices` accelerators (`Cluster.ffn`) hold feed-forward networks and experts, those of the cluster
