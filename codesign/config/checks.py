@@ -51,16 +51,16 @@ DOUBLED = 6  # times that a degree of the pool is doubled while one that fits is
 OWNERS = {"hbm": HBM, "ddr": "cluster.host.memory", "die": "cluster.accelerator.die"}
 
 
-class Pool(NamedTuple):
-    """A pool beside a cluster: its name, and the degrees that make a device of it hold less, whose product is an engine."""
+class PoolDegrees(NamedTuple):
+    """A pool beside a cluster: its name, and the degrees that make a device hold less; an engine is their product."""
 
     name: str
     degrees: tuple[str, str]
 
 
 POOLS = (
-    Pool("prefill", ("prefill_tp", "prefill_pp")),
-    Pool("ffn", ("ffn_ep", "ffn_tp")),
+    PoolDegrees("prefill", ("prefill_tp", "prefill_pp")),
+    PoolDegrees("ffn", ("ffn_ep", "ffn_tp")),
 )
 
 
@@ -83,7 +83,7 @@ def check_pool_room(scenario: Scenario) -> None:
         )
 
 
-def _bytes_of(scenario: Scenario, pool: Pool) -> tuple[float, float]:
+def _bytes_of(scenario: Scenario, pool: PoolDegrees) -> tuple[float, float]:
     used, usable = (float(number) for number in _pools(scenario)[pool.name])
     return used, usable
 
@@ -107,7 +107,7 @@ def _broken_numbers(scenario: Scenario) -> dict[str, Array]:
     return scenario.workload.violations(scenario.layout)
 
 
-def _ways(scenario: Scenario, pool: Pool) -> list[str]:
+def _ways(scenario: Scenario, pool: PoolDegrees) -> list[str]:
     """Overrides with which the pool's share fits and no rule is broken, the fewest and smallest of each kind."""
     plan, devices = scenario.plan, f"{pool.name}_devices"
     first, second = pool.degrees

@@ -104,7 +104,8 @@ class Cluster(Module):
     name); an axis that is not pinned spreads over the levels as ranks are numbered. With `paths`, what a byte costs on
     its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy. With
     `doubts`, times are those of one draw of the model's errors. `prefill` is a pool of other accelerators beside these
-    that computes prompts, `ffn` one that holds feed-forward networks. `reliability` says what fails, `carbon` what is emitted to make and to run it.
+    that computes prompts, `ffn` one that holds feed-forward networks. `reliability` says what fails, `carbon` what is
+    emitted to make and to run it.
     """
 
     accelerator: Accelerator
@@ -397,7 +398,7 @@ class PrefillPool(Module):
 
 
 class FFNPool(Module):
-    """Accelerators beside a cluster's own that hold feed-forward networks, and the network over which tokens reach them.
+    """Accelerators beside a cluster's own for feed-forward networks, and the network over which tokens reach them.
 
     `cluster` is one of which accelerator, host and networks count: how many there are is the plan's to say
     (`ffn_devices`). Each device of both sides has a port of `link`.

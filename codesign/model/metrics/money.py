@@ -130,9 +130,7 @@ def ffn_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     return _bought("ffn", "ffn_transfer", own, layout.plan.ffn_devices, layout.devices, cluster.ffn.link)
 
 
-def _bought(
-    name: str, crossing: str, own: Cluster, devices: Array, others: Array, link: NetworkLevel
-) -> PoolBought:
+def _bought(name: str, crossing: str, own: Cluster, devices: Array, others: Array, link: NetworkLevel) -> PoolBought:
     """So many devices like `own`, and a port of their link for each and for all that they work for."""
     ports = devices + jnp.where(devices > 0, others, 0.0)
     lit = ports * link.fabric.static_power_w()

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ...core.errors import ConfigError
 from ...core.fields import replace
 from ...core.jax_typed import asarray
 from ...core.smooth import at_least
@@ -121,8 +122,8 @@ def tabulated_steps(
     """
     if float(getattr(scenario.plan, "ffn_devices", 0.0)) > 0:
         raise ConfigError(
-            f"plan.ffn_devices = {float(scenario.plan.ffn_devices):g}: engines whose feed-forward networks are apart are"
-            " not simulated; allowed: plan.ffn_devices=0, or codesign evaluate"
+            f"plan.ffn_devices = {float(scenario.plan.ffn_devices):g}: engines whose feed-forward networks are apart"
+            " are not simulated; allowed: plan.ffn_devices=0, or codesign evaluate"
         )
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)

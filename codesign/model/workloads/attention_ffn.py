@@ -18,7 +18,7 @@ from .layer_operations import BlockComm, BlockOp, Shard
 from .lowering import comm_ops, forward_ops, indivisible, unspread
 from .mixed_step import MixedStep
 from .plan import Layout
-from .schedule import FFN, FROM_FFN, TO_FFN, CommOp, ComputeOp, Op, Pass, Priced, Timeline, one_pass, total
+from .schedule import FFN, FROM_FFN, TO_FFN, CommOp, Op, Pass, Priced, Timeline, one_pass, total
 
 __all__ = ["AttentionFfnServing", "Sides", "ping_pong_s"]
 
@@ -76,7 +76,7 @@ class AttentionFfnServing(AbstractTwoPools):
 
     Assumes: replicas decode alike contexts and wait for each other; an average layer stands for all; prompts have a
     pool of their own, whose networks lie beside its attention; each side sends and takes at the link's rate.
-    Source: [zhu2025megascale], [step3]; layouts [vllm_afd].
+    Source: [zhu2025megascale], [stepfun2025step3]; layouts [vllm_afd].
     """
 
     ffn_apart: ClassVar[bool] = True
@@ -138,7 +138,7 @@ class AttentionFfnServing(AbstractTwoPools):
         return BlockComm("ffn_results", "all_gather", "attention_tp", nbytes, one - layout.scattered, none, none)
 
     def crossings(self, layout: Layout) -> list[CommOp]:
-        """Both ways of a micro-batch, by the side whose devices send or take more."""
+        """Messages of a micro-batch on both ways, as large as those of the side whose devices send or take more."""
         layers = self.layers_per_stage(layout)
         return [
             CommOp(phase, "send", "pools", phase, maximum(*self._sent(layout, tensor)), layers)
@@ -232,8 +232,10 @@ class AttentionFfnServing(AbstractTwoPools):
 
     def ffn_bytes(self, layout: Layout) -> dict[str, Array]:
         """Weights of all layers, activations of a micro-batch and of the one that arrives meanwhile, graphs."""
-        block, layers, model, precision = self.ffn_block(layout), self.layers_per_stage(layout), self.model, self.precision
-        weights = sum((op.weights * op.per_layer * precision.weight_bytes(op.name) for op in block), 0.0 * layers) * layers
+        block, layers = self.ffn_block(layout), self.layers_per_stage(layout)
+        model, precision = self.model, self.precision
+        held = [op.weights * op.per_layer * precision.weight_bytes(op.name) for op in block]
+        weights = layers * sum(held[1:], held[0])
         added = padding_bytes(block, layers, model.hidden, precision)
         stream = self.ffn_shard(layout).tokens * model.hidden * precision.bytes_of("activations")
         arriving = maximum(self._sent(layout, "dispatch")[1], self._sent(layout, "activations")[1])
@@ -246,7 +248,7 @@ class AttentionFfnServing(AbstractTwoPools):
         return {name: jnp.where(self._chosen(layout), nbytes, 0.0) for name, nbytes in result.items()}
 
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
-        """What does not fit where all lies together; apart, either side may be larger."""
+        """One line where all lies together and cannot fit; None where sides are apart, each with room of its own."""
         return None if float(layout.plan.ffn_devices) > 0 else super().hopeless(layout, capacity)
 
     def violations(self, layout: Layout) -> dict[str, Array]:

@@ -92,7 +92,7 @@ class AbstractWorkload(Module):
     precision: eqx.AbstractVar[Precision]
     two_pools: ClassVar[bool] = False  # whether prompts may have accelerators of their own (`Cluster.prefill`)
 
-    ffn_apart: ClassVar[bool] = False  # whether feed-forward networks may have accelerators of their own (`Cluster.ffn`)
+    ffn_apart: ClassVar[bool] = False  # whether feed-forward networks may lie apart (`Cluster.ffn`)
 
     two_kinds: ClassVar[bool] = False  # whether stages may be accelerators of a second kind (`Cluster.later_stages`)
 

@@ -101,7 +101,9 @@ class MixedStep(Module):
     def layer_comms(self, layout: Layout) -> list[BlockComm]:
         """Communication of an average layer."""
         model = self.model
-        return self.attention_comms(layout) + model.feed_forward.comms(self.joint_shard(layout), model.hidden, model.layers)
+        return self.attention_comms(layout) + model.feed_forward.comms(
+            self.joint_shard(layout), model.hidden, model.layers
+        )
 
     def cache_comms(self, layout: Layout) -> list[BlockComm]:
         """Messages of tensor ranks that divide the cached tokens of each sequence (decode context parallelism).

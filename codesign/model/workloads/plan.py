@@ -209,7 +209,10 @@ class AbstractModelPlan(AbstractPlan):
     ffn_tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel in that pool")
     ffn_ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel in that pool")
     ffn_micro_batches: Float[Array, "*b"] = integer(
-        low=1.0, high=1e3, default=1.0, doc="parts of a batch that go to and fro between attention and that pool by turns"
+        low=1.0,
+        high=1e3,
+        default=1.0,
+        doc="parts of a batch that go to and fro between attention and that pool",
     )
     device_count: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="in place of the cluster's")
 
@@ -376,7 +379,7 @@ class Layout(Module):
     @property
     @computed_once
     def ffn(self) -> "Layout":
-        """The plan on the pool of feed-forward networks, at least one engine of it: tokens come scattered over ranks."""
+        """The plan on the pool of networks, at least one engine of it; tokens come scattered over its ranks."""
         plan, one = self.plan, ones_like(self.plan.ffn_tp)
         alone = dict.fromkeys(("pp", "cp", "ulysses", "decode_cp", "attention_dp", "sequence_parallel"), one)
         own = dataclasses.replace(plan, **alone, tp=plan.ffn_tp, ep=plan.ffn_ep, device_count=None)

@@ -101,8 +101,9 @@ class Timeline(Module):
     `model_flops` are those of all devices together; `extra` holds what only this kind of job has. `billed` says for
     kinds of tokens that have prices of their own (input, output) which share of the cost is theirs, and how many;
     `beside_j` is the operations of one device of a pool that works beside (`Cluster.prefill`), whose cost is that of
-    input tokens, `ffn_j` those of one device of a pool of feed-forward networks (`Cluster.ffn`). `usage` are used shares of what bounds the job beside memory and networks, feasible up to 1.
-    In `working_s` one device works on what no operation stands for (sampling tokens, sorting them by expert).
+    input tokens, `ffn_j` those of one device of a pool of feed-forward networks (`Cluster.ffn`). `usage` are used
+    shares of what bounds the job beside memory and networks, feasible up to 1. In `working_s` one device works on what
+    no operation stands for (sampling tokens, sorting them by expert).
     """
 
     time_s: Float[Array, "*b"]
