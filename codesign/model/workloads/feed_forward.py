@@ -358,13 +358,14 @@ class MixtureOfExperts(AbstractFeedForward):
     def sent_elements(self, hidden: Array, layers: Array, ranks: Array) -> tuple[Array, Array]:
         """Expected ranks that hold any of a token's experts, k drawn of n: n (1 - (1 - 1 / n)^k), at the least one.
 
-        The whole where layers are dense or have shared experts. Assumes: experts drawn one by one; a rank of both gets
-        two.
+        The whole where layers are dense, and for shared experts where a copy is no whole token. Assumes: experts drawn
+        one by one; each rank has shared experts, and works them for tokens of which it has a copy anyway.
         """
         dense, some = self.dense_share(layers), jnp.where(self.shared_experts > 0, 1.0, 0.0)
         distinct = ranks * (1 - (1 - 1 / ranks) ** self.top_k)
-        depth = hidden if self.latent is None else self.latent
-        return (1 - dense) * distinct * depth, (dense + (1 - dense) * some) * hidden
+        if self.latent is None:
+            return (1 - dense) * distinct * hidden, dense * hidden
+        return (1 - dense) * distinct * self.latent, (dense + (1 - dense) * some) * hidden
 
     def capacity_shares(self, layout: Layout) -> dict[str, Array]:
         """Shares of token copies that are dropped, and of the experts' work that is padding."""
