@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from codesign import DesignSpace, Objective, Problem
 from codesign.config import check_plan, scenario_from_config
 from codesign.config.checks import check_pool_room
 from codesign.core.errors import ConfigError
@@ -17,6 +18,8 @@ from codesign.model.metrics import evaluate, priced_ops
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ComputeOp, DisaggregatedServing
 from codesign.model.workloads.attention_ffn import Sides, ping_pong_s
+from codesign.search import Certified
+from codesign.study.design_space import Continuous
 
 BASE = (
     "calibration=h100_sxm_roofline", "workload=attention_ffn", "prefill=same", "ffn=same", "framework=none",
@@ -269,22 +272,24 @@ def test_what_cannot_be_is_refused_in_one_line(overrides, words):
 def test_the_search_proves_over_plans_and_hardware_of_all_sides(mixtral):
     """By the rules of curvature alone, and no plan of the space is better at the hardware that was found."""
     lists = {"ffn_devices": [0, 8, 16], "ffn_micro_batches": [1, 2, 3], "micro_batch": [32, 64, 96], "ep": [1, 8]}
-    hardware = {name: Continuous(path, 0.5 * _leaf(mixtral, path), 2 * _leaf(mixtral, path)) for name, path in VARIED.items()}
+    usual = {name: _leaf(mixtral, path) for name, path in VARIED.items()}
+    hardware = {name: Continuous(path, 0.5 * usual[name], 2 * usual[name]) for name, path in VARIED.items()}
     problem = Problem(
         mixtral, DesignSpace(lists, hardware), Objective(minimise="usd_per_million_tokens", limits={"tpot_s": 0.02})
     )
-    assert judged_problem(problem).unproven == {}
     trace = Certified(gap=1e-4, explain=False).run(problem, 0)
     certificate = trace.certificate
     assert certificate is not None
     assert certificate.certified
+    assert certificate.convexity is not None
+    assert certificate.convexity.unproven == {}
     assert certificate.best is not None
     legal, beaten = problem.space.plans(mixtral), []
     assert {0.0, 8.0, 16.0} <= set(legal["ffn_devices"].tolist())
     for row in zip(*legal.values(), strict=True):
         point = {name: jnp.asarray(value) for name, value in zip(legal, row, strict=True)}
         for factor in (0.5, 1.0, 2.0):
-            at = {name: jnp.asarray(factor * _leaf(mixtral, path)) for name, path in VARIED.items()}
+            at = {name: jnp.asarray(factor * value) for name, value in usual.items()}
             metrics = evaluate(problem.space.place(mixtral, point | at))
             if float(problem.objective.excess(metrics)) <= 0:
                 beaten.append(float(problem.objective.value(metrics, problem.objective.goal)))
