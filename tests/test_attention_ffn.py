@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from codesign import DesignSpace, Objective, Problem
-from codesign.config import check_plan, scenario_from_config
+from codesign.config import available, check_plan, conf_dir, scenario_from_config, study_from_config
 from codesign.config.checks import check_pool_room
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.model.metrics import evaluate, priced_ops
+from codesign.model.metrics.simulated import engine_of
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ComputeOp, DisaggregatedServing
 from codesign.model.workloads.attention_ffn import Sides, ping_pong_s
@@ -258,6 +259,7 @@ def test_compiled_mapped_and_plain_are_one(mixtral):
         ((*MIXTRAL, "plan.prefill_devices=0"), ["plan.ffn_devices = 8 without plan.prefill_devices"]),
         (("workload=attention_ffn", "prefill=same"), ["cluster.ffn", "ffn=same"]),
         (("ffn=same",), ["cluster.ffn", "workload=attention_ffn"]),
+        (("workload=continuous", "model=llama31_8b", "plan.ffn_devices=8"), ["ContinuousServing", "ffn=same"]),
         ((*MIXTRAL, "carbon=europe"), ["cluster.carbon", "leave out carbon or ffn"]),
     ],
 )  # fmt: skip
@@ -266,6 +268,19 @@ def test_what_cannot_be_is_refused_in_one_line(overrides, words):
         check_plan(scenario_from_config(*overrides))
     assert all(word in str(error.value) for word in words), str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_other_spaces_have_no_pool_of_networks():
+    """A list of it is refused where nothing would read it; nothing simulates its engines or writes their commands."""
+    with pytest.raises(ConfigError, match=r"space\.plan\.ffn_devices: DisaggregatedServing .* workload=attention_ffn"):
+        study_from_config(
+            "workload=disaggregated", "prefill=same", "model=llama31_8b", "space.plan.ffn_devices=[0,8]"
+        ).space.plans(scenario_from_config("workload=disaggregated", "prefill=same", "model=llama31_8b"))
+    with pytest.raises(ConfigError, match=r"plan\.ffn_devices = 8: engines .* not simulated"):
+        engine_of(scenario_from_config(*MIXTRAL))
+    named = [name for name in available("space") if "ffn" in (conf_dir() / "space" / f"{name}.yaml").read_text()]
+    assert named == ["attention_ffn_plans"]
 
 
 @pytest.mark.slow
@@ -295,3 +310,67 @@ def test_the_search_proves_over_plans_and_hardware_of_all_sides(mixtral):
                 beaten.append(float(problem.objective.value(metrics, problem.objective.goal)))
     assert beaten
     assert min(beaten) >= certificate.best * (1 - 1e-4)
+
+
+STEP3 = (
+    "model=step3", "workload=attention_ffn_fp8", "accelerator=h800", "prefill=same", "ffn=same", "framework=none",
+    "workload.input_tokens=3584", "workload.output_tokens=1024", "workload.precision.dispatch=fp8",
+    "workload.precision.attention=fp8", "cluster.device_count=16", "plan.pp=1", "plan.prefill_devices=100000",
+    "plan.prefill_tp=8", "plan.ffn_devices=16", "plan.ffn_ep=16", "plan.ffn_micro_batches=3",
+)  # fmt: skip
+PUBLISHED = 4039.0  # tokens/s of an accelerator within 50 ms a token at 4,096 tokens [stepfun2025step3]
+
+
+@pytest.mark.slow
+def test_step_3_against_its_publication():
+    """Weights, cache and memory meet it; the rate misses by one kernel, which is not among those measured here."""
+    scenario = scenario_from_config(*STEP3, "plan.tp=2", "plan.micro_batch=272")
+    model = scenario.workload.model
+    assert float(model.parameters()) == pytest.approx(316e9, rel=0.002)
+    assert float(model.active_parameters()) == pytest.approx(38e9, rel=0.005)
+    cached = model.attention.cache_bytes(jnp.asarray(8192.0), jnp.asarray(1.0), scenario.workload.precision)
+    assert float(cached * model.layers) == pytest.approx(2.56e8, rel=0.001)
+    found, over = told(scenario), told(changed(scenario, micro_batch=288.0))
+    assert found["tpot_s"] <= 0.05 < over["tpot_s"]
+    assert found["decode_tokens_per_s_per_device"] / PUBLISHED - 1 == pytest.approx(-0.66, abs=0.01)
+    alone = changed(scenario, tp=1.0, micro_batch=384.0)
+    seconds, core, layers = dict.fromkeys(("attention", "ffn", "to_ffn", "from_ffn"), 0.0), 0.0, 61.0
+    head = 0.0
+    for op, cost in priced_ops(alone):
+        if op.phase not in seconds:
+            continue
+        time = float(cost.time_s)
+        if op.name == "attention_core":
+            core, time = time, float(op.count * op.work.nbytes) / 3.35e12
+        if getattr(op, "edge", False):
+            head += 3 * time
+        else:
+            seconds[op.phase] += time
+    assert core / (core + seconds["attention"]) > 0.85  # nearly all that attention does is in this kernel
+    sides = Sides(*(jnp.asarray(seconds[name]) for name in ("attention", "to_ffn", "ffn", "from_ffn")))
+    step = float(ping_pong_s(sides, jnp.asarray(3.0), jnp.asarray(layers))) + head
+    assert step == pytest.approx(0.0534, abs=0.001)
+    assert 384 * 16 / step / 32 / PUBLISHED - 1 == pytest.approx(-0.11, abs=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "experts", "apart", "beside", "ratio"),
+    [("mixtral_8x22b", 8.0, (2.0, 768.0), 1280.0, 0.81), ("dbrx", 16.0, (3.0, 1024.0), 1536.0, 0.88)],
+)
+def test_a_gain_over_engines_is_not_met(model, experts, apart, beside, ratio):
+    """The best plans within 150 ms of a coarse grid on A100, as MegaScale-Infer asks: apart they are no faster."""
+    words = (
+        *BASE, f"model={model}", "accelerator=a100_80gb", "calibration=a100_80gb", "workload.input_tokens=571",
+        "workload.output_tokens=159", "plan.prefill_devices=100000", "plan.prefill_tp=8",
+        "cluster.ffn.link.fabric.bandwidth_bytes_per_s=25e9",
+    )  # fmt: skip
+    scenario = scenario_from_config(*words)
+    one = told(changed(scenario, tp=8.0, micro_batch=beside))
+    parts, batch = apart
+    two = told(changed(scenario, tp=2.0, micro_batch=batch, ffn_devices=16.0, ffn_ep=experts, ffn_micro_batches=parts))
+    for result in (one, two):
+        assert result["tpot_s"] <= 0.15
+        assert result["usage.hbm"] <= 1
+    rates = [result["decode_tokens_per_s_per_device"] for result in (two, one)]
+    assert rates[0] / rates[1] == pytest.approx(ratio, abs=0.02)

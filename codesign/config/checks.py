@@ -23,6 +23,7 @@ from ..model.networks.collectives import OPERATIONS, Chosen
 from ..model.networks.fabrics.contended import CALM_RATIO
 from ..model.scenario import OTHERS, Scenario
 from ..model.workloads import AbstractServing
+from ..model.workloads.base import BESIDE
 from ..model.workloads.goodput import AbstractOpenServing
 from ..model.workloads.plan_fields import plan_field, plan_numbers, plan_value, words_of
 from ..study.design_space import DesignSpace
@@ -313,6 +314,9 @@ def check_plan(scenario: Scenario) -> None:
             f"plan.later_layers = {held:g} has no stage to be in: plan.later_stages = 0; set plan.later_stages to 1 or"
             " more, or leave plan.later_layers out"
         )
+    apart = float(getattr(scenario.plan, "ffn_devices", 0.0))
+    if apart > 0 and not scenario.workload.ffn_apart:  # the same
+        raise ConfigError(f"plan.ffn_devices = {apart:g}: {type(scenario.workload).__name__} {BESIDE}")
     rule = _first_broken(scenario)
     if rule:
         text = _broken(rule, scenario)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 from jaxtyping import Array
 
+from ...core.errors import ConfigError
 from ...core.examples import by_default
 from ...core.module import Module
 from ...core.pretty import as_text
@@ -74,6 +75,9 @@ OPEN_SERVING = Words(
     },
 )
 
+
+BESIDE = "keeps feed-forward networks beside attention; choose workload=attention_ffn prefill=same ffn=same"
+"""End of a line that refuses a pool of feed-forward networks."""
 
 Moments = dict[str, dict[str, tuple[Array, Array]]]
 """Moment -> class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
@@ -182,6 +186,8 @@ class AbstractWorkload(Module):
         Raises:
             ConfigError: what is wrong with them.
         """
+        if "ffn_devices" in listed and not self.ffn_apart:
+            raise ConfigError(f"space.plan.ffn_devices: {type(self).__name__} {BESIDE}")
 
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One line where no plan can fit, whatever is cut; None leaves it to the search for a change that fits.
