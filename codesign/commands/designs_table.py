@@ -24,9 +24,10 @@ from .terminal import PLAIN_WIDTH, counts_text, goal_text, hardware_names, plan_
 
 
 def all_devices(scenario: Scenario) -> float:
-    """Accelerators, those of a prefill pool among them."""
+    """Accelerators, those of pools beside among them."""
     layout = scenario.layout
-    return float(layout.devices) + float(getattr(layout.plan, "prefill_devices", 0.0))
+    pools = (float(getattr(layout.plan, name, 0.0)) for name in ("prefill_devices", "ffn_devices"))
+    return float(layout.devices) + sum(pools)
 
 
 def prepare_devices(study: Study) -> None:
@@ -182,7 +183,7 @@ def _rate_of_device(row: Any) -> str:
     if not all(f"var.{name}" in row for name in ranks):
         return ""
     devices = math.prod(float(row[f"var.{name}"]) for name in ranks) * float(row.get("var.cp", 1.0))
-    devices += float(row.get("var.prefill_devices", 0.0)) + float(row.get("var.rollout_devices", 0.0))
+    devices += sum(float(row.get(f"var.{name}_devices", 0.0)) for name in ("prefill", "rollout", "ffn"))
     return f"{row['tokens_per_s'] / devices:,.1f}"
 
 

@@ -188,6 +188,16 @@ def _memory(numbers: dict[str, float], capacity: dict[str, float]) -> PrintedTab
         total = sum(nbytes for name, nbytes in used.items() if name.startswith(f"{tier}/"))
         label = f"[bold]{tier}: all of {max(size, 0.0) / GB:.0f} GB"
         add(label, f"{total / GB:.2f} GB", _used(total, size), f"usage.{tier}")
+    networks = {name: nbytes for name, nbytes in used.items() if name.startswith("ffn/") and nbytes > 0}
+    for name, nbytes in networks.items():
+        share = numbers["usage.ffn.hbm"] * nbytes / sum(networks.values())
+        label = f"hbm of the FFN pool: {name.split('/')[1]}"
+        add(label, f"{nbytes / GB:.2f} GB", f"{share:.1%}", f"memory_bytes.{name}")
+    if networks:
+        total = sum(networks.values())
+        size = total / numbers["usage.ffn.hbm"]
+        add(f"[bold]hbm of the FFN pool: all of {size / GB:.0f} GB", f"{total / GB:.2f} GB", _used(total, size),
+            "usage.ffn.hbm")  # fmt: skip
     for name, share in _group(numbers, "usage.").items():
         tier, _, part = name.partition(".")
         if tier in capacity and part and not part.startswith("placed."):

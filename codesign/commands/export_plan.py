@@ -19,7 +19,7 @@ from ..study.objective import feasible
 
 CONTINUOUS = (
     *("ContinuousServing", "ServingAtRate", "GoodputServing"),
-    *("DisaggregatedServing", "DisaggregatedAtRate", "DisaggregatedGoodput"),
+    *("DisaggregatedServing", "DisaggregatedAtRate", "DisaggregatedGoodput", "AttentionFfnServing"),
 )
 SERVED = ("StaticBatch", *CONTINUOUS)
 TRAINED = ("Training", "TrainingRun")
@@ -106,6 +106,12 @@ class Deployment:
         """Raises:
         ConfigError: this is no plan of such works.
         """
+        if self.of("ffn_devices"):
+            raise ConfigError(
+                f"export: --to {target}: no release of vLLM, SGLang or TensorRT-LLM runs feed-forward networks apart"
+                f" from attention (plan.ffn_devices = {self.of('ffn_devices')}), only plug-ins and patches that are"
+                " experimental"
+            )
         if self.work not in works:
             kind = "serves" if target in SERVERS else "trains"
             raise ConfigError(

@@ -306,7 +306,7 @@ def check_study(study: Study) -> None:
 
 def _check_boxes(problem: Problem) -> None:
     """Devices must fill boxes, however many may be chosen."""
-    counts = {name: problem.space.lists.get(name, ()) for name in ("device_count", "prefill_devices")}
+    counts = {name: problem.space.lists.get(name, ()) for name in ("device_count", "prefill_devices", "ffn_devices")}
     listed = [{f"plan.{name}": float(value)} for name, values in counts.items() for value in values]
     for change in listed or [{}]:
         check_boxes(replace(problem.scenario, change))

@@ -34,6 +34,8 @@ SHORT: dict[str, tuple[str, float | None]] = {  # plan field -> abbreviation, an
     "prefill_devices": ("prefill pool ", 0.0), "prefill_tp": ("by tp", 1.0), "prefill_pp": ("pp", 1.0),
     "prefill_ep": ("ep", 1.0), "prefill_attention_dp": ("attention dp", 1.0), "prefill_token_budget": ("budget ", 0.0),
     "prefill_max_utilisation": ("load ", None),
+    "ffn_devices": ("ffn pool ", 0.0), "ffn_tp": ("by tp", 1.0), "ffn_ep": ("ep", 1.0),
+    "ffn_micro_batches": ("micro-batches ", 1.0),
 }  # fmt: skip
 PLAIN_WIDTH = 160  # columns where the output is no terminal
 INTERVALS = (
@@ -56,7 +58,9 @@ def job_text(scenario: Scenario, device: str = "") -> str:
     cluster, job = scenario.cluster, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(scenario.workload).__name__).lower()
     name = device or cluster.accelerator.name
     pool = float(getattr(scenario.layout.plan, "prefill_devices", 0.0))
+    networks = float(getattr(scenario.layout.plan, "ffn_devices", 0.0))
     apart = f" and {pool:g} for prefill" if pool else ""
+    apart += f" and {networks:g} for feed-forward networks" if networks else ""
     return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {name}{apart}"
 
 
@@ -66,7 +70,8 @@ def plan_text(row: Any, family: Words = OTHERS) -> str:
     words = []
     for name, (short, usual) in SHORT.items():
         value = row.get(f"var.{name}")
-        if name in PREFILL and not row.get("var.prefill_devices"):
+        pool = "prefill" if name in PREFILL else "ffn" if name.startswith("ffn_") else ""
+        if pool and not row.get(f"var.{pool}_devices"):
             continue
         if value is not None and value != usual:
             words.append(short if name == "sequence_parallel" else f"{short}{value:g}")

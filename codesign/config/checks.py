@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Array
 
@@ -18,11 +18,12 @@ from ..core.units import BYTES, GB
 from ..jaxprs.evaluator import interpreted
 from ..model.metrics import memory_by_class
 from ..model.metrics.footprint import memory_limits
-from ..model.metrics.money import lifetime_limits, prefill_pool
+from ..model.metrics.money import ffn_pool, lifetime_limits, prefill_pool
 from ..model.networks.collectives import OPERATIONS, Chosen
 from ..model.networks.fabrics.contended import CALM_RATIO
 from ..model.scenario import OTHERS, Scenario
 from ..model.workloads import AbstractServing
+from ..model.workloads.base import BESIDE
 from ..model.workloads.goodput import AbstractOpenServing
 from ..model.workloads.plan_fields import plan_field, plan_numbers, plan_value, words_of
 from ..study.design_space import DesignSpace
@@ -45,37 +46,61 @@ __all__ = [
 # The decision is `objective.feasible`, as in every search.
 
 
-POOL = "cluster.prefill.cluster.accelerator.hbm"
+HBM = "cluster.accelerator.hbm"  # of a pool, or without a pool's name of the cluster
 PASSING = {"time_s", "tokens_per_s"}  # no design has them at 0; one without prices or energies costs or draws nothing
 DOUBLED = 6  # times that a degree of the pool is doubled while one that fits is looked for
-OWNERS = {"hbm": POOL.replace("prefill.cluster.", ""), "ddr": "cluster.host.memory", "die": "cluster.accelerator.die"}
+OWNERS = {"hbm": HBM, "ddr": "cluster.host.memory", "die": "cluster.accelerator.die"}
 
 
-def check_prefill_room(scenario: Scenario) -> None:
-    """Refuse a prefill pool whose weights and caches do not fit its memory.
+class PoolDegrees(NamedTuple):
+    """A pool beside a cluster: its name, and the degrees that make a device hold less; an engine is their product."""
+
+    name: str
+    degrees: tuple[str, str]
+
+
+POOLS = (
+    PoolDegrees("prefill", ("prefill_tp", "prefill_pp")),
+    PoolDegrees("ffn", ("ffn_ep", "ffn_tp")),
+)
+
+
+def check_pool_room(scenario: Scenario) -> None:
+    """Refuse a pool whose weights and caches do not fit its memory.
 
     Raises:
         ConfigError: bytes missing, and the smallest degrees of the pool that would fit.
     """
-    used, usable = (float(number) for number in _pool(scenario))
-    if feasible(float(used_share(used, usable)) - 1):
-        return
-    ways = _ways(scenario)
-    helps = f"smallest change that fits: {', or '.join(ways)}" if ways else "no degrees of the pool would fit it"
-    raise ConfigError(
-        f"the model does not fit: {POOL} lacks {(used - usable) / GB:.1f} GB per device (needs {used / GB:.1f},"
-        f" has {usable / GB:.1f}) with plan.prefill_devices = {float(scenario.plan.prefill_devices):g}; {helps}"
-    )
+    for pool in POOLS:
+        used, usable = _bytes_of(scenario, pool)
+        if feasible(float(used_share(used, usable)) - 1):
+            continue
+        ways = _ways(scenario, pool)
+        helps = f"smallest change that fits: {', or '.join(ways)}" if ways else "no degrees of the pool would fit it"
+        devices = float(getattr(scenario.plan, f"{pool.name}_devices"))
+        raise ConfigError(
+            f"the model does not fit: cluster.{pool.name}.{HBM} lacks {(used - usable) / GB:.1f} GB per device (needs"
+            f" {used / GB:.1f}, has {usable / GB:.1f}) with plan.{pool.name}_devices = {devices:g}; {helps}"
+        )
+
+
+def _bytes_of(scenario: Scenario, pool: PoolDegrees) -> tuple[float, float]:
+    used, usable = (float(number) for number in _pools(scenario)[pool.name])
+    return used, usable
 
 
 @functools.partial(interpreted, always=True)
-def _pool(scenario: Scenario) -> tuple[Array, Array]:
-    """(bytes that a device of the prefill pool keeps, bytes that it may), none of none where there is no pool."""
-    pool = prefill_pool(scenario.cluster, scenario.layout)
-    nothing = 0.0 * scenario.layout.devices
-    if pool is None:
-        return nothing, nothing
-    return sum(scenario.workload.prefill_bytes(scenario.layout).values(), nothing), pool.usable_bytes()
+def _pools(scenario: Scenario) -> dict[str, tuple[Array, Array]]:
+    """(bytes that a device of each pool keeps, bytes that it may), none of none where there is no such pool."""
+    work, layout = scenario.workload, scenario.layout
+    nothing, result = 0.0 * layout.devices, dict[str, tuple[Array, Array]]()
+    kept = {"prefill": (prefill_pool, work.prefill_bytes), "ffn": (ffn_pool, work.ffn_bytes)}
+    for name, (bought, nbytes) in kept.items():
+        pool = bought(scenario.cluster, layout)
+        result[name] = (nothing, nothing)
+        if pool is not None:
+            result[name] = sum(nbytes(layout).values(), nothing), pool.usable_bytes()
+    return result
 
 
 @functools.partial(interpreted, always=True)
@@ -83,19 +108,19 @@ def _broken_numbers(scenario: Scenario) -> dict[str, Array]:
     return scenario.workload.violations(scenario.layout)
 
 
-def _ways(scenario: Scenario) -> list[str]:
+def _ways(scenario: Scenario, pool: PoolDegrees) -> list[str]:
     """Overrides with which the pool's share fits and no rule is broken, the fewest and smallest of each kind."""
-    plan = scenario.plan
-    tensor, stages = float(plan.prefill_tp), float(plan.prefill_pp)
+    plan, devices = scenario.plan, f"{pool.name}_devices"
+    first, second = pool.degrees
     result = list[str]()
-    for tp, pp in sorted(itertools.product(range(DOUBLED + 1), repeat=2), key=lambda one: (sum(one), one[1])):
-        change = {"prefill_tp": tensor * 2**tp, "prefill_pp": stages * 2**pp}
-        change = {name: value for name, value in change.items() if value != float(getattr(plan, name))}
-        engine = tensor * 2**tp * stages * 2**pp
-        if engine > float(plan.prefill_devices):  # a pool of one engine more than it has
-            change["prefill_devices"] = engine
+    for one, two in sorted(itertools.product(range(DOUBLED + 1), repeat=2), key=lambda one: (sum(one), one[1])):
+        degrees = {first: float(getattr(plan, first)) * 2**one, second: float(getattr(plan, second)) * 2**two}
+        change = {name: value for name, value in degrees.items() if value != float(getattr(plan, name))}
+        engine = math.prod(degrees.values())
+        if engine > float(getattr(plan, devices)):  # a pool of one engine more than it has
+            change[devices] = engine
         other = replace(scenario, {f"plan.{name}": value for name, value in change.items()})
-        used, usable = (float(number) for number in _pool(other))
+        used, usable = _bytes_of(other, pool)
         legal = all(float(value) <= 0 for value in _broken_numbers(other).values())
         if change and legal and feasible(float(used_share(used, usable)) - 1):
             result.append(" ".join(f"plan.{name}={value:g}" for name, value in change.items()))
@@ -173,10 +198,9 @@ def check_formats(scenario: Scenario) -> None:
         ConfigError: naming the key, the format and the known ones.
     """
     accelerator, precision = scenario.cluster.accelerator, scenario.workload.precision
-    named = {"prefill": scenario.cluster.prefill, "later_stages": scenario.cluster.later_stages}
-    whose, pool = next(((name, pool) for name, pool in named.items() if pool is not None), ("", None))
-    there = accelerator if pool is None else pool.cluster.accelerator
-    for tensor in ARITHMETIC:
+    named = {name: getattr(scenario.cluster, name) for name in ("prefill", "later_stages", "ffn")}
+    others = [(whose, pool.cluster.accelerator) for whose, pool in named.items() if pool is not None]
+    for tensor, (whose, there) in itertools.product(ARITHMETIC, others):
         value = getattr(precision, tensor)
         if value in accelerator.peak_flops_per_s and value not in there.peak_flops_per_s:
             known = ", ".join(sorted(set(there.peak_flops_per_s) - {"vector"}))
@@ -290,6 +314,9 @@ def check_plan(scenario: Scenario) -> None:
             f"plan.later_layers = {held:g} has no stage to be in: plan.later_stages = 0; set plan.later_stages to 1 or"
             " more, or leave plan.later_layers out"
         )
+    apart = float(getattr(scenario.plan, "ffn_devices", 0.0))
+    if apart > 0 and not scenario.workload.ffn_apart:  # the same
+        raise ConfigError(f"plan.ffn_devices = {apart:g}: {type(scenario.workload).__name__} {BESIDE}")
     rule = _first_broken(scenario)
     if rule:
         text = _broken(rule, scenario)
@@ -334,7 +361,7 @@ def check_memory(scenario: Scenario) -> None:
     missing = shortage(scenario)
     if missing:
         raise ConfigError(does_not_fit(scenario, missing))
-    check_prefill_room(scenario)
+    check_pool_room(scenario)
     for limit, share in _life(scenario).items():
         if not feasible(float(share) - 1):
             raise ConfigError(_beyond(limit, float(share)))

@@ -144,6 +144,7 @@ EXPERT_LOAD = "workload.expert_load"
 OPEN = {
     "cluster.facility.ownership.usd_per_device_h",
     "cluster.facility.ownership.region_ratio",
+    "cluster.ffn.like",
     "cluster.later_stages.like",
     "cluster.prefill.like",
     "objective.limits",
@@ -158,7 +159,7 @@ OPEN = {
 
 DID = "did you mean"  # of a suggestion that names one
 OPTIONAL = {
-    "memory", "die", "stack", "path_energy", "prefill", "later_stages", "experiment", "hardware", "ownership",
+    "memory", "die", "stack", "path_energy", "prefill", "later_stages", "ffn", "experiment", "hardware", "ownership",
     "kernel_correction", "framework",
     "reliability", "carbon", "scaling_law", "precision", "optimizer", "engine_memory", "runner", "prices",
 }  # fmt: skip
@@ -169,7 +170,7 @@ LONGEST = 10_000  # characters of an override; the longest that anything here wr
 RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:")
 """`${oc.env:NAME}` and its like: what they find would be written into the run folder and its page."""
 
-POOLS = (PACKAGES["prefill"], PACKAGES["later_stages"])
+POOLS = (PACKAGES["prefill"], PACKAGES["later_stages"], PACKAGES["ffn"])
 """Parts of a cluster that may be like another cluster."""
 
 OF_A_POOL = ("accelerator", "host", "network", "levels", "device_count", "_target_")

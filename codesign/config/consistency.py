@@ -119,6 +119,8 @@ def check_levels(cluster: Cluster) -> None:
         pools["cluster.prefill.cluster"] = cluster.prefill.cluster
     if cluster.later_stages is not None:
         pools["cluster.later_stages.cluster"] = cluster.later_stages.cluster
+    if cluster.ffn is not None:
+        pools["cluster.ffn.cluster"] = cluster.ffn.cluster
     for where, one in pools.items():
         listed = f"{where}.levels = [{', '.join(one.levels)}]"
         pinned = {level for _, level in one.placement}
@@ -188,9 +190,11 @@ def check_boxes(scenario: Scenario) -> None:
     own = scenario.plan.device_count
     counted = "cluster.device_count" if own is None else "plan.device_count"
     _check_filled(counted, float(scenario.layout.devices), scenario.cluster)
-    pool = scenario.cluster.prefill
+    pool, networks = scenario.cluster.prefill, scenario.cluster.ffn
     if pool is not None:
         _check_filled("plan.prefill_devices", float(scenario.plan.prefill_devices), pool.cluster)
+    if networks is not None:
+        _check_filled("plan.ffn_devices", float(scenario.plan.ffn_devices), networks.cluster)
 
 
 def _check_filled(key: str, devices: float, cluster: Cluster) -> None:

@@ -206,6 +206,7 @@ PACKAGES = {
     "path_energy": "cluster.path_energy",
     "prefill": "cluster.prefill",
     "later_stages": "cluster.later_stages",
+    "ffn": "cluster.ffn",
     "fabric": "cluster.network.scale_up.fabric",
     "collective": "cluster.network.scale_up.collectives",
     "scale_out": "cluster.network.scale_out",

@@ -279,7 +279,7 @@ def _block_scaled(precision: Precision) -> Precision:
 
 def _devices(scenario: Scenario) -> list[Accelerator]:
     cluster = scenario.cluster
-    others = [pool.cluster.accelerator for pool in (cluster.prefill, cluster.later_stages) if pool is not None]
+    others = [pool.cluster.accelerator for pool in (cluster.prefill, cluster.later_stages, cluster.ffn) if pool]
     return [cluster.accelerator, *others]
 
 

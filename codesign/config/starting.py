@@ -34,7 +34,7 @@ STATIC = "StaticBatch"
 CLOSED, OPEN = "vllm", "vllm_async"
 SERVING = {
     "ContinuousServing": CLOSED, "ServingAtRate": OPEN, "GoodputServing": OPEN, "DisaggregatedServing": CLOSED,
-    "DisaggregatedClients": CLOSED,
+    "DisaggregatedClients": CLOSED, "AttentionFfnServing": CLOSED,
     "DisaggregatedAtRate": OPEN, "DisaggregatedGoodput": OPEN,
 }  # fmt: skip
 """Class of a workload -> engine: vLLM runs on every accelerator here; closed and open loops were fitted apart."""

@@ -31,7 +31,7 @@ from .ownership import AbstractOwnership
 from .reliability import Reliability
 from .slices import SharedRack
 from .workloads import AbstractWorkload, CommOp, ComputeOp, Layout, Op
-from .workloads.schedule import KV_TRANSFER, LATER, PREFILL, kind_of
+from .workloads.schedule import FFN, FROM_FFN, KV_TRANSFER, LATER, PREFILL, TO_FFN, kind_of
 
 MANY = 40  # kernels of a kind above which they are priced as one batch
 OTHERS = "background"
@@ -104,7 +104,8 @@ class Cluster(Module):
     name); an axis that is not pinned spreads over the levels as ranks are numbered. With `paths`, what a byte costs on
     its way is theirs to say, by where the partners sit; links of the network and of the host then add no energy. With
     `doubts`, times are those of one draw of the model's errors. `prefill` is a pool of other accelerators beside these
-    that computes prompts. `reliability` says what fails, `carbon` what is emitted to make and to run it.
+    that computes prompts, `ffn` one that holds feed-forward networks. `reliability` says what fails, `carbon` what is
+    emitted to make and to run it.
     """
 
     accelerator: Accelerator
@@ -116,6 +117,7 @@ class Cluster(Module):
     doubts: Doubts | None = None
     prefill: "PrefillPool | None" = None
     later_stages: "StagePool | None" = None
+    ffn: "FFNPool | None" = None
     reliability: Reliability | None = None
     carbon: Carbon | None = None
     levels: tuple[str, ...] = static(default=("scale_up", "scale_out"), converter=tuple)
@@ -221,6 +223,7 @@ class Cluster(Module):
     def _own(self, ops: Sequence[Op]) -> list[Op]:
         """Operations that run on the cluster itself, not on a pool beside it or between the two."""
         away = (*PREFILL, KV_TRANSFER) if self.prefill is not None else ()
+        away += (FFN, TO_FFN, FROM_FFN) if self.ffn is not None else ()
         return [op for op in ops if op.phase not in away and not op.phase.startswith(LATER)]
 
     def crowded(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[str, Array]:
@@ -273,6 +276,12 @@ class Cluster(Module):
             own = iter(here.price([op for index, op in enumerate(ops) if index not in there], layout, repeats))
             other = iter(self.later_stages.price([ops[index] for index in sorted(there)], layout, repeats))
             return [next(other if index in there else own) for index in range(len(ops))]
+        if self.ffn is not None:
+            away = {index for index, op in enumerate(ops) if op.phase in (FFN, TO_FFN, FROM_FFN)}
+            here = dataclasses.replace(self, ffn=None)
+            own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
+            other = iter(self.ffn.price([ops[index] for index in sorted(away)], layout, self.doubts))
+            return [next(other if index in away else own) for index in range(len(ops))]
         if self.prefill is not None:
             away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, KV_TRANSFER)}
             here = dataclasses.replace(self, prefill=None)
@@ -388,6 +397,36 @@ class PrefillPool(Module):
         return [sent(op) if isinstance(op, CommOp) and op.phase == KV_TRANSFER else next(here) for op in ops]
 
 
+class FFNPool(Module):
+    """Accelerators beside a cluster's own for feed-forward networks, and the network over which tokens reach them.
+
+    `cluster` is one of which accelerator, host and networks count: how many there are is the plan's to say
+    (`ffn_devices`). Each device of both sides has a port of `link`.
+
+    Assumes: messages of one device to all its partners leave together, as one of their whole size (a library that
+    writes to remote memory, many to many, [zhu2025megascale]); both directions at once.
+    """
+
+    cluster: Cluster
+    link: NetworkLevel
+
+    __repr__ = as_text
+    _repr_html_ = as_html
+
+    def price(self, ops: Sequence[Op], layout: Layout, doubts: Doubts | None = None) -> list[Cost]:
+        """Cost of the operations that run here or cross the link, under a draw of the model's errors."""
+        pool, crossing = layout.ffn, Stage(self.link, Group(asarray(2.0)))
+        cluster = dataclasses.replace(self.cluster, doubts=doubts)
+        here = iter(cluster.joining(pool.devices).price([op for op in ops if op.phase == FFN], pool))
+
+        def sent(op: CommOp) -> Cost:
+            cost = crossing.run("send", op.nbytes) * op.count
+            factor = 1.0 if doubts is None else doubts.of_collective("send")
+            return dataclasses.replace(cost, time_s=factor * cost.time_s)
+
+        return [sent(op) if isinstance(op, CommOp) and op.phase != FFN else next(here) for op in ops]
+
+
 def _numbers(op: Op, beside: Mapping[Flow, Sequence[Beside]]) -> tuple[Any, ...]:
     """The traced part of an operation, with what runs beside its flow."""
     if isinstance(op, ComputeOp):
@@ -421,9 +460,14 @@ class Scenario(Module):
             raise ConfigError(
                 f"{name} uses no cluster.later_stages: choose workload=mixed_training, or leave out later_stages"
             )
-        for part in ("reliability", "carbon", "path_energy") if later is not None else ():
+        if cluster.ffn is None and self.workload.ffn_apart:
+            raise ConfigError(f"{name} needs cluster.ffn, a pool for feed-forward networks: choose ffn=same")
+        if cluster.ffn is not None and not self.workload.ffn_apart:
+            raise ConfigError(f"{name} uses no cluster.ffn: choose workload=attention_ffn, or leave out ffn")
+        beside = "later_stages" if later is not None else "ffn" if cluster.ffn is not None else ""
+        for part in ("reliability", "carbon", "path_energy") if beside else ():
             if getattr(cluster, part) is not None:
-                raise ConfigError(f"cluster.{part} counts accelerators of one kind: leave out {part} or later_stages")
+                raise ConfigError(f"cluster.{part} counts accelerators of one kind: leave out {part} or {beside}")
 
     @property
     def layout(self) -> Layout:

@@ -51,6 +51,7 @@ PARTS = {  # of the time: name -> (label, colour), in the order of a bar
     "offload": ("offload", "#cc79a7"),
     "bubble": ("pipeline bubble", "#c4c4c4"),
     "unmatched": ("waiting for the prefill pool", "#999999"),
+    "ffn": ("waiting for the FFN pool", "#b6a27f"),
     "overhead": ("framework overhead", "#7d7d7d"),
 }
 MEMORY_CLASSES = {
@@ -123,6 +124,7 @@ METRICS = {
     "usd_per_million_output_tokens": Metric("Cost per million output tokens", "$"),
     "tokens_per_s": Metric("Tokens per second", "count"),
     "decode_tokens_per_s": Metric("Decoded tokens per second", "count"),
+    "decode_tokens_per_s_per_device": Metric("Decoded tokens per second per decoding accelerator", "count"),
     "tokens_per_s_per_device": Metric("Tokens per second per accelerator", "count"),
     "mfu": Metric("MFU", "%"),
     "energy_j": Metric("Energy", "J"),
@@ -312,6 +314,10 @@ MEANINGS = {
     "prefix_fetch_s": "time to bring what a mean prompt finds elsewhere than in the first memory",
     "transfer_utilisation": "utilisation of the link that carries KV caches between two pools",
     "decodes": "sequences decoded at once, over all engines",
+    "decode_tokens_per_s_per_device": "decoded tokens/s over the accelerators of attention and of the FFN pool",
+    "attention_busy_ratio": "share of a decode step in which attention devices work, where an FFN pool is apart",
+    "ffn_busy_ratio": "share of a decode step in which the FFN pool works",
+    "ffn_link_busy_ratio": "share of a decode step in which activations cross to or from the FFN pool",
     "prefill_pool_utilisation": "share of the time that the prefill pool computes",
     "decode_pool_utilisation": "share of the time that the decode pool computes",
     "slo_prefill_utilisation": "prefill load over what an engine sustains; up to 1 the queue is stable",

@@ -26,6 +26,7 @@ WRITTEN = (
     "config.yaml", "overrides.txt", "versions.json", "unusual.json", "summary.json", "designs.parquet",
     "pareto.parquet", "ops.parquet", "elasticities.parquet", "links.parquet",
 )  # fmt: skip
+BESIDE = ("prefill_devices", "ffn_devices")  # fields of a plan that count accelerators of pools
 REQUIRED = ("config.yaml", "designs.parquet")
 PAGE = "report.html"
 READ = (".parquet", ".json", ".yaml", ".txt")  # endings of what a run is read from
@@ -141,20 +142,20 @@ class RunFolder:
 
     @property
     def device_count(self) -> float | None:
-        """Accelerators of the best design, those of a prefill pool among them."""
+        """Accelerators of the best design, those of its pools among them."""
         result = self.devices_of(self.best)
         return None if result is None else float(result)
 
     @property
     def pool_count(self) -> float:
-        """Accelerators of the best design's prefill pool."""
-        return float(self.best.get("var.prefill_devices", self.setting("plan.prefill_devices") or 0.0))
+        """Accelerators of the best design's pools beside those that decode."""
+        return float(sum(self.best.get(f"var.{name}", self.setting(f"plan.{name}") or 0.0) for name in BESIDE))
 
     def devices_of(self, rows: Any) -> Any:
         """Accelerators of a design, or of each row of a frame: designs may buy different numbers; None where unsaid."""
         count = rows.get("var.device_count", self.setting("cluster.device_count"))
-        pool = rows.get("var.prefill_devices", self.setting("plan.prefill_devices") or 0.0)
-        return None if count is None else count + pool
+        pools = [rows.get(f"var.{name}", self.setting(f"plan.{name}") or 0.0) for name in BESIDE]
+        return None if count is None else sum(pools, count)
 
     @property
     def varied_paths(self) -> set[str]:

@@ -50,6 +50,11 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
         parts.append(
             f"prefill pool of {value('prefill_devices'):g}{cut}, at most {value('prefill_max_utilisation'):.0%}"
         )
+    if value("ffn_devices") > 0:
+        cut = "".join(f"{THIN}{TIMES}{value(name):g}" for name in ("ffn_tp", "ffn_ep") if value(name) > 1)
+        parts.append(
+            f"FFN pool of {value('ffn_devices'):g}{cut}, {value('ffn_micro_batches'):g} micro-batches by turns"
+        )
     for cut in ("row", "column"):
         if value(f"{cut}_shards") > 1:
             parts.append(f"tables in {value(f'{cut}_shards'):g} by {cut}s")

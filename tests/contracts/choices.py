@@ -16,7 +16,7 @@ from codesign.model.networks.collectives import Chosen, Fastest
 from codesign.model.networks.fabrics import RoutedTopology
 from codesign.model.networks.topology import Crossbar
 
-BESIDE = {"prefill", "later_stages", "precision"}  # made of the same parts as the cluster; has no numbers
+BESIDE = {"prefill", "later_stages", "ffn", "precision"}  # made of the same parts as the cluster; has no numbers
 PLACES = {group: path for group, path in PACKAGES.items() if group not in BESIDE}
 PLACES |= {"workload": "workload", "plan": "plan"}
 """Config group -> path of what it describes."""
@@ -33,6 +33,8 @@ COMPANIONS |= {"space=serving_chip": "model=llama31_8b workload=continuous die=h
 COMPANIONS |= {"space=folded_clos": "experiment=folded_clos"}
 COMPANIONS |= {"workload=disaggregated": "prefill=same", "prefill": "workload=disaggregated"}
 COMPANIONS |= {"workload=mixed_training": "later_stages=same", "later_stages": "workload=mixed_training"}
+COMPANIONS |= {"workload=attention_ffn": "prefill=same ffn=same", "ffn": "workload=attention_ffn prefill=same"}
+COMPANIONS |= {"space=attention_ffn": "workload=attention_ffn prefill=same ffn=same"}
 COMPANIONS |= {"space=disaggregated": "experiment=disaggregation"}
 COMPANIONS |= {"scaling_law": "workload=training_run", "space=shapes": "experiment=compute_optimal_machine"}
 COMPANIONS |= dict.fromkeys(("framework=vllm", "framework=sglang", "framework=trtllm"), "workload=static_batch")

@@ -24,7 +24,7 @@ from ..networks.fabrics import Group
 from ..networks.fabrics.path_energy import PathEnergy, PathShares
 from ..scenario import Cluster, Scenario
 from ..workloads import CommOp, ComputeOp, Layout, Op
-from ..workloads.schedule import KV_TRANSFER, LATER, PREFILL, Timeline
+from ..workloads.schedule import FFN, KV_TRANSFER, LATER, PREFILL, Timeline
 from .cache_placement import placed
 from .footprint import engine_limits, memory_by_class, memory_limits, per_tier
 from .money import (
@@ -32,6 +32,7 @@ from .money import (
     device_capex_usd,
     device_idle_w,
     device_provisioned_w,
+    ffn_pool,
     later_pool,
     lifetime,
     lifetime_limits,
@@ -148,7 +149,8 @@ BANDWIDTH = "near memory"  # among the rates of an account
 AXES = ("tp", "attention_tp", "cp", "ep", "pp", "dp")  # parts of a time that are communication
 SPARSE = ("violations", "memory_bytes", "breakdown_s")  # groups of which zeros are not shown
 PROMPTS = "prompts, "  # begins the names of rates of the pool that computes prompts
-LATER_RATES = "later stages, "  # and of those of stages of a second kind
+LATER_RATES = "later stages, "  # of those of stages of a second kind
+FFN_RATES = "FFN, "  # and of the pool of feed-forward networks
 
 
 class Metrics(Module):
@@ -312,6 +314,8 @@ def computed_by(cluster: Cluster, op: Op) -> tuple[Accelerator, str]:
         return cluster.prefill.cluster.accelerator, PROMPTS
     if cluster.later_stages is not None and op.phase.startswith(LATER):
         return cluster.later_stages.cluster.accelerator, LATER_RATES
+    if cluster.ffn is not None and op.phase == FFN:
+        return cluster.ffn.cluster.accelerator, FFN_RATES
     return cluster.accelerator, ""
 
 
@@ -322,7 +326,7 @@ def parts_of(scenario: Scenario) -> dict[str, Array]:
     count = with_spares(cluster, own_devices(cluster, scenario.layout))
     parts = {f"capex.{part}": count * usd for part, usd in device_capex_usd(cluster).items()}
     parts |= {f"power.{part}": count * watts for part, watts in device_provisioned_w(cluster).items()}
-    for pool in (prefill_pool(cluster, scenario.layout), later_pool(cluster, scenario.layout)):
+    for pool in (bought(cluster, scenario.layout) for bought in (prefill_pool, later_pool, ffn_pool)):
         if pool is None:
             continue
         parts |= {f"capex.{part}": usd for part, usd in pool.capex_usd.items()}
@@ -407,6 +411,13 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         provisioned, capex = provisioned + more.provisioned_w, capex + more.capex_usd
         energy, usd = energy + more.energy_j, usd + more.usd
         fast_devices = devices + later.devices * later.peak(scenario.workload.number_format()) / peak
+    ffn = ffn_pool(cluster, layout)
+    if ffn is not None:
+        more = ffn.cost(timeline, facility, timeline.ffn_j)
+        provisioned, capex = provisioned + more.provisioned_w, capex + more.capex_usd
+        energy, usd = energy + more.energy_j, usd + more.usd
+        paid["output"] = (paid["output"][0] + more.usd, paid["output"][1])
+        fast_devices = fast_devices + ffn.devices * ffn.peak(scenario.workload.number_format()) / peak
     billed = {f"usd_per_million_{kind}_tokens": 1e6 * part / tokens for kind, (part, tokens) in paid.items()}
     memory = memory_by_class(scenario, layout)
     capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
@@ -422,6 +433,10 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         usage |= {"prefill.hbm": used_share(summed(scenario.workload.prefill_bytes(layout)), pool.usable_bytes())}
     if later is not None:
         usage |= {"later_stages.hbm": used_share(summed(scenario.workload.later_bytes(layout)), later.usable_bytes())}
+    if ffn is not None:
+        held = scenario.workload.ffn_bytes(layout)
+        usage |= {"ffn.hbm": used_share(summed(held), ffn.usable_bytes())}
+        memory = memory | {f"ffn/{name}": nbytes for name, nbytes in held.items()}
     usage |= lifetime_limits(scenario, cluster) | timeline.usage
     return Metrics(
         time_s=timeline.time_s,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.jax_typed import asarray
+from ..networks.collectives import NetworkLevel
 from ..networks.fabrics import Group
 from ..scenario import Cluster, Facility, Scenario
 from ..workloads import Layout
@@ -65,7 +66,7 @@ class Spent(NamedTuple):
 
 
 class PoolBought(NamedTuple):
-    """A whole pool of accelerators that computes prompts beside a cluster, of which `cluster` is one; totals by part.
+    """A whole pool of accelerators that works beside a cluster, of which `cluster` is one; totals by part.
 
     The link between the pools is counted here: every device of both has a port of it.
     """
@@ -76,11 +77,12 @@ class PoolBought(NamedTuple):
     provisioned_w: dict[str, Array]
     idle_w: Array
 
-    def cost(self, timeline: Timeline, facility: Facility) -> Spent:
-        """Cost that the pool adds, the facility's overhead included."""
+    def cost(self, timeline: Timeline, facility: Facility, each_j: Array | None = None) -> Spent:
+        """Cost that the pool adds, the facility's overhead included; each device works for the joules given."""
+        worked = timeline.beside_j if each_j is None else each_j
         watts = facility.pue * summed(self.provisioned_w)
         capex = summed(self.capex_usd) + watts * facility.usd_per_w
-        energy = facility.pue * (self.devices * timeline.beside_j + self.idle_w * timeline.time_s)
+        energy = facility.pue * (self.devices * worked + self.idle_w * timeline.time_s)
         return Spent(capex, watts, energy, facility.usd(capex, self.devices, timeline.time_s, energy))
 
     def peak(self, number_format: str) -> Array:
@@ -116,14 +118,26 @@ def prefill_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     """The pool of a layout; None where the cluster has none beside it."""
     if cluster.prefill is None:
         return None
-    devices, link = layout.plan.prefill_devices, cluster.prefill.link
     own = cluster.prefill.cluster.joining(layout.prefill.devices)
-    ports = devices + jnp.where(devices > 0, layout.devices, 0.0)
+    return _bought("prefill", "kv_transfer", own, layout.plan.prefill_devices, layout.devices, cluster.prefill.link)
+
+
+def ffn_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
+    """The pool of feed-forward networks of a layout; None where the cluster has none beside it."""
+    if cluster.ffn is None:
+        return None
+    own = cluster.ffn.cluster.joining(layout.ffn.devices)
+    return _bought("ffn", "ffn_transfer", own, layout.plan.ffn_devices, layout.devices, cluster.ffn.link)
+
+
+def _bought(name: str, crossing: str, own: Cluster, devices: Array, others: Array, link: NetworkLevel) -> PoolBought:
+    """So many devices like `own`, and a port of their link for each and for all that they work for."""
+    ports = devices + jnp.where(devices > 0, others, 0.0)
     lit = ports * link.fabric.static_power_w()
     return PoolBought(
         own, devices,
-        {"prefill": devices * summed(device_capex_usd(own)), "kv_transfer": ports * link.capex_usd()},
-        {"prefill": devices * summed(device_provisioned_w(own)), "kv_transfer": lit},
+        {name: devices * summed(device_capex_usd(own)), crossing: ports * link.capex_usd()},
+        {name: devices * summed(device_provisioned_w(own)), crossing: lit},
         devices * device_idle_w(own) + lit,
     )  # fmt: skip
 

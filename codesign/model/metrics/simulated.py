@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ...core.errors import ConfigError
 from ...core.fields import replace
 from ...core.jax_typed import asarray
 from ...core.smooth import at_least
@@ -115,7 +116,15 @@ def tabulated_steps(
     Contexts enter by their slope at the plan's mean, the keys of prompts by theirs. Where other groups step together
     with this one, a step in which it has no prompts is as long as theirs with the share of steps in which they have;
     `alike` is their mean prompt tokens over those of this one, where the plan's rhythm does not say.
+
+    Raises:
+        ConfigError: feed-forward networks are apart, of which no engine is simulated.
     """
+    if float(getattr(scenario.plan, "ffn_devices", 0.0)) > 0:
+        raise ConfigError(
+            f"plan.ffn_devices = {float(scenario.plan.ffn_devices):g}: engines whose feed-forward networks are apart"
+            " are not simulated; allowed: plan.ffn_devices=0, or codesign evaluate"
+        )
     work, layout = scenario.workload, scenario.layout
     assert isinstance(work, AbstractContinuousServing)
     rhythm, context, keys = work.rhythm(layout), float(work.context()), float(work.attended())

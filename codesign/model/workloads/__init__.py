@@ -10,6 +10,7 @@ from .any_schedule import AnySchedule as AnySchedule
 from .attention import AbstractAttention as AbstractAttention
 from .attention import GroupedQueryAttention as GroupedQueryAttention
 from .attention import LatentAttention as LatentAttention
+from .attention_ffn import AttentionFfnServing as AttentionFfnServing
 from .base import AbstractWorkload as AbstractWorkload
 from .base import Words as Words
 from .broken_rules import SupportedLayouts as SupportedLayouts
@@ -97,6 +98,7 @@ __all__ = [
     "AlternatingAttention",
     "AnySchedule",
     "Architecture",
+    "AttentionFfnServing",
     "CommOp",
     "CompressedAttention",
     "ComputeOp",

@@ -72,7 +72,8 @@ class GroupedQueryAttention(AbstractAttention):
     on a materialised matrix. `causal` 1 counts only the attended half. `redo_values` False stops a selective
     recomputation before the product with the values, whose result nothing needs. `gated_output` multiplies the result
     by a gate as wide as the queries; `values_from_keys` takes the keys' projection for the values too, but caches both;
-    `cached` False caches nothing, as an encoder.
+    `cached` False caches nothing, as an encoder. `q_rank`: queries come from so many elements, which all tensor ranks
+    compute (multi-matrix factorization [stepfun2025step3]).
     """
 
     heads: Float[Array, "*b"] = integer(low=1.0)
@@ -86,6 +87,9 @@ class GroupedQueryAttention(AbstractAttention):
     values_from_keys: bool = static(default=False)
     cached: bool = static(default=True)
     value_dim: Float[Array, "*b"] | None = integer(low=1.0, default=None, doc="of a value head; as head_dim")
+    q_rank: Float[Array, "*b"] | None = integer(
+        low=1.0, default=None, doc="elements; none: straight from the hidden state"
+    )
 
     @property
     def _both_dims(self) -> Array:
@@ -109,12 +113,17 @@ class GroupedQueryAttention(AbstractAttention):
         """Query, key, value and output projections."""
         if self._plain:
             return hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        inner = self._query_columns(self.heads) + self._key_columns(self.kv_heads)
-        return hidden * (inner + self.heads * self._result_dim)
+        queries, rest = (
+            self._query_columns(self.heads),
+            self._key_columns(self.kv_heads) + self.heads * self._result_dim,
+        )
+        if self.q_rank is None:
+            return hidden * (queries + rest)
+        return hidden * (self.q_rank + rest) + self.q_rank * queries
 
     @property
     def _plain(self) -> bool:
-        return self.value_dim is None and not (self.gated_output or self.values_from_keys)
+        return self.value_dim is None and self.q_rank is None and not (self.gated_output or self.values_from_keys)
 
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
         """A key and a value for each token and each key-value head this rank holds."""
@@ -179,6 +188,13 @@ class GroupedQueryAttention(AbstractAttention):
         width, kv_width = self._query_columns(self.heads / tp), self._kv_heads(tp) * self.head_dim
         kept, whole = input_bytes(shard, hidden, shard.layout.selective)
         both = {"stored_bytes": kept, "working_bytes": whole}
+        if self.q_rank is not None:
+            down, between = self.q_rank + self._key_columns(self._kv_heads(tp)), tokens * self.q_rank
+            between = between * shard.precision.bytes_of("activations")
+            return [
+                linear("attention_qkv", shard, tokens, hidden, down, **both),
+                linear("attention_q_up", shard, tokens, self.q_rank, width, stored_bytes=between),
+            ]
         if not self.separate_projections:
             columns = width + (2 * kv_width if self._plain else self._key_columns(self._kv_heads(tp)))
             return [linear("attention_qkv", shard, tokens, hidden, columns, **both)]

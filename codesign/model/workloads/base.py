@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 from jaxtyping import Array
 
+from ...core.errors import ConfigError
 from ...core.examples import by_default
 from ...core.module import Module
 from ...core.pretty import as_text
@@ -75,6 +76,9 @@ OPEN_SERVING = Words(
 )
 
 
+BESIDE = "keeps feed-forward networks beside attention; choose workload=attention_ffn prefill=same ffn=same"
+"""End of a line that refuses a pool of feed-forward networks."""
+
 Moments = dict[str, dict[str, tuple[Array, Array]]]
 """Moment -> class of data -> (bytes per device, the part of them that stays in tier 1 if the class is offloaded)."""
 
@@ -91,6 +95,8 @@ class AbstractWorkload(Module):
     model: eqx.AbstractVar[Any]  # has a `name`; the rest is the family's own
     precision: eqx.AbstractVar[Precision]
     two_pools: ClassVar[bool] = False  # whether prompts may have accelerators of their own (`Cluster.prefill`)
+
+    ffn_apart: ClassVar[bool] = False  # whether feed-forward networks may lie apart (`Cluster.ffn`)
 
     two_kinds: ClassVar[bool] = False  # whether stages may be accelerators of a second kind (`Cluster.later_stages`)
 
@@ -143,6 +149,10 @@ class AbstractWorkload(Module):
         """Class of data -> bytes per device of a pool that computes prompts beside; nothing where there is none."""
         return {}
 
+    def ffn_bytes(self, layout: Layout) -> dict[str, Array]:
+        """Class of data -> bytes per device of a pool of feed-forward networks; nothing where there is none."""
+        return {}
+
     def later_bytes(self, layout: Layout) -> dict[str, Array]:
         """Class of data -> bytes per device of stages of a second kind; nothing where there are none."""
         return {}
@@ -176,6 +186,8 @@ class AbstractWorkload(Module):
         Raises:
             ConfigError: what is wrong with them.
         """
+        if "ffn_devices" in listed and not self.ffn_apart:
+            raise ConfigError(f"space.plan.ffn_devices: {type(self).__name__} {BESIDE}")
 
     def hopeless(self, layout: Layout, capacity: dict[str, float]) -> str | None:
         """One line where no plan can fit, whatever is cut; None leaves it to the search for a change that fits.

@@ -436,6 +436,10 @@ class AbstractContinuousServing(AbstractServing):
         decodes = at_least(layout.plan.micro_batch / (layout.plan.pp * layout.plan.attention_dp), 1.0)
         return self.engine_memory.profiled(layout.plan.token_budget + decodes * self.verified_tokens)
 
+    def profiled_block(self, layout: Layout, tokens: Array) -> list[BlockOp]:
+        """Operations of an average layer in a step of so many prompt tokens, as a device of the engine keeps them."""
+        return self.full_step(layout, tokens).layer_ops(layout)
+
     def full_step(self, layout: Layout, tokens: Array) -> MixedStep:
         """A step of so many prompt tokens in each group, as an engine runs it to see its memory."""
         one, none = jnp.asarray(1.0), jnp.asarray(0.0)
@@ -454,7 +458,7 @@ class AbstractContinuousServing(AbstractServing):
             begun = {"shared_prefixes": (once, once)}
         tokens, plan = self.profile_tokens(layout), layout.plan
         rows = plan.micro_batch / (plan.pp * plan.attention_dp) * self.verified_tokens
-        beside = self.engine_bytes(self.full_step(layout, tokens / plan.cp).layer_ops(layout), tokens / plan.cp, rows)
+        beside = self.engine_bytes(self.profiled_block(layout, tokens / plan.cp), tokens / plan.cp, rows)
         kept = {"weights": (weights, weights * two_layers), "kv_cache": (cache, cache * two_layers)}
         return kept | begun | {name: (nbytes, nbytes) for name, nbytes in beside.items()}
 
@@ -462,7 +466,7 @@ class AbstractContinuousServing(AbstractServing):
         """Memory moments of an engine that prefills beside decodes."""
         rows = at_least(layout.plan.micro_batch / (layout.plan.pp * layout.plan.attention_dp), 1.0)
         rows = rows * self.verified_tokens
-        return self.moments_of(self.footprint(layout), self.full_step(layout, rows).layer_ops(layout), rows)
+        return self.moments_of(self.footprint(layout), self.profiled_block(layout, rows), rows)
 
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility, no stage or group without work, prompts that keep up, and what the engine runs."""

@@ -15,7 +15,7 @@ from .plan import AbstractModelPlan, Layout
 from .schedule import KV_TRANSFER, CommOp, Op, Pass, Priced, Timeline, one_pass, total
 from .steady_state import FULLEST, chunks, whole_chunks
 
-__all__ = ["AbstractPromptPool", "DisaggregatedServing", "Filling", "Waits", "either", "waits_of"]
+__all__ = ["AbstractPromptPool", "AbstractTwoPools", "DisaggregatedServing", "Filling", "Waits", "either", "waits_of"]
 
 
 # A pool of accelerators that computes prompts for others that decode: steps, memory, rules, and the way of a cache.
@@ -316,7 +316,7 @@ def _queue(seconds: Array, load: Array, engines: Array, varied: Array) -> Array:
 HALF = 0.5  # of a prompt alone: waits of prompts that share steps are met there and at all of it; chosen
 
 
-class DisaggregatedServing(AbstractPromptPool):
+class AbstractTwoPools(AbstractPromptPool):
     """Continuous serving with a prefill pool: `plan.prefill_devices` accelerators (`Cluster.prefill`) compute prompts.
 
     The x engines of that pool (`prefill_tp` x `prefill_pp` devices; x counts `prefill_attention_dp` groups) take
@@ -357,10 +357,18 @@ class DisaggregatedServing(AbstractPromptPool):
         """Together or apart, as the plan says."""
         return either(layout, super().timeline(priced, layout), self._apart(priced, layout))
 
+    def decode_pass(self, priced: Priced, layout: Layout) -> Pass:
+        """A step without prompts on one stage, priced."""
+        return one_pass(priced, "decode", layout.plan, self.kernel_slowdown, self.launch_s)
+
+    def devices_beside(self, layout: Layout) -> Array:
+        """Accelerators of the pools beside those that decode."""
+        return layout.plan.prefill_devices
+
     def _apart(self, priced: Priced, layout: Layout) -> Timeline:
         """The pool that is full first paces both."""
         plan, pool, cut, load = layout.plan, layout.prefill, self.prompt(layout), layout.plan.prefill_max_utilisation
-        plain = one_pass(priced, "decode", plan, self.kernel_slowdown, self.launch_s)
+        plain = self.decode_pass(priced, layout)
         f0, crossing = self.step_s(plain, layout), total(priced, KV_TRANSFER, CommOp)
         whole, rest = (self.prompt_pass(priced, layout, phase) for phase in ("prefill", "prefill_rest"))
         seconds = [self.prompt_step_s(one) for one in (whole, rest)]
@@ -381,7 +389,7 @@ class DisaggregatedServing(AbstractPromptPool):
         extra = self._extra(layout, ttft, tpot, time)
         extra |= {"hybrid_step_share": jnp.asarray(0.0), "prefill_utilisation": load * paced / time}
         extra["concurrency"] = sequences * rounds * f0 / time + extra["requests_per_s"] * ttft
-        extra["tokens_per_s_per_device"] *= layout.devices / (layout.devices + plan.prefill_devices)
+        extra["tokens_per_s_per_device"] *= layout.devices / (layout.devices + self.devices_beside(layout))
         extra |= {"prefill_pool_utilisation": load * paced / time, "decode_pool_utilisation": rounds * f0 / time}
         extra["transfer_utilisation"] = sequences / engines * crossing.time_s / time
         parts["unmatched"] = time - rounds * f0
@@ -414,3 +422,7 @@ class DisaggregatedServing(AbstractPromptPool):
             "decode": jnp.where(two, rounds, together["decode"]), "mixed": jnp.where(two, 0.0, together["mixed"]),
             "prefill": prompts * often[0], "prefill_rest": prompts * often[1], KV_TRANSFER: prompts,
         }  # fmt: skip
+
+
+class DisaggregatedServing(AbstractTwoPools):
+    """Prompts on a pool of their own where `plan.prefill_devices` says so, else beside decodes: `AbstractTwoPools`."""

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
 from ...core.fields import integer, quantity, static, switch
+from ...core.jax_typed import ones_like
 from ...core.module import Module
 from ...core.smooth import at_least, at_most, ceil, ratio
 from ..hardware import Routing, Work
@@ -240,6 +241,18 @@ class AbstractFeedForward(Module):
         del layout
         return {}
 
+    def sent_elements(self, hidden: Array, layers: Array, ranks: Array) -> tuple[Array, Array]:
+        """Elements of a token that cross to a network on other devices, of an average layer: copies, and the whole.
+
+        Copies go to the ranks among `ranks` that hold its experts, one to each; the whole to one of them, for what is
+        no routed expert.
+        """
+        return 0.0 * ranks, hidden + 0.0 * layers
+
+    def busiest(self, layout: Layout) -> Array:
+        """Copies that the busiest rank takes over the mean."""
+        return ones_like(layout.plan.ep)
+
     def dense_share(self, layers: Array) -> Array:
         """Share of layers whose network has no experts."""
         return jnp.ones_like(layers)
@@ -336,11 +349,23 @@ class MixtureOfExperts(AbstractFeedForward):
         """Share of dense layers in all layers; no more are dense than there are."""
         return at_most(ratio(self.dense_layers, layers), 1.0)
 
-    def _busiest(self, layout: Layout) -> Array:
+    def busiest(self, layout: Layout) -> Array:
         """Token copies of the busiest expert rank over the mean."""
         own = self.imbalance if self.load is None else self.imbalance * self.load.ratio(layout.plan.ep)
         capacity = layout.plan.capacity_factor
         return jnp.where(capacity > 0, capacity, own)  # padded: all ranks alike
+
+    def sent_elements(self, hidden: Array, layers: Array, ranks: Array) -> tuple[Array, Array]:
+        """Expected ranks that hold any of a token's experts, k drawn of n: n (1 - (1 - 1 / n)^k), at the least one.
+
+        The whole where layers are dense, and for shared experts where a copy is no whole token. Assumes: experts drawn
+        one by one; each rank has shared experts, and works them for tokens of which it has a copy anyway.
+        """
+        dense, some = self.dense_share(layers), jnp.where(self.shared_experts > 0, 1.0, 0.0)
+        distinct = ranks * (1 - (1 - 1 / ranks) ** self.top_k)
+        if self.latent is None:
+            return (1 - dense) * distinct * hidden, dense * hidden
+        return (1 - dense) * distinct * self.latent, (dense + (1 - dense) * some) * hidden
 
     def capacity_shares(self, layout: Layout) -> dict[str, Array]:
         """Shares of token copies that are dropped, and of the experts' work that is padding."""
@@ -396,7 +421,7 @@ class MixtureOfExperts(AbstractFeedForward):
         again = jnp.maximum(layout.full, layout.sequence_parallel_regather)
         act, sparse = shard.precision.bytes_of("activations"), 1 - self.dense_share(layers)
         copies = shard.tokens * self.top_k * (hidden if self.latent is None else self.latent)
-        copies = copies * self._busiest(layout)
+        copies = copies * self.busiest(layout)
         dispatch, combine = copies * shard.precision.bytes_of("dispatch"), copies * act
         folded = layout.expert_tp != layout.plan.tp
         # layers whose experts work on token copies alone
@@ -468,7 +493,7 @@ class MixtureOfExperts(AbstractFeedForward):
         depth = hidden if self.latent is None else self.latent
         local = ceil(self.experts / layout.plan.ep)  # whole ones: where ranks do not divide them, some are held twice
         group = layout.expert_tp / layout.plan.tp
-        busiest = self._busiest(layout)
+        busiest = self.busiest(layout)
         rows = shard.tokens * self.top_k * busiest * group  # token copies that reach this rank
         width = self.expert_width / layout.expert_tp
         held = local * layout.plan.ep

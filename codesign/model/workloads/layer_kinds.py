@@ -12,6 +12,7 @@ from .attention import AbstractAttention, GroupedQueryAttention, summed
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
 from .layer_operations import BlockComm, BlockOp, Precision, Scaled, Shard, scaled
 from .linear_attention import LinearAttention
+from .plan import Layout
 from .sparse_attention import LocalAttention
 
 
@@ -142,6 +143,19 @@ class MixedFeedForward(AbstractFeedForward):
     def parameters(self, hidden: Array, layers: Array) -> Array:
         """Parameters of an average layer."""
         return average(self._shares(), self.kinds, lambda kind: kind.parameters(hidden, layers))
+
+    def sent_elements(self, hidden: Array, layers: Array, ranks: Array) -> tuple[Array, Array]:
+        """Mean over the layers."""
+        sent = {name: kind.sent_elements(hidden, layers, ranks) for name, kind in self.kinds.items()}
+        both = (sum((share * sent[name][place] for name, share in self._shares().items()), jnp.asarray(0.0))
+                for place in (0, 1))  # fmt: skip
+        copies, whole = both
+        return copies, whole
+
+    def busiest(self, layout: Layout) -> Array:
+        """Busiest rank over the mean, of the kind with experts."""
+        experts = [kind for kind in self.kinds.values() if isinstance(kind, MixtureOfExperts)]
+        return (experts or list(self.kinds.values()))[0].busiest(layout)
 
     def dense_share(self, layers: Array) -> Array:
         """Share of layers whose network has no experts, of the layers that have a network."""

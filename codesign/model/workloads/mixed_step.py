@@ -92,13 +92,18 @@ class MixedStep(Module):
         ops = model.attention.ops(shard, model.hidden, dropout=False, norm_vectors=model.norm_vectors)
         return [op for op in ops if op.core]
 
-    def layer_comms(self, layout: Layout) -> list[BlockComm]:
-        """Communication of an average layer; attention's own joins go round one attention group."""
-        model = self.model
-        own = model.attention.comms(self.attention_shard(layout), model.hidden)
+    def attention_comms(self, layout: Layout) -> list[BlockComm]:
+        """Communication of an average layer's attention; its own joins go round one attention group."""
+        own = self.model.attention.comms(self.attention_shard(layout), self.model.hidden)
         own = [dataclasses.replace(comm, axis="attention_tp") if comm.axis == "tp" else comm for comm in own]
-        own += self.cache_comms(layout)
-        return own + model.feed_forward.comms(self.joint_shard(layout), model.hidden, model.layers)
+        return own + self.cache_comms(layout)
+
+    def layer_comms(self, layout: Layout) -> list[BlockComm]:
+        """Communication of an average layer."""
+        model = self.model
+        return self.attention_comms(layout) + model.feed_forward.comms(
+            self.joint_shard(layout), model.hidden, model.layers
+        )
 
     def cache_comms(self, layout: Layout) -> list[BlockComm]:
         """Messages of tensor ranks that divide the cached tokens of each sequence (decode context parallelism).

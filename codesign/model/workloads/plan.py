@@ -42,6 +42,7 @@ USUAL = (  # fields by which a design is told where they are not as usual
     "capacity_factor",
     "recompute",
     *("recompute_modules", "decode_cp"),
+    *("ffn_devices", "ffn_tp", "ffn_ep", "ffn_micro_batches"),
     *("sequence_parallel", "zero", "prefetch", "loss_chunks", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
     "offload_modules",
@@ -59,7 +60,8 @@ class AbstractModelPlan(AbstractPlan):
     sequences of their own in attention, and join for the feed-forward network. The `*_overlap` numbers are the
     share of the covering work that can hide the communication. With `prefill_devices` a pool of so many
     accelerators (`Cluster.prefill`) computes prompts by the degrees of `prefill_*` in steps of
-    `prefill_token_budget` tokens (`token_budget`, where that is 0), and the others decode.
+    `prefill_token_budget` tokens (`token_budget`, where that is 0), and the others decode. With `ffn_devices` the
+    feed-forward networks of what is decoded lie in another pool (`Cluster.ffn`), by the degrees of `ffn_*`.
     Embedding tables are cut into row_shards x column_shards pieces over the tp ranks; what is left of tp spreads whole
     tables. `tp_algorithm` and `data_algorithm` count on networks that leave the algorithm to the plan (`Chosen`).
     """
@@ -200,6 +202,17 @@ class AbstractModelPlan(AbstractPlan):
     )
     prefill_max_utilisation: Float[Array, "*b"] = quantity(
         low=0.01, high=0.99, default=0.8, doc="share of full steps that an engine of that pool computes, at most"
+    )
+    ffn_devices: Float[Array, "*b"] = integer(
+        high=MOST, default=0.0, doc="accelerators of a pool for feed-forward networks; 0: beside attention (decoding)"
+    )
+    ffn_tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel in that pool")
+    ffn_ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel in that pool")
+    ffn_micro_batches: Float[Array, "*b"] = integer(
+        low=1.0,
+        high=1e3,
+        default=1.0,
+        doc="parts of a batch that go to and fro between attention and that pool",
     )
     device_count: Float[Array, "*b"] | None = integer(low=1.0, high=MOST, default=None, doc="in place of the cluster's")
 
@@ -362,6 +375,15 @@ class Layout(Module):
             plan, **degrees, cp=one, ulysses=one, decode_cp=one, attention_dp=groups, micro_batch=one, device_count=None
         )
         return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
+
+    @property
+    @computed_once
+    def ffn(self) -> "Layout":
+        """The plan on the pool of networks, at least one engine of it; tokens come scattered over its ranks."""
+        plan, one = self.plan, ones_like(self.plan.ffn_tp)
+        alone = dict.fromkeys(("pp", "cp", "ulysses", "decode_cp", "attention_dp", "sequence_parallel"), one)
+        own = dataclasses.replace(plan, **alone, tp=plan.ffn_tp, ep=plan.ffn_ep, device_count=None)
+        return Layout(own, at_least(plan.ffn_devices, plan.ffn_tp * plan.ffn_ep))
 
     @computed_once
     def shards(self, stage: int) -> Array:

@@ -34,6 +34,10 @@ LATER = "later_"
 """Begins the names of phases that run on the stages of a second kind of accelerator (`Cluster.later_stages`)."""
 KV_TRANSFER = "kv_transfer"
 """The phase in which caches leave that pool."""
+FFN = "ffn"
+"""The phase that runs on a pool of feed-forward networks (`Cluster.ffn`)."""
+TO_FFN, FROM_FFN = "to_ffn", "from_ffn"
+"""Phases in which activations go to that pool and come back."""
 
 
 class ComputeOp(Module):
@@ -97,8 +101,9 @@ class Timeline(Module):
     `model_flops` are those of all devices together; `extra` holds what only this kind of job has. `billed` says for
     kinds of tokens that have prices of their own (input, output) which share of the cost is theirs, and how many;
     `beside_j` is the operations of one device of a pool that works beside (`Cluster.prefill`), whose cost is that of
-    input tokens. `usage` are used shares of what bounds the job beside memory and networks, feasible up to 1.
-    In `working_s` one device works on what no operation stands for (sampling tokens, sorting them by expert).
+    input tokens, `ffn_j` those of one device of a pool of feed-forward networks (`Cluster.ffn`). `usage` are used
+    shares of what bounds the job beside memory and networks, feasible up to 1. In `working_s` one device works on what
+    no operation stands for (sampling tokens, sorting them by expert).
     """
 
     time_s: Float[Array, "*b"]
@@ -109,6 +114,7 @@ class Timeline(Module):
     extra: dict[str, Float[Array, "*b"]]
     billed: dict[str, tuple[Float[Array, "*b"], Float[Array, "*b"]]] = eqx.field(default_factory=dict)
     beside_j: Float[Array, "*b"] = eqx.field(default_factory=lambda: jnp.asarray(0.0))
+    ffn_j: Float[Array, "*b"] = eqx.field(default_factory=lambda: jnp.asarray(0.0))
     usage: dict[str, Float[Array, "*b"]] = eqx.field(default_factory=dict)
     working_s: Float[Array, "*b"] = eqx.field(default_factory=lambda: jnp.asarray(0.0))
 

@@ -173,6 +173,7 @@ class AbstractServing(AbstractWorkload):
         Raises:
             ConfigError: the fields, spaces of plans that serve, and how to leave them out.
         """
+        super().check_lists(listed)
         wrong = [name for name in OF_TRAINING if len(listed.get(name, ())) > 1]
         if wrong:
             without = " ".join(f"'~space.plan.{name}'" for name in wrong)
