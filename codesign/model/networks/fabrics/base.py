@@ -122,7 +122,7 @@ class AbstractFabric(Module):
         return self
 
 
-class SharedFabric(AbstractFabric):
+class AbstractSharedFabric(AbstractFabric):
     """`inner`, whose links traffic that is not the plan's takes a part of: in all else it is the inner fabric."""
 
     inner: AbstractFabric
