@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import jaxlib
-from jax.extend.core import Literal, Primitive
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, new_jaxpr_eqn
 from jax.interpreters import batching, mlir
 from jaxlib.mlir import ir
 
@@ -96,7 +96,7 @@ _program, _kernel = _primitive("in_few_kernels"), _primitive("one_kernel")
 def _lowered_program(ctx: Any, *values: Any, jaxpr: Any) -> Any:
     """A program on a CPU: cut into kernels, once its shapes are settled."""
     tried = jaxlib.__version__ in TRIED
-    run = as_function(_cut(jaxpr) if tried else jaxpr)
+    run = as_function(_cut(_written_out(jaxpr)) if tried else jaxpr)
     return mlir.lower_fun(run, multiple_results=True)(ctx, *values)
 
 
@@ -127,39 +127,24 @@ class _Part(NamedTuple):
     whole: bool
 
 
-def _cut(closed: Any) -> Any:
-    """The program with its parts in kernels, calls written out, also in the bodies of loops that are too long for one."""
-    flat = _written_out(closed)
+def _cut(flat: Any) -> Any:
+    """A program without calls, with its parts in kernels."""
     jaxpr, constants = flat.jaxpr, dict(zip(flat.jaxpr.constvars, flat.consts, strict=True))
-    parts = list(_parts(jaxpr.eqns))
+    parts, equations = list(_parts(jaxpr.eqns)), list[Any]()
     last = {v: place for place, part in enumerate(parts) for e in part.equations for v in _variables(e.invars)}
     last |= dict.fromkeys(_variables(jaxpr.outvars), len(parts))
-
-    def run(*values: Any) -> list[Any]:
-        slots = constants | dict(zip(jaxpr.invars, values, strict=True))
-        for place, part in enumerate(parts):
-            if not part.whole:
-                _run(part.equations, slots)
-                continue
-            made = {v for e in part.equations for v in e.outvars}
-            read = dict.fromkeys(v for e in part.equations for v in _variables(e.invars))
-            given = [v for v in read if v not in made and v not in constants]
-            wanted = [v for e in part.equations for v in e.outvars if last.get(v, -1) > place]
-            if wanted:
-                within = functools.partial(_kernel_of, part.equations, given, wanted, constants)
-                inner = make_jaxpr(within)(*[slots[v] for v in given])
-                slots |= dict(zip(wanted, _kernel.bind(*[slots[v] for v in given], jaxpr=inner), strict=True))
-        return [_read(v, slots) for v in jaxpr.outvars]
-
-    return make_jaxpr(run)(*flat.in_avals)
-
-
-def _kernel_of(
-    equations: Sequence[Any], given: Sequence[Any], wanted: Sequence[Any], constants: dict[Any, Any], *values: Any
-) -> list[Any]:
-    slots = constants | dict(zip(given, values, strict=True))
-    _run(equations, slots)
-    return [slots[v] for v in wanted]
+    for place, part in enumerate(parts):
+        if not part.whole:
+            equations += part.equations
+            continue
+        made = {v for e in part.equations for v in e.outvars}
+        read = dict.fromkeys(v for e in part.equations for v in _variables(e.invars))
+        known, given = [v for v in read if v in constants], [v for v in read if v not in made and v not in constants]
+        wanted = [v for e in part.equations for v in e.outvars if last.get(v, -1) > place]
+        if wanted:
+            inner = ClosedJaxpr(Jaxpr(known, given, wanted, part.equations), [constants[v] for v in known])
+            equations.append(new_jaxpr_eqn(given, wanted, _kernel, {"jaxpr": inner}, frozenset()))
+    return ClosedJaxpr(jaxpr.replace(eqns=equations), flat.consts)
 
 
 def _parts(equations: Sequence[Any]) -> Iterator[_Part]:
@@ -227,12 +212,6 @@ def _written_out(closed: Any) -> Any:
         return [_read(v, slots) for v in jaxpr.outvars]
 
     return make_jaxpr(functools.partial(through, closed))(*closed.in_avals)
-
-
-def _run(equations: Sequence[Any], slots: dict[Any, Any]) -> None:
-    for equation in equations:
-        made = _bind(equation, [_read(v, slots) for v in equation.invars], equation.params)
-        slots |= dict(zip(equation.outvars, made, strict=True))
 
 
 def _bind(equation: Any, values: Sequence[Any], params: dict[str, Any]) -> list[Any]:
