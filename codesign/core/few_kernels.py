@@ -9,13 +9,14 @@ devices, or by a version of XLA that was not tried.
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import jaxlib
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, new_jaxpr_eqn
+from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, Literal, Primitive, new_jaxpr_eqn
 from jax.interpreters import batching, mlir
 from jaxlib.mlir import ir
 
@@ -29,6 +30,7 @@ MOST_EQUATIONS = 1200  # of a kernel: with more it is slow to compile again
 MOST_NUMBERS = 1024  # of an array: sums of 4,096 become calls of a library, which no such kernel may have
 FEWEST = 4  # equations worth a kernel
 TRIED = ("0.10.2",)  # versions of jaxlib; tests/test_few_kernels.py holds what they must do
+NAMELESS = DebugInfo("jit", "in_few_kernels", None, None)
 MARK = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
 CALLS = {
@@ -39,7 +41,7 @@ CALLS = {
 BODIES = {"while": "body_jaxpr", "scan": "jaxpr"}
 KNOWN = frozenset(
     "abs add add_any and argmax argmin broadcast_in_dim ceil clamp concatenate convert_element_type copy cos cumsum div"
-    " dot_general dynamic_slice dynamic_update_slice eq erf exp exp2 expand_dims expm1 floor ge gt integer_pow iota"
+    " dynamic_slice dynamic_update_slice eq erf exp exp2 expm1 floor ge gt integer_pow iota"
     " is_finite le log log1p logistic lt max min mul ne neg not or pad pow reduce_and reduce_max reduce_min reduce_or"
     " reduce_sum rem reshape rev round rsqrt scan select_n sign sin slice split sqrt square squeeze stop_gradient sub"
     " tanh transpose while xor".split()
@@ -142,8 +144,9 @@ def _cut(flat: Any) -> Any:
         known, given = [v for v in read if v in constants], [v for v in read if v not in made and v not in constants]
         wanted = [v for e in part.equations for v in e.outvars if last.get(v, -1) > place]
         if wanted:
-            inner = ClosedJaxpr(Jaxpr(known, given, wanted, part.equations), [constants[v] for v in known])
-            equations.append(new_jaxpr_eqn(given, wanted, _kernel, {"jaxpr": inner}, frozenset()))
+            inner = Jaxpr(known, given, wanted, part.equations, debug_info=NAMELESS)
+            closed = ClosedJaxpr(inner, [constants[v] for v in known])
+            equations.append(new_jaxpr_eqn(given, wanted, _kernel, {"jaxpr": closed}, frozenset()))
     return ClosedJaxpr(jaxpr.replace(eqns=equations), flat.consts)
 
 
@@ -191,7 +194,7 @@ def _written_out(closed: Any) -> Any:
 
     def whole(equation: Any, values: list[Any]) -> list[Any]:
         name = equation.primitive.name
-        if name == "dot_general":
+        if name == "dot_general" and _products(equation) <= MOST_NUMBERS:
             return [_product(*values, **equation.params)]
         if name not in BODIES:
             return _bind(equation, values, equation.params)
@@ -226,6 +229,12 @@ def _read(variable: Any, slots: dict[Any, Any]) -> Any:
 
 def _variables(all_: Sequence[Any]) -> Iterator[Any]:
     return (each for each in all_ if not isinstance(each, Literal))
+
+
+def _products(equation: Any) -> int:
+    """Numbers that a product of arrays adds up, of all its results together."""
+    (summed, _), _ = equation.params["dimension_numbers"]
+    return equation.outvars[0].aval.size * math.prod(equation.invars[0].aval.shape[axis] for axis in summed)
 
 
 def _product(a: Any, b: Any, *, dimension_numbers: Any, **_: Any) -> Any:
