@@ -1,9 +1,9 @@
 """Functions of few numbers that XLA's CPU backend compiles into few kernels, in a fraction of the time.
 
 It spends about 20 ms on each kernel, an operation on three numbers or a loop, and calls each anew. A part of a program
-may become one kernel instead: a call that is not inlined and is marked `xla_cpu_small_call`, as XLA marks small loops
-itself. A kernel of thousands of operations is slow to compile again, so a long program becomes several. Where a part has
-an operation that no such kernel may have, or arrays that are not small, it is compiled as ever; so is all of it on other
+may become one kernel: a call that is not inlined and is marked `xla_cpu_small_call`, as XLA marks small loops itself.
+A kernel of thousands of operations is slow to compile again, so a long program becomes several. Where a part has an
+operation that no such kernel may have, or arrays that are not small, it is compiled as ever; so is all of it on other
 devices, or by a version of XLA that was not tried.
 """
 
@@ -11,11 +11,11 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, Literal, Primitive, new_jaxpr_eqn
 from jax.interpreters import batching, mlir
 from jaxlib.mlir import ir
@@ -39,13 +39,14 @@ CALLS = {
 }  # fmt: skip
 """Primitive that runs a program -> the parameter that holds it."""
 BODIES = {"while": "body_jaxpr", "scan": "jaxpr"}
-KNOWN = frozenset(
-    "abs add add_any and argmax argmin broadcast_in_dim ceil clamp concatenate convert_element_type copy cos cumsum div"
-    " dynamic_slice dynamic_update_slice eq erf exp exp2 expm1 floor ge gt integer_pow iota"
-    " is_finite le log log1p logistic lt max min mul ne neg not or pad pow reduce_and reduce_max reduce_min reduce_or"
-    " reduce_sum rem reshape rev round rsqrt scan select_n sign sin slice split sqrt square squeeze stop_gradient sub"
-    " tanh transpose while xor".split()
-)
+KNOWN = frozenset({
+    "abs", "add", "add_any", "and", "argmax", "argmin", "broadcast_in_dim", "ceil", "clamp", "concatenate",
+    "convert_element_type", "copy", "cos", "cumsum", "div", "dynamic_slice", "dynamic_update_slice", "eq", "erf", "exp",
+    "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "iota", "is_finite", "le", "log", "log1p", "logistic", "lt",
+    "max", "min", "mul", "ne", "neg", "not", "or", "pad", "pow", "reduce_and", "reduce_max", "reduce_min", "reduce_or",
+    "reduce_sum", "rem", "reshape", "rev", "round", "rsqrt", "scan", "select_n", "sign", "sin", "slice", "split",
+    "sqrt", "square", "squeeze", "stop_gradient", "sub", "tanh", "transpose", "while", "xor",
+})  # fmt: skip
 """Operations that such a kernel may have."""
 
 
@@ -97,7 +98,7 @@ _program, _kernel = _primitive("in_few_kernels"), _primitive("one_kernel")
 
 def _lowered_program(ctx: Any, *values: Any, jaxpr: Any) -> Any:
     """A program on a CPU: cut into kernels, once its shapes are settled."""
-    tried = jaxlib.__version__ in TRIED
+    tried = version("jaxlib") in TRIED
     run = as_function(_cut(_written_out(jaxpr)) if tried else jaxpr)
     return mlir.lower_fun(run, multiple_results=True)(ctx, *values)
 

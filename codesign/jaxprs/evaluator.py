@@ -89,7 +89,6 @@ PATIENCE = 32  # runs of one program that cost about what compiling it does
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
 
 
-
 class InterpretedStep(NamedTuple):
     """One operation: what does it, slots of inputs and outputs, slots that nobody reads afterwards."""
 
