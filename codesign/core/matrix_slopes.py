@@ -76,13 +76,22 @@ def stored_product(slopes: Any, way: Array) -> Any:
     return jax.tree.unflatten(tree, [part.reshape(each.shape[:-1]) for part, each in zip(parts, leaves, strict=True)])
 
 
-def by_matrix(function: Function) -> Function:
-    """Mark a pure function of few numbers, given by place, whose derivatives go through its matrix of slopes."""
-    own: Any = jax.custom_jvp(function)
+def by_matrix(function: Function, made: Callable[[Any], Any] | None = None) -> Function:
+    """Mark a pure function of few numbers, given by place, whose derivatives go through its matrix of slopes.
+
+    Args:
+        function: the function.
+        made: marks it, and each function of slopes, for whoever compiles it (`in_few_kernels`).
+    """
+    own: Any = jax.custom_jvp(made(function) if made else function)
 
     def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
         moving = Moving(primals, tangents)
-        result, slopes = matrix(lambda at: function(*moving.tree(at)), moving.at)
+
+        def slopes_at(at: Array) -> tuple[Any, Any]:
+            return matrix(lambda at: function(*moving.tree(at)), at)
+
+        result, slopes = by_matrix(slopes_at, made)(moving.at) if made else slopes_at(moving.at)
         return result, jax.tree.map(lambda each: each @ moving.way, slopes)
 
     own.defjvp(rule, symbolic_zeros=True)

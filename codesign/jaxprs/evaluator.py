@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.extend.core import Literal
 
+from ..core.few_kernels import CALLS
 from ..core.jax_typed import is_traced
 from . import numpy_primitives as by_numpy
 from . import numpy_primitives as points_behind
@@ -86,9 +87,6 @@ def traced_alone(function: Callable[..., Any], *arguments: Any) -> Any:
 
 PATIENCE = 32  # runs of one program that cost about what compiling it does
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
-
-CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
-"""Primitive that runs a program -> the parameter that holds it."""
 
 
 class InterpretedStep(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.errors import ConfigError, suggestion
+from ..core.few_kernels import in_few_kernels
 from ..core.jax_typed import asarray, value_and_grad
 from ..core.matrix_slopes import by_matrix
 from ..jaxprs.evaluator import interpreted
@@ -62,7 +63,7 @@ class ObjectiveFunction:
             exceeded = [jnp.where(row > 0.0, row, 0.0) for row in rows.values()]
             return goal + self.penalty * sum(exceeded, start=asarray(0.0))
 
-        return by_matrix(value)
+        return by_matrix(value, in_few_kernels)
 
     def rows(self, u: Float[Array, " variables"]) -> dict[str, Float[Array, ""]]:
         """Log of the goal ("goal"), and by constraint the log of its used share: at most 0 where it is kept."""
