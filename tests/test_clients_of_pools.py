@@ -120,6 +120,7 @@ def test_one_client_meets_nobody_and_many_wait_for_each_other():
 def test_slopes_of_clients_are_differences():
     most = PLACES / (STEPS * PLAIN_S)
 
+    @jax.jit
     def told(concurrency):
         rate, seen = ClosedLoop(concurrency, jnp.asarray(0.01)).answered(queues(1, 1), most)
         return jnp.stack([rate, seen.ttft_s.mean, seen.tpot_s.mean])
