@@ -1,6 +1,7 @@
 """Priorities and admission in a fleet, against Cobham's and Erlang's formulas."""
 
 import dataclasses
+import heapq
 import math
 
 import numpy as np
@@ -38,19 +39,46 @@ def cobham(requests: Requests) -> list[float]:
 
 def waits(requests: Requests) -> list[float]:
     result = simulate_fleet(SERVER, requests)
-    wait = result.last - result.came - requests.prompts / TOKENS
+    return by_class(requests, result.last - result.came - requests.prompts / TOKENS)
+
+
+def by_class(requests: Requests, wait: np.ndarray) -> list[float]:
     return [float(wait[requests.classes == k].mean()) for k in range(len(requests.class_names))]
+
+
+def head_of_line(requests: Requests) -> np.ndarray:
+    """Waits at one server that is never idle while somebody waits: a clock and a heap of (class, who came first)."""
+    came, service = requests.arrivals.tolist(), (requests.prompts / TOKENS).tolist()
+    kinds, count, result = requests.classes.tolist(), len(requests.prompts), np.empty(len(requests.prompts))
+    queue: list[tuple[int, int]] = []
+    now, arrived = 0.0, 0
+    for _ in range(count):
+        now = now if queue else max(now, came[arrived])
+        while arrived < count and came[arrived] <= now:
+            heapq.heappush(queue, (kinds[arrived], arrived))
+            arrived += 1
+        _, served = heapq.heappop(queue)
+        result[served] = now - came[served]
+        now += service[served]
+    return result
 
 
 @pytest.mark.slow
 def test_priorities_of_one_server_are_cobhams_formula():
-    """Head of the line, M/G/1, three classes of different services; means over seeds within 1 %."""
+    """Head of the line, M/G/1, three classes of different services; means over seeds within 1 %.
+
+    Of one seed all waits are those of a dozen lines that know nothing of engines, which then stand for all seeds.
+    """
     result, known = [], []
     for seed in range(12):
         requests = classed(120_000, 0.7, (0.3, 0.3, 0.4), seed, (0.7, 1.0, 1.3))
         requests = requests.served_first(["class0", "class1", "class2"])
-        result.append(waits(requests))
+        result.append(by_class(requests, head_of_line(requests)))
         known.append(cobham(requests))
+        if seed == 0:
+            told = simulate_fleet(SERVER, requests)
+            wait = told.last - told.came - requests.prompts / TOKENS
+            np.testing.assert_allclose(wait, head_of_line(requests), rtol=1e-9, atol=1e-6)
     assert np.mean(result, 0) == pytest.approx(np.mean(known, 0), rel=0.01)
 
 
