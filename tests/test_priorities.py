@@ -1,5 +1,6 @@
 """Priorities and admission in a fleet, against Cobham's and Erlang's formulas."""
 
+import collections
 import dataclasses
 import heapq
 import math
@@ -127,22 +128,48 @@ def blocked(servers: int, places: int, offered: float) -> float:
     return weight[-1] / sum(weight)
 
 
-def loss(servers: int, places: int, offered: float, seed: int, count: int) -> float:
-    """Share that is refused of answers of exponential lengths, decoded in slots by steps of one length."""
-    steps = 400
+STEPS = 400  # of a mean answer
+
+
+def answers(offered: float, seed: int, count: int) -> Requests:
+    """Poisson stream of answers of exponential lengths."""
     rng = np.random.default_rng(seed)
-    outputs = 1 + rng.geometric(1 / (steps - 1), count)
-    engine = Engine(RooflineSteps(1 / steps, 0.0, 0.0, 0.0, 0.0), budget=10**9, sequences=servers)
-    requests = Requests(np.ones(count, int), outputs, arrivals(rng, offered * steps / outputs.mean(), 1.0, count))
-    result = simulate_fleet(engine, requests, admitted={"": places})
-    assert result.refused == int(np.isnan(result.last).sum())
-    return result.refused / count
+    outputs = 1 + rng.geometric(1 / (STEPS - 1), count)
+    return Requests(np.ones(count, int), outputs, arrivals(rng, offered * STEPS / outputs.mean(), 1.0, count))
+
+
+def turned_away(requests: Requests, servers: int, places: int) -> np.ndarray:
+    """Who is refused by so many slots and places, by a heap of the steps at which slots become free."""
+    result = np.zeros(len(requests.outputs), bool)
+    ends, queue, begun = list[int](), collections.deque[int](), 0.0
+    for index, (came, steps) in enumerate(zip(requests.arrivals.tolist(), requests.outputs.tolist(), strict=True)):
+        now = (came - begun) * STEPS  # in steps since somebody came to an idle engine
+        while ends and ends[0] <= now:
+            end = heapq.heappop(ends)
+            if queue:
+                heapq.heappush(ends, end + queue.popleft())
+        if len(ends) + len(queue) == places:
+            result[index] = True
+        elif not ends:
+            begun = came
+            ends.append(steps)
+        elif len(ends) < servers:
+            heapq.heappush(ends, math.floor(now) + 1 + steps)
+        else:
+            queue.append(steps)
+    return result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("servers", "places", "offered"), [(4, 4, 3.0), (4, 8, 3.6), (1, 3, 0.8)])
 def test_requests_that_are_turned_away_are_erlangs_formula(servers: int, places: int, offered: float):
-    result = np.mean([loss(servers, places, offered, seed, 120_000) for seed in range(4)])
+    """Answers are decoded in slots by steps of one length; who is refused of one stream stands for all."""
+    engine = Engine(RooflineSteps(1 / STEPS, 0.0, 0.0, 0.0, 0.0), budget=10**9, sequences=servers)
+    one = answers(offered, 0, 30_000)
+    told = simulate_fleet(engine, one, admitted={"": places})
+    np.testing.assert_array_equal(np.isnan(told.last), turned_away(one, servers, places))
+    assert told.refused == int(np.isnan(told.last).sum())
+    result = np.mean([turned_away(answers(offered, seed, 120_000), servers, places).mean() for seed in range(4)])
     assert result == pytest.approx(blocked(servers, places, offered), rel=0.01)
 
 
