@@ -1,5 +1,6 @@
 """A fleet of replicas: one is the single engine, many are known queues, and nothing is lost by routing or failures."""
 
+import collections
 import dataclasses
 import itertools
 import time
@@ -186,6 +187,22 @@ def test_two_choices_are_their_mean_field():
     assert result == pytest.approx(mean_field, rel=0.01)
 
 
+def shortest(requests: Requests) -> np.ndarray:
+    """Ends of requests that join the shorter of two queues, the next by turns where they are alike."""
+    free, queues, turn, result = [0.0, 0.0], (collections.deque[float](), collections.deque[float]()), 0, list[float]()
+    services = (requests.prompts / TOKENS).tolist()
+    for came, service in zip(requests.arrivals.tolist(), services, strict=True):
+        for ends in queues:
+            while ends and ends[0] <= came:
+                ends.popleft()
+        turn = 1 - turn
+        here = turn if len(queues[turn]) <= len(queues[1 - turn]) else 1 - turn
+        free[here] = max(free[here], came) + service
+        queues[here].append(free[here])
+        result.append(free[here])
+    return np.array(result)
+
+
 @pytest.mark.slow
 def test_the_shortest_of_two_queues():
     """Join the shortest queue of two exponential servers: stationary probabilities of its chain, cut at 40 each."""
@@ -203,7 +220,11 @@ def test_the_shortest_of_two_queues():
     system = np.vstack([(chain - np.diag(chain.sum(1))).T[:-1], np.ones(size * size)])
     held = np.linalg.solve(system, np.append(np.zeros(size * size - 1), 1.0))
     number = held @ np.add.outer(np.arange(size), np.arange(size)).ravel()
-    result = np.mean([wait(queue(150_000, load, 2, s, fixed=False), "least_outstanding", 2) for s in range(4)])
+    streams = [queue(150_000, load, 2, seed, fixed=False) for seed in range(4)]
+    part = streams[0].chosen(np.arange(20_000))
+    told = simulate_fleet(SERVER, part, "least_outstanding", replicas=2)
+    np.testing.assert_allclose(told.last, shortest(part), rtol=1e-12)
+    result = np.mean([(shortest(one) - one.arrivals).mean() for one in streams])
     assert result == pytest.approx(number / rate, rel=0.01)
 
 
