@@ -189,6 +189,7 @@ def test_two_choices_are_their_mean_field():
 
 def shortest(requests: Requests) -> np.ndarray:
     """Ends of requests that join the shorter of two queues, the next by turns where they are alike."""
+    assert requests.arrivals is not None
     free, queues, turn, result = [0.0, 0.0], (collections.deque[float](), collections.deque[float]()), 0, list[float]()
     services = (requests.prompts / TOKENS).tolist()
     for came, service in zip(requests.arrivals.tolist(), services, strict=True):

@@ -49,6 +49,7 @@ def by_class(requests: Requests, wait: np.ndarray) -> list[float]:
 
 def head_of_line(requests: Requests) -> np.ndarray:
     """Waits at one server that is never idle while somebody waits: a clock and a heap of (class, who came first)."""
+    assert requests.arrivals is not None
     came, service = requests.arrivals.tolist(), (requests.prompts / TOKENS).tolist()
     kinds, count, result = requests.classes.tolist(), len(requests.prompts), np.empty(len(requests.prompts))
     queue: list[tuple[int, int]] = []
@@ -140,6 +141,7 @@ def answers(offered: float, seed: int, count: int) -> Requests:
 
 def turned_away(requests: Requests, servers: int, places: int) -> np.ndarray:
     """Who is refused by so many slots and places, by a heap of the steps at which slots become free."""
+    assert requests.arrivals is not None
     result = np.zeros(len(requests.outputs), bool)
     ends, queue, begun = list[int](), collections.deque[int](), 0.0
     for index, (came, steps) in enumerate(zip(requests.arrivals.tolist(), requests.outputs.tolist(), strict=True)):
