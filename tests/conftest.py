@@ -93,6 +93,13 @@ LESS_MEMORY = (trim, drop_programs, collect)
 """Steps that take 0.05, 0.5 and 1 to 4 seconds: none is taken where the one before it was enough."""
 
 
+@pytest.fixture
+def roomy() -> None:
+    """Memory for a test that takes most of a gigabyte by itself: what earlier tests traced and compiled goes first."""
+    drop_programs()
+    collect()
+
+
 def subject(item: pytest.Item) -> tuple[Path, str]:
     """Key of tests that share compiled programs: their file and, of a few files, their experiment."""
     return item.path, experiment_of(item)
