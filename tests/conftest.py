@@ -56,8 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 OF_TESTS = {"program_slopes"}  # modules of tests that keep programs, beside the rooms of the package
-MAX_RESIDENT, MARGIN = 6 * 2**28, 2**28
-"""Bytes of a worker above which it lets go of traced and compiled programs (1.5 GiB), and how much it may grow after
+MAX_RESIDENT, MARGIN = 5 * 2**28, 2**28
+"""Bytes of a worker above which it lets go of traced and compiled programs (1.25 GiB), and how much it may grow after
 all steps before it takes them again: some memory does not go back to the system, and to look through all takes long."""
 MOST_COMPOSED = 3000
 """Choices of parts whose composition is kept on disk, more than all tests make: each takes Hydra a quarter second."""
@@ -91,6 +91,13 @@ def collect() -> None:
 
 LESS_MEMORY = (trim, drop_programs, collect)
 """Steps that take 0.05, 0.5 and 1 to 4 seconds: none is taken where the one before it was enough."""
+
+
+@pytest.fixture
+def roomy() -> None:
+    """Memory for a test that takes most of a gigabyte by itself: what earlier tests traced and compiled goes first."""
+    drop_programs()
+    collect()
 
 
 def subject(item: pytest.Item) -> tuple[Path, str]:

@@ -483,14 +483,13 @@ def test_files_of_a_killed_process_are_old_or_new(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_grid_is_continued_from_its_chunks(tmp_path):
+def test_a_killed_grid_is_continued_from_its_chunks(tmp_path, monkeypatch):
     """`kill -9` after the first chunks; what it had is used, and the frames are those of one pass."""
+    monkeypatch.chdir(tmp_path)
     levels = [f"space.hardware.{name}.grid=60" for name in ("scale_up_bandwidth", "scale_out_bandwidth")]
-    words = ["optimize", *QUICK, *levels, "search=grid", "search.batch_size=4096", "runner=local", "workers=2",
-             "runner.chunk_s=0.02"]  # fmt: skip
-    whole = started(tmp_path / Path("."), *words, "name=whole")
-    _, err = whole.communicate(timeout=200)
-    assert whole.returncode == 0, err
+    words = ["optimize", *QUICK, *levels, "search=grid", "search.batch_size=4096"]
+    assert main([*words, "name=whole"]) == 0
+    words += ["runner=local", "workers=2", "runner.chunk_s=0.02"]
     killed = started(tmp_path, *words, "name=killed")
     until = time.monotonic() + 100
     while len(list(tmp_path.glob("runs/*killed*/chunks/*.parquet"))) < 2 and time.monotonic() < until:

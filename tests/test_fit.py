@@ -12,6 +12,7 @@ from codesign.config import scenario_from_config, study_from_config
 from codesign.config.memory_advice import capacity_of, distance, minimal_changes, shortage, smallest_changes, used_of
 from codesign.core.errors import ConfigError
 from codesign.core.fields import as_leaf, replace
+from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import chance_that_fits, evaluate
 from codesign.model.metrics.footprint import SPREAD, factor, interval_bytes
 from codesign.model.workloads.plan_fields import plan_value
@@ -185,11 +186,11 @@ def test_a_search_with_a_chance_leaves_room(capsys, tmp_path, monkeypatch):
     plain, sure = study_from_config(*words), study_from_config(*words, "objective.fits=0.99")
 
     def largest(study):
-        def fits(batch):
-            one = replace(study.scenario, {"plan.micro_batch": as_leaf(batch), "plan.token_budget": as_leaf(2048.0)})
-            return float(study.objective.usages(evaluate(one))["usage.hbm"]) <= 1
+        def used(batch):
+            one = replace(study.scenario, {"plan.micro_batch": batch, "plan.token_budget": as_leaf(2048.0)})
+            return study.objective.usages(evaluate(one))["usage.hbm"]
 
-        return max(batch for batch in batches if fits(batch))
+        return max(np.array(batches)[at_many(used)(np.array(batches)) <= 1])
 
     assert batches[0] < largest(sure) < largest(plain) < batches[-1]
     assert main(["optimize", *words, "objective.fits=0.99"]) == 0

@@ -1,5 +1,6 @@
 """A fleet of replicas: one is the single engine, many are known queues, and nothing is lost by routing or failures."""
 
+import collections
 import dataclasses
 import itertools
 import time
@@ -117,12 +118,25 @@ def test_turns_to_servers_are_lindleys_recursion():
     """To the last bit."""
     requests = queue(2000, 0.8, 3, 0, fixed=False)
     result = simulate_fleet(SERVER, requests, replicas=3)
+    np.testing.assert_allclose(result.last, by_turns(requests, 3), rtol=1e-12)
+
+
+def by_turns(requests: Requests, servers: int) -> np.ndarray:
+    """Ends of requests that go to servers by turns: Lindley's recursion."""
     assert requests.arrivals is not None
-    for turn in range(3):
-        free = 0.0
-        for one in range(turn, 2000, 3):
-            free = max(free, requests.arrivals[one]) + requests.prompts[one] / TOKENS
-            assert result.last[one] == pytest.approx(free, rel=1e-12)
+    free, result = [0.0] * servers, list[float]()
+    services = (requests.prompts / TOKENS).tolist()
+    for one, (came, service) in enumerate(zip(requests.arrivals.tolist(), services, strict=True)):
+        free[one % servers] = max(free[one % servers], came) + service
+        result.append(free[one % servers])
+    return np.array(result)
+
+
+def time_by_turns(requests: Requests, servers: int) -> float:
+    """Mean seconds of a request, by the recursion that `simulate_fleet` is held to here for a part of the stream."""
+    part = requests.chosen(np.arange(10_000))
+    np.testing.assert_allclose(simulate_fleet(SERVER, part, replicas=servers).last, by_turns(part, servers), rtol=1e-12)
+    return float((by_turns(requests, servers) - requests.arrivals).mean())
 
 
 @pytest.mark.slow
@@ -131,7 +145,7 @@ def test_turns_to_two_servers_are_erlang_arrivals():
     load, root = 0.5, 0.5
     for _ in range(200):  # sigma = A*(mu (1 - sigma)), gaps of two exponentials of rate 2 load
         root = (2 * load / (2 * load + 1 - root)) ** 2
-    result = np.mean([wait(queue(150_000, load, 2, seed, fixed=False), "round_robin", 2) for seed in range(4)])
+    result = np.mean([time_by_turns(queue(150_000, load, 2, seed, fixed=False), 2) for seed in range(4)])
     assert result == pytest.approx(1 / (1 - root), rel=0.01)
 
 
@@ -139,7 +153,7 @@ def test_turns_to_two_servers_are_erlang_arrivals():
 def test_random_fixed_services_are_a_queue_of_one_server():
     """M/D/1 (Pollaczek and Khinchine): a Poisson stream split by sessions of one request each, at random."""
     load = 0.7
-    result = np.mean([wait(queue(100_000, load, 1, seed, fixed=True), "round_robin", 1) for seed in range(4)])
+    result = np.mean([time_by_turns(queue(100_000, load, 1, seed, fixed=True), 1) for seed in range(4)])
     assert result == pytest.approx(1 + load / (2 * (1 - load)), rel=0.01)
 
 
@@ -173,6 +187,23 @@ def test_two_choices_are_their_mean_field():
     assert result == pytest.approx(mean_field, rel=0.01)
 
 
+def shortest(requests: Requests) -> np.ndarray:
+    """Ends of requests that join the shorter of two queues, the next by turns where they are alike."""
+    assert requests.arrivals is not None
+    free, queues, turn, result = [0.0, 0.0], (collections.deque[float](), collections.deque[float]()), 0, list[float]()
+    services = (requests.prompts / TOKENS).tolist()
+    for came, service in zip(requests.arrivals.tolist(), services, strict=True):
+        for ends in queues:
+            while ends and ends[0] <= came:
+                ends.popleft()
+        turn = 1 - turn
+        here = turn if len(queues[turn]) <= len(queues[1 - turn]) else 1 - turn
+        free[here] = max(free[here], came) + service
+        queues[here].append(free[here])
+        result.append(free[here])
+    return np.array(result)
+
+
 @pytest.mark.slow
 def test_the_shortest_of_two_queues():
     """Join the shortest queue of two exponential servers: stationary probabilities of its chain, cut at 40 each."""
@@ -190,7 +221,11 @@ def test_the_shortest_of_two_queues():
     system = np.vstack([(chain - np.diag(chain.sum(1))).T[:-1], np.ones(size * size)])
     held = np.linalg.solve(system, np.append(np.zeros(size * size - 1), 1.0))
     number = held @ np.add.outer(np.arange(size), np.arange(size)).ravel()
-    result = np.mean([wait(queue(150_000, load, 2, s, fixed=False), "least_outstanding", 2) for s in range(4)])
+    streams = [queue(150_000, load, 2, seed, fixed=False) for seed in range(4)]
+    part = streams[0].chosen(np.arange(20_000))
+    told = simulate_fleet(SERVER, part, "least_outstanding", replicas=2)
+    np.testing.assert_allclose(told.last, shortest(part), rtol=1e-12)
+    result = np.mean([(shortest(one) - one.arrivals).mean() for one in streams])
     assert result == pytest.approx(number / rate, rel=0.01)
 
 

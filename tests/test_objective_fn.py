@@ -73,6 +73,7 @@ def test_it_is_small(name: str, made):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("roomy")
 def test_the_rate_of_an_agreement_has_slopes():
     """Goodput, a root: few equations; slopes as finite differences where a limit binds and where no rate keeps it."""
     study = study_from_config("experiment=serve_goodput")

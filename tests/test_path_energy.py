@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from codesign.core.fields import replace
+from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate, ledger
 from codesign.model.networks.fabrics import Group, PathEnergy
 from codesign.model.scenario import Scenario
@@ -149,6 +150,6 @@ def test_energy_with_paths_has_the_slopes_of_finite_differences():
 
     at, step = 1.6e-9, 1.6e-12
     slope = (float(joules(at + step)) - float(joules(at - step))) / (2 * step)
-    assert float(jax.grad(joules)(at)) == pytest.approx(slope, rel=1e-6)
+    assert float(interpreted(jax.grad(joules), always=True)(at)) == pytest.approx(slope, rel=1e-6)
     several = jax.jit(jax.vmap(joules))(np.array([at, 2 * at]))
     assert np.allclose(several, [float(joules(at)), float(joules(2 * at))], rtol=1e-12)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from random_programs import PLANS, random_model
-from tiers import EXPERIMENTS, mostly_slow
 
 from codesign import study_from_config
 from codesign.config import available, scenario_from_config
@@ -39,7 +38,8 @@ def problem_of(name: str):
     return study_from_config(f"experiment={name}").problem
 
 
-@pytest.mark.parametrize("name", mostly_slow(sorted(set(available("experiment")) - MIXES), quick=EXPERIMENTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(available("experiment")) - MIXES))
 def test_a_grid_is_priced_as_the_model_is(name):
     """Any points of the grid of every experiment: goal, excess, time and cost to 1e-12."""
     problem, rng = problem_of(name), np.random.default_rng(0)

@@ -98,17 +98,23 @@ def is_some(value: Any) -> TypeGuard[Sequence[Any]]:
 # JSON that every reader takes: numbers that are none, infinity and NaN, become null, all that JSON has for them.
 
 
+_AS_THEY_ARE = frozenset[type]((type(None), bool, int, str))
+
+
 def strict(value: Any) -> Any:
     """Convert a value to what JSON knows: mappings, lists, words, finite numbers, true, false and null.
 
     Arrays become lists, numbers of NumPy and JAX plain ones; anything else is written as a word.
     """
-    if value is None or isinstance(value, bool | str):
-        return value if not isinstance(value, str) else str(value)
+    if type(value) in _AS_THEY_ARE:  # nearly all of a traced program
+        return value
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, dict):
         return {str(key): strict(entry) for key, entry in cast(dict[Any, Any], value).items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [strict(entry) for entry in cast(Sequence[Any], value)]
+        entries = cast(Sequence[Any], value)
+        return [entry if type(entry) is int else strict(entry) for entry in entries]
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

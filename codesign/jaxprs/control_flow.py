@@ -147,6 +147,10 @@ WORKERS = min(2, os.cpu_count() or 1)
 DIGEST = 16  # bytes: two rows of 10^9 share one with a chance of 10^-21
 
 
+Row = tuple[Sequence[np.ndarray], int]
+"""Results of a batch, and a row of them."""
+
+
 class Loop:
     """A loop on rows: results of rows that were asked before are looked up.
 
@@ -162,7 +166,7 @@ class Loop:
         """
         self._several, self._bind = several, bind
         self._bodies: dict[Any, Body] = {}  # shapes and types of a row's inputs -> the loop
-        self._kept: dict[bytes, tuple[Any, ...]] = {}
+        self._kept: dict[bytes, Row] = {}
         self._bytes = 0
         self._lock = threading.Lock()
         self.asked = self.done = 0
@@ -208,27 +212,29 @@ class Loop:
         """
         count = max(each.shape[0] for each in inputs)
         names = _names(inputs, count)
-        first = {name: row for row, name in reversed(list(enumerate(names)))}
+        first: dict[bytes, int] = {}
+        for row, name in enumerate(names):
+            first.setdefault(name, row)
         with self._lock:
             self.asked += count
-            result = {name: self._kept[name] for name in first if name in self._kept}
-        new = [name for name in first if name not in result]
+            held = {name: self._kept[name] for name in first if name in self._kept}
+        new = [name for name in first if name not in held]
         if new:
             places = np.array([first[name] for name in new])
             results = self._computed(
                 [each if each.shape[0] == 1 < count else each[places] for each in inputs], len(new)
             )
-            for row, name in enumerate(new):
-                result[name] = tuple(part[row] for part in results)
-            self._keep({name: result[name] for name in new})
-        return [np.stack(parts) for parts in zip(*(result[name] for name in names), strict=True)]
+            made: dict[bytes, Row] = {name: (results, row) for row, name in enumerate(new)}
+            self._keep(made, results)
+            held |= made
+        return _gathered([held[name] for name in names])
 
     def _listed(self, found: Any) -> list[Any]:
         return list(found) if self._several else [found]
 
-    def _keep(self, rows: dict[bytes, tuple[Any, ...]]) -> None:
+    def _keep(self, rows: dict[bytes, Row], results: Sequence[np.ndarray]) -> None:
         """Cache rows of results, emptied first where it would exceed its memory: a search asks again soon or never."""
-        size = sum(DIGEST + sum(part.nbytes for part in row) for row in rows.values())
+        size = DIGEST * len(rows) + sum(part.nbytes for part in results)
         with self._lock:
             self.done += len(rows)
             if self._bytes + size > KEPT_BYTES:
@@ -257,6 +263,15 @@ class Loop:
         return [np.moveaxis(np.broadcast_to(part, (*part.shape[:-1], rows)), -1, 0) for part in result]
 
 
+def _gathered(rows: Sequence[Row]) -> list[np.ndarray]:
+    """Arrays of these rows; nobody writes into the ones that they are kept in."""
+    results = rows[0][0]
+    if all(held is results for held, _ in rows):  # nearly always: computed together, and asked again together
+        places = np.array([row for _, row in rows])
+        return [part[places] for part in results]
+    return [np.stack([held[at][row] for held, row in rows]) for at in range(len(results))]
+
+
 def _flat(x: np.ndarray, lead: int, points: tuple[int, ...]) -> np.ndarray:
     """[rows, *own shape], or one row where all points are alike."""
     own = x.shape[lead:]
@@ -277,7 +292,8 @@ def _pieces(inputs: Sequence[np.ndarray], count: int) -> Iterator[list[np.ndarra
 
 def _names(inputs: Sequence[np.ndarray], count: int) -> list[bytes]:
     """A digest of each row: the same whether an input is given a row each or once for all."""
-    columns = [np.broadcast_to(_short(each), (count, _short(each).shape[1])) for each in inputs]
+    short = [_short(each) for each in inputs]
+    columns = [np.broadcast_to(each, (count, each.shape[1])) for each in short]
     told = np.ascontiguousarray(np.concatenate(columns, axis=1))
     return [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in told]  # a row is a buffer of bytes
 

@@ -63,13 +63,10 @@ class Equation(NamedTuple):
         if isinstance(self.traceback, str):
             return self.traceback
         seen: Sequence[Any] = self.traceback.frames if self.traceback else ()
-        frames = [frame for frame in seen if _is_ours(frame.file_name)]
-        if not frames:
+        frame = next((frame for frame in seen if _is_ours(frame.file_name)), None)
+        if frame is None:
             return "an operation outside this package"
-        frame = frames[0]
-        path = Path(frame.file_name)
-        shown = path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else Path(path.name)
-        return f"{shown}:{frame.line_num} ({frame.function_name.replace('.<locals>', '')})"
+        return f"{_shown(frame.file_name)}:{frame.line_num} ({frame.function_name.replace('.<locals>', '')})"
 
 
 class Program(NamedTuple):
@@ -104,6 +101,13 @@ def kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: 
 @functools.lru_cache(maxsize=4096)
 def _is_ours(file: str) -> bool:
     return not any(part in file for part in OUTSIDE) and not file.endswith(TRICKS) and not file.startswith("<")
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown(file: str) -> str:
+    """Name of a file as a proof tells it: below this package, or alone."""
+    path = Path(file)
+    return str(path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else path.name)
 
 
 def _is_as_written(inner: Any) -> bool:

@@ -119,12 +119,13 @@ def _excess(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """(how far rows lie below tangents taken elsewhere, or at the middle above the mean of the ends: not at all; exact
     rows of both ends, which may be infinite: then so is the chord; worst violation of a rule)."""
-    ends, far, middle = (oracle.tangents(plan, u, sharpness) for u in (a, b, 0.5 * (a + b)))
+    ends = oracle.tangents(plan, a, sharpness)
+    (far, far_broken), (middle, middle_broken) = (oracle.values(plan, u) for u in (b, 0.5 * (a + b)))
     predicted = ends.affine[..., 0] + np.einsum("prv,pv->pr", ends.affine[..., 1:], b)
     with np.errstate(invalid="ignore"):
-        excess = np.maximum(predicted - far.exact, middle.exact - 0.5 * (ends.exact + far.exact))
-    broken = float(np.max([part.broken.max() for part in (ends, far, middle)]))
-    return excess, np.stack([ends.exact, far.exact]), broken
+        excess = np.maximum(predicted - far, middle - 0.5 * (ends.exact + far))
+    broken = float(np.max([part.max() for part in (ends.broken, far_broken, middle_broken)]))
+    return excess, np.stack([ends.exact, far]), broken
 
 
 def _finite_excess(oracle: AbstractOracle, plan: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
