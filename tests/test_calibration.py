@@ -1,5 +1,6 @@
 """Calibration recovers what it is given, writes what configurations read, and validation says what it sets aside."""
 
+import io
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -20,10 +21,13 @@ from codesign.evidence.calibration.constants import build, load
 from codesign.evidence.calibration.gpus import Peaks, accelerator_of, device, nearest
 from codesign.evidence.calibration.kernels import TABLES, kernel_groups
 from codesign.evidence.validation import validate
+from codesign.evidence.validation.intervals import renewed
 from codesign.evidence.validation.measured_kernels import COLLECTIVES, KERNELS, kernel_seconds, on_device
+from codesign.evidence.validation.served_suites import contradicted
 from codesign.model.hardware import AbstractKernel, Gemm, Link
 from codesign.model.networks.collectives import Collectives, Measured
 from codesign.model.networks.fabrics import Group
+from codesign.uncertainty.spreads import FILE
 
 TRUTH = Gemm(t0_s=3e-6, compute_ratio=0.75, memory_ratio=0.9)
 
@@ -229,3 +233,29 @@ def test_tables_cover_the_reference(reference_dir):
     assert not messages
     assert {name for name, _ in seen} == {table.name for table in TABLES}
     assert len(list(scale_up_groups(reference_dir / MEASURED, messages))) == 32
+
+
+def test_renewed_intervals_keep_sources_that_rest_on_more_rows():
+    """`--only` validates some suites again: a source whose errors come from others, too, is not of these alone."""
+    old = (conf_dir() / "calibration" / FILE).read_text(encoding="utf-8")
+    whole = pd.read_csv(io.StringIO(old), dtype=str, keep_default_na=False)
+    part = whole[(whole["kind"] == "source") & whole["name"].isin(["ttft", "tpot"])].assign(p50="9")
+    part.loc[part["name"] == "ttft", "rows"] = "1"
+    result = pd.read_csv(io.StringIO(renewed(old, part.to_csv(index=False), ["none of them"])), dtype=str)
+    middle = result[result["kind"] == "source"].set_index("name")["p50"]
+    assert middle["tpot"] == "9"
+    assert middle["ttft"] == whole[whole["kind"] == "source"].set_index("name")["p50"]["ttft"]
+    assert len(result) == len(whole)
+
+
+def test_rows_that_contradict_themselves_are_told():
+    rows = pd.DataFrame({
+        "model": ["one", "two"], "ttft_mean_ms": [50.0, 50.0], "itl_mean_ms": [10.0, 10.0], "output_tokens": [101, 101],
+        "e2e_mean_ms": [1050.0, 800.0],
+    })  # fmt: skip
+    (line,) = contradicted("served.csv", rows)
+    assert line.startswith(
+        "served.csv: 1 rows (two) contradict themselves: first token and intervals add up to 131% of"
+    )
+    assert contradicted("served.csv", rows[:1]) == []
+    assert contradicted("served.csv", rows.drop(columns="e2e_mean_ms")) == []

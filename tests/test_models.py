@@ -107,6 +107,7 @@ PUBLISHED = {
     "seed_oss_36b": 36.15,
     "trinity_large_400b_a13b": 398,
     "deepseek_v32": 671,
+    "step3": 316,
     "glm_45": 355,
     "glm_45_air": 106,
     "granite_40_h_small": 32,

@@ -47,6 +47,18 @@ def test_one_design_has_the_least_devices_that_sustain_its_rate():
 
 
 @pytest.mark.slow
+def test_a_design_of_two_pools_is_sized_though_its_space_lists_counts():
+    overrides = ["workload=disaggregated", "model=llama31_8b", "prefill=same"]
+    asked, line = sized(scenario_from_config(*overrides), overrides)
+    assert "cluster.device_count=4" in asked
+    assert "the least devices that hold a replica" in line
+    said = [*overrides, "cluster.device_count=4"]  # fewer than tensor ranks of the plan that comes along
+    design, instead = legal_start(scenario_from_config(*said), said)
+    assert float(design.plan.tp) == 4
+    assert "priced with plan." in instead
+
+
+@pytest.mark.slow
 def test_evaluate_says_how_many_it_took(capsys: pytest.CaptureFixture):
     assert main(["evaluate", "workload=serving", "model=llama31_8b", "accelerator=h200", "--json"]) == 0
     told = capsys.readouterr()

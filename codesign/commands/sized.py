@@ -33,7 +33,7 @@ def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
         Where no listed number suffices it is the largest, which is then refused with what would help.
     """
     resolved = OmegaConf.to_container(compose(overrides), resolve=False)
-    if not is_mapping(resolved) or not left_open(overrides, resolved):
+    if not is_mapping(resolved) or not left_open(overrides, {**resolved, "space": {}}):  # one design searches none
         return [], ""
     counts = counts_of_job(scenario)
     if not counts:

@@ -2,9 +2,12 @@
 
 import numpy as np
 
+from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..model.scenario import Scenario
 from .checks import broken_plan
+from .composition import compose
+from .device_counts import COUNT
 from .starting import names
 from .study import study_from_config
 
@@ -24,18 +27,33 @@ def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str
     broken = broken_plan(scenario)
     if not broken:
         return scenario, ""
-    space = study_from_config(*overrides).problem.space
-    if not space.plan:
+    try:
+        space = study_from_config(*overrides, *_without_counts(overrides)).problem.space
+        legal = space.plans(scenario) if space.plan else {}
+    except ConfigError:  # no legal plan at all: what is wrong with this one says more
         return scenario, ""
-    own = {name: float(getattr(scenario.plan, name)) for name in space.plan}
-    plans = {name: np.asarray(values, dtype=float) for name, values in space.plans(scenario).items()}
+    if not legal:
+        return scenario, ""
+    own = {name: float(getattr(scenario.plan, name)) for name in space.plan if getattr(scenario.plan, name) is not None}
+    plans = {name: np.asarray(values, dtype=float) for name, values in legal.items()}
     kept = np.all([plans[name] == own[name] for name in own if name in chosen] or [True], axis=0)
+    if COUNT in plans and COUNT not in own:  # the space varies what the cluster says here
+        kept = kept & (plans[COUNT] == float(scenario.cluster.device_count))
     if not np.any(kept):
         return scenario, ""
-    taken = nearest(own, {name: values[np.broadcast_to(kept, values.shape)] for name, values in plans.items()})
+    taken = nearest(
+        own, {name: values[np.broadcast_to(kept, values.shape)] for name, values in plans.items() if name in own}
+    )
     others = ", ".join(f"plan.{name}={taken[name]:g}" for name in own if taken[name] != own[name])
     line = f"{broken}; priced with {others} instead (name plan.* to choose)"
     return replace(scenario, {f"plan.{name}": value for name, value in taken.items()}), line
+
+
+def _without_counts(overrides: list[str]) -> list[str]:
+    """The override that leaves out a list of device counts, where the one count of a design is said."""
+    said = any(text.lstrip("+").startswith(f"cluster.{COUNT}=") for text in overrides)
+    listed = said and COUNT in (compose(overrides).get("space", {}).get("plan") or {})
+    return [f"~space.plan.{COUNT}"] if listed else []
 
 
 def nearest(own: dict[str, float], plans: dict[str, np.ndarray]) -> dict[str, float]:

@@ -123,7 +123,7 @@ mlir.register_lowering(_kernel, _lowered_kernel, platform="cpu")
 # A program cut into parts.
 
 
-class _Part(NamedTuple):
+class _Piece(NamedTuple):
     """Equations that follow each other; whole: they become one kernel."""
 
     equations: list[Any]
@@ -133,7 +133,7 @@ class _Part(NamedTuple):
 def _cut(flat: Any) -> Any:
     """A program without calls, with its parts in kernels."""
     jaxpr, constants = flat.jaxpr, dict(zip(flat.jaxpr.constvars, flat.consts, strict=True))
-    parts, equations = list(_parts(jaxpr.eqns)), list[Any]()
+    parts, equations = list(_pieces(jaxpr.eqns)), list[Any]()
     last = {v: place for place, part in enumerate(parts) for e in part.equations for v in _variables(e.invars)}
     last |= dict.fromkeys(_variables(jaxpr.outvars), len(parts))
     for place, part in enumerate(parts):
@@ -151,18 +151,18 @@ def _cut(flat: Any) -> Any:
     return ClosedJaxpr(jaxpr.replace(eqns=equations), flat.consts)
 
 
-def _parts(equations: Sequence[Any]) -> Iterator[_Part]:
+def _pieces(equations: Sequence[Any]) -> Iterator[_Piece]:
     """Runs of equations for a kernel, and what none may have."""
     fits = [_fits(equation) for equation in equations]
     for fit, some in itertools.groupby(range(len(equations)), key=fits.__getitem__):
         part, size = list[Any](), 0
         for equation in map(equations.__getitem__, some):
             if fit and part and size + _size(equation) > MOST_EQUATIONS:
-                yield _Part(part, len(part) >= FEWEST or size >= FEWEST)
+                yield _Piece(part, len(part) >= FEWEST or size >= FEWEST)
                 part, size = [], 0
             part.append(equation)
             size += _size(equation)
-        yield _Part(part, fit and (len(part) >= FEWEST or size >= FEWEST))
+        yield _Piece(part, fit and (len(part) >= FEWEST or size >= FEWEST))
 
 
 def _fits(equation: Any) -> bool:

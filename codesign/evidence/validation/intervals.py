@@ -280,10 +280,16 @@ def card_of(frame: pd.DataFrame) -> str:
 
 
 def renewed(old: str, new: str, suites: Sequence[str]) -> str:
-    """A file of intervals in which those of some suites, and of sources and classes fitted anew, are replaced."""
+    """A file of intervals in which those of some suites, and of sources and classes fitted anew, are replaced.
+
+    A source whose errors come from several suites stays where fewer rows of them were validated again.
+    """
     before, after = (pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False) for text in (old, new))
     key = ["kind", "name", "model", "regime"]
     gone = before["name"].str.startswith(tuple(f"{suite}: " for suite in suites)) & (before["kind"] == "stratum")
+    rows = before.set_index(key)["rows"].astype(int)
+    fewer = after.set_index(key)["rows"].astype(int) < rows.reindex(after.set_index(key).index).fillna(0)
+    after = after[~((after["kind"] == "source") & fewer.to_numpy())]
     again = before.set_index(key).index.isin(after.set_index(key).index)
     whole = pd.concat([before[~gone & ~again], after], ignore_index=True)
     order = whole["kind"].map({kind: place for place, kind in enumerate(before["kind"].unique())})

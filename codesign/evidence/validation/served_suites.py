@@ -62,6 +62,7 @@ OURS = "this model"
 
 OPEN_LOOP_METHOD = "codesign evaluate workload=at_rate framework=vllm_async"
 
+CONTRADICTION = 0.1  # of a whole request, beyond which first token and intervals do not add up to it (assumed)
 HALF_A_BLOCK = 8.0  # tokens of a prompt that is in the cache but for its last block, of 16 (default of vLLM)
 
 
@@ -99,6 +100,20 @@ def with_found(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(found=(1 - new.where(first, 0.0)).clip(0.0, 1.0))
 
 
+def contradicted(shown: str, table: pd.DataFrame) -> list[str]:
+    """A line on rows whose times say that fewer or more tokens were written than the table does."""
+    if not {"ttft_mean_ms", "itl_mean_ms", "e2e_mean_ms"} <= {*table}:
+        return []
+    ratio = (table["ttft_mean_ms"] + table["itl_mean_ms"] * (table["output_tokens"] - 1)) / table["e2e_mean_ms"]
+    odd = (ratio - 1).abs() > CONTRADICTION
+    if not odd.any():
+        return []
+    return [
+        f"{shown}: {int(odd.sum())} rows ({', '.join(sorted(set(table['model'][odd])))}) contradict themselves: first"
+        f" token and intervals add up to {ratio[odd].median():.0%} of the whole request; scored as they are"
+    ]
+
+
 def answers(table: pd.DataFrame, runs: list[PricedRun]) -> pd.DataFrame:
     """Milliseconds of every row, by the table's columns."""
     result = predicted(runs, [metric for _, metric in METRICS.values()])
@@ -123,6 +138,7 @@ def run_open_loop(directory: Path, messages: list[str]) -> list[Row]:
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
         if jobs:
             found = found.loc[list(jobs)]
+            messages += contradicted(table.shown, found)
             measured.append(found)
             ours.append(answers(found, list(jobs.values())))
     if not measured:
