@@ -271,7 +271,7 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
             why = _search(candidate, counts[-1:], folder, f"{number}{WHY}")
             shutil.rmtree(folder / f"{number}{WHY}", ignore_errors=True)
             result = dataclasses.replace(result, why=why.why)
-        return _with_chance(question, candidate, result, place, counts, folder, number)
+        return _with_chance(question, candidate, result, place._replace(coarse=coarse), counts, folder, number)
 
     return searched
 
