@@ -202,7 +202,9 @@ def _add_question(one: Parser) -> None:
     text = "number format: bf16 or fp8 of everything, or one of `codesign list precision` (serving: as published)"
     one.add_argument("--format", metavar="NAME", help=text)
     one.add_argument("--goal", choices=("cost", "energy"), default="cost", help="what is to be least, a token (cost)")
-    text = "share of the draws of the model's errors in which limits are kept, as in 0.9 (kept at the centre)"
+    text = (
+        "share of draws of the model's errors in which limits are kept, as in 0.9 (0.5 at a rate, else at the centre)"
+    )
     one.add_argument("--confidence", metavar="SHARE", help=text)
     one.add_argument("--show-config", action="store_true", help="print the commands that it stands for, run nothing")
 

@@ -212,9 +212,10 @@ def _kept(question: Question, answer: Purchase) -> list[str]:
     told = "keeps all limits" if limits or not question.requests_per_s else "sustains its load"
     told += f" in {answer.keeps:.0%} of the draws of the model's errors"
     if question.confidence:
-        told += f", and in {answer.keeps_others:.0%} of {OTHERS:,} others: proven the best with margins for it"
+        told += f" ({answer.keeps_others:.0%} of {OTHERS:,} others), where at least {question.confidence:.0%}"
+        told += " were asked for"
     if answer.keeps < SURE and question.confidence < SURE:
-        told += "; --confidence 0.9 asks for a design that keeps them in nine of ten"
+        told += "; --confidence 0.9 asks for nine of ten"
     return [told]
 
 
