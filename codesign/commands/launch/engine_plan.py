@@ -248,8 +248,6 @@ def _vllm(found: Switches, model: LaunchedModel) -> EnginePlan:
     if found.has("max-num-batched-tokens"):
         decodes = -(-found.number("max-num-seqs", default=0, low=0) // pp)
         plan["token_budget"] = max(found.number("max-num-batched-tokens") - decodes, 1)
-    else:
-        notes.append("--max-num-batched-tokens is not said: plan.token_budget is the default of codesign")
     if found.denied("enable-chunked-prefill") and longest:
         plan["token_budget"] = max(plan.get("token_budget", 0), longest)
         notes.append("prompts are not cut into chunks: a step takes the longest whole")

@@ -1,5 +1,6 @@
 """`codesign evaluate --from COMMAND | FILE`: launch commands, scripts and manifests as overrides of a design."""
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,6 +61,8 @@ def memory_overrides(asked: CacheRoom, overrides: Sequence[str], said: AbstractS
     result, notes = list[str](), list[str]()
     if asked.engine and not any(key == "engine_memory" or key.startswith(FIELD) for key in said):
         result += _engine(asked, config, notes)
+    if asked.engine.startswith("vllm") and not asked.tokens and "plan.token_budget" not in said:
+        result += _budget(overrides, result, config, notes)
     if asked.longest:
         result += _lengths(config, asked.longest, said, notes)
     if asked.engine and not asked.sequences and "plan.micro_batch" not in said:
@@ -86,6 +89,19 @@ def _engine(asked: CacheRoom, config: Any, notes: list[str]) -> list[str]:
         share = next(one.partition("=")[2] for one in result if one.startswith(f"{FIELD}.utilisation"))
         notes.append(f"the engine's share of memory is not said: {share}, its default")
     return result
+
+
+def _budget(overrides: Sequence[str], engine: Sequence[str], config: Any, notes: list[str]) -> list[str]:
+    """Prompt tokens of a step where the command states none: the engine's default for the device, less decodes."""
+    if any(text.startswith("plan.token_budget=") for text in overrides):
+        return []
+    whole = next((int(text.partition("=")[2]) for text in engine if text.startswith(f"{FIELD}.tokens=")), 0)
+    if not whole:
+        notes.append("--max-num-batched-tokens is not said: plan.token_budget is the default of codesign")
+        return []
+    budget = max(whole - math.ceil(float(config.plan.micro_batch) / float(config.plan.pp)), 1)
+    notes.append(f"--max-num-batched-tokens is not said: {whole}, its default, of which prompts take {budget}")
+    return [f"plan.token_budget={budget}"]
 
 
 def _fewer(overrides: Sequence[str], notes: list[str]) -> list[str]:
