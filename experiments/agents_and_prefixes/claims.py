@@ -32,6 +32,7 @@ NAME = "agents_and_prefixes"
 DEVICES = 4  # of a replica
 DESIGN = (
     "model=llama31_70b", "accelerator=h100_sxm", "workload=goodput", "cluster.device_count=64", f"plan.tp={DEVICES}",
+    "kernel_correction=null", "workload.kernel_slowdown=1",  # without learned factors, and the slowdown fitted so
     "plan.micro_batch=128", "plan.token_budget=2048", "workload.input_tokens=1024", "workload.output_tokens=256",
 )  # fmt: skip
 POOL = ("memory=hbm_and_photonic_pool",)

@@ -27,6 +27,7 @@ from codesign.simulation.serving import Engine, Requests, arrivals, lengths
 NAME = "fleet_under_bursts"
 DESIGN = (
     "model=llama31_70b", "accelerator=h100_sxm", "workload=goodput", "cluster.device_count=64", "plan.tp=4",
+    "kernel_correction=null", "workload.kernel_slowdown=1",  # without learned factors, and the slowdown fitted so
     "plan.micro_batch=128", "plan.token_budget=2048", "workload.input_tokens=1024", "workload.output_tokens=256",
 )  # fmt: skip
 INPUT, OUTPUT, SPREAD = 1024, 256, 0.7

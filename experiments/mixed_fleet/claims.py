@@ -32,7 +32,11 @@ from codesign.verification import check_assignment
 
 NAME = "mixed_fleet"
 OLD, NEW, OWNED = "h100_sxm", "b200", 64
-OVERRIDES = ("model=llama31_70b",)
+OVERRIDES = (
+    "model=llama31_70b",
+    "kernel_correction=null",
+    "workload.kernel_slowdown=1",
+)  # slowdown fitted without factors
 CLASSES = (
     "chat:rate=40/s,input=1000,output=300,ttft_p99=1s,tpot_p99=40ms,input_cv=0.5,output_cv=0.5",
     "rag:rate=8/s,input=8000,output=400,ttft_p99=3s,tpot_p99=60ms,input_cv=0.5,output_cv=0.5",
