@@ -148,9 +148,8 @@ def test_what_is_scored_is_what_the_command_line_prints(capsys: pytest.CaptureFi
         assert main([*words[1:], "--json"]) == 0
         printed = json.loads(capsys.readouterr().out)
         for name in names:
-            error = 1e-8 if "_p99" in name else 1e-9  # percentiles are solved for
-            assert plain[name][at] == pytest.approx(printed[name], rel=error)
-            assert named[name][at] == pytest.approx(printed[name], rel=error)
+            assert plain[name][at] == pytest.approx(printed[name], rel=1e-9)
+            assert named[name][at] == pytest.approx(printed[name], rel=1e-9)
     assert plain[RUNS].tolist() == [1.0, 1.0]
 
 

@@ -150,10 +150,15 @@ def load(path: Path) -> ShapeNetwork:
         if int(arrays["edition"]) != EDITION:
             raise DataError(f"{path} is of edition {int(arrays['edition'])}, not {EDITION}: calibrate again")
         numbers = range(LAYERS)
+
+        def exact(name: str) -> np.ndarray:  # sums of stored float32 that do not depend on their order
+            stored = arrays[name]
+            return stored.astype(np.float64) if np.issubdtype(stored.dtype, np.floating) else stored
+
         network = ShapeNetwork(
-            tuple(arrays[f"weight_{i}"] for i in numbers), tuple(arrays[f"bias_{i}"] for i in numbers),
+            tuple(exact(f"weight_{i}") for i in numbers), tuple(exact(f"bias_{i}") for i in numbers),
             arrays["mean"], arrays["spread"], tuple(tuple(map(str, arrays[f"names_{i}"])) for i in range(3)),
-            tuple(arrays[f"embedding_{i}"] for i in range(3)),
+            tuple(exact(f"embedding_{i}") for i in range(3)),
         )  # fmt: skip
     except (ConfigError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} is no network of `codesign calibrate`: {error}") from error
