@@ -43,7 +43,7 @@ TYPED = {
 ASKED = {
     "load beyond stability": (
         ("workload=at_rate", "workload.arrivals_per_s=1e4"),
-        ("times the 4.28", "lower it to 4.2", "or more accelerators"),
+        ("times the 4.43", "lower it to 4.35", "or more accelerators"),
     ),
     "tokens faster than a step": (
         ("workload=goodput", "workload.slo.tpot_s=0.0001"),

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from jaxtyping import Array, Float
 
@@ -147,7 +147,7 @@ class AbstractSharedFabric(AbstractFabric):
         """Parts of the inner fabric."""
         return self.inner.counts(devices)
 
-    def joining(self, devices: Array) -> Self:
+    def joining(self, devices: Array) -> "AbstractSharedFabric":
         """With an inner fabric as the outermost level of a cluster of so many devices."""
         return dataclasses.replace(self, inner=self.inner.joining(devices))
 
