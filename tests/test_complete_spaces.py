@@ -99,6 +99,7 @@ CASES = {
 }
 
 
+@pytest.mark.usefixtures("roomy")
 @pytest.mark.parametrize("case", CASES)
 def test_no_drawn_deployment_is_better_than_what_is_proven(case):
     served, counts, overrides = CASES[case]

@@ -39,6 +39,7 @@ def problem_of(name: str):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("roomy")
 @pytest.mark.parametrize("name", sorted(set(available("experiment")) - MIXES))
 def test_a_grid_is_priced_as_the_model_is(name):
     """Any points of the grid of every experiment: goal, excess, time and cost to 1e-12."""

@@ -108,7 +108,10 @@ def check_refusal(choice: str, scenario: Any, leaf: str, value: float) -> None:
 ANEW = "python tests/contracts/write_ends.py"
 
 
-@pytest.mark.parametrize("group", PLACES)
+LARGE = {"workload": pytest.mark.usefixtures("roomy")}
+
+
+@pytest.mark.parametrize("group", [pytest.param(group, marks=LARGE.get(group, ())) for group in PLACES])
 def test_every_end_is_finite_or_breaks_a_rule(group):
     """And the option as it is is priced, breaks no rule it did not break before, and has numbers that matter.
 
