@@ -51,7 +51,7 @@ def test_plans_are_certified_and_an_image_in_parts_comes_sooner():
         ("plan.tp=5", "plan.tp = 5 does not divide model.heads = 24"),
         ("plan.cut=3", "plan.cut = 3 does not divide model.image_tokens = 4096"),
         ("plan.guide=2", "plan.guide = 2 ranks for model.branches = 1"),
-        ("workload.model.joint_layers=60", "the rule 'joint_layers' alone refuses 100%"),
+        ("workload.model.joint_layers=60", "model.joint_layers = 60 of model.layers = 57"),
         ("plan=serving_node", "ImageSampling is laid out by a ImagePlan"),
     ],
 )

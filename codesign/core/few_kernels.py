@@ -4,7 +4,7 @@ It spends about 20 ms on each kernel, an operation on three numbers or a loop, a
 may become one kernel: a call that is not inlined and is marked `xla_cpu_small_call`, as XLA marks small loops itself.
 A kernel of thousands of operations is slow to compile again, so a long program becomes several. Where a part has an
 operation that no such kernel may have, or arrays that are not small, it is compiled as ever; so is all of it on other
-devices, or by a version of XLA that was not tried.
+devices, by a version of XLA or on a processor that was not tried.
 """
 
 import functools
@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from platform import machine
 from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
@@ -29,7 +30,7 @@ __all__ = ["MOST_EQUATIONS", "MOST_NUMBERS", "in_few_kernels"]
 MOST_EQUATIONS = 1200  # of a kernel: with more it is slow to compile again
 MOST_NUMBERS = 1024  # of an array: sums of 4,096 become calls of a library, which no such kernel may have
 FEWEST = 4  # equations worth a kernel
-TRIED = ("0.10.2",)  # versions of jaxlib; tests/test_few_kernels.py holds what they must do
+TRIED = (("0.10.2", "x86_64"),)  # versions of jaxlib and processors; tests/test_few_kernels.py holds what they must do
 NAMELESS = DebugInfo("jit", "in_few_kernels", None, None)
 MARK = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
@@ -98,7 +99,7 @@ _program, _kernel = _primitive("in_few_kernels"), _primitive("one_kernel")
 
 def _lowered_program(ctx: Any, *values: Any, jaxpr: Any) -> Any:
     """A program on a CPU: cut into kernels, once its shapes are settled."""
-    tried = version("jaxlib") in TRIED
+    tried = (version("jaxlib"), machine()) in TRIED
     run = as_function(_cut(_written_out(jaxpr)) if tried else jaxpr)
     return mlir.lower_fun(run, multiple_results=True)(ctx, *values)
 

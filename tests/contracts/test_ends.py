@@ -108,16 +108,15 @@ def check_refusal(choice: str, scenario: Any, leaf: str, value: float) -> None:
 ANEW = "python tests/contracts/write_ends.py"
 
 
-LARGE = {"workload": pytest.mark.usefixtures("roomy")}
-
-
-@pytest.mark.parametrize("group", [pytest.param(group, marks=LARGE.get(group, ())) for group in PLACES])
-def test_every_end_is_finite_or_breaks_a_rule(group):
+@pytest.mark.parametrize("group", PLACES)
+def test_every_end_is_finite_or_breaks_a_rule(group, request):
     """And the option as it is is priced, breaks no rule it did not break before, and has numbers that matter.
 
     What is not legal is in the table, where a reader sees for every field whether zero, one and the largest are, and is
     refused in one line with key, value and range. A group is composed once for all of this.
     """
+    if group == "workload":
+        request.getfixturevalue("roomy")
     path, trees, wrong, leaves = PLACES[group], scenarios(group), [], set()
     for visit in visits(priced(), trees, path):
         wrong += faults([visit])
