@@ -86,6 +86,17 @@ def test_the_typical_framework_is_the_middle_of_measured_jobs():
     assert source_names(typical) == source_names(scenario_from_config("framework=none"))
 
 
+@pytest.mark.parametrize(("overrides", "words"), [
+    (["workload.framework_errors=typcal"], ["workload.framework_errors = 'typcal'", "did you mean 'typical'"]),
+    (["workload=continuous", "framework=typical"], ["a training framework runs no ContinuousServing", "vllm"]),
+])  # fmt: skip
+def test_what_no_framework_is_has_its_line(overrides, words):
+    with pytest.raises(ConfigError) as error:
+        scenario_from_config("model=llama31_8b", *overrides)
+    assert "\n" not in str(error.value)
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
 ONE_A_GENERATION = (
     "a100_80gb", "ascend_950pr", "arc_pro_b60", "b200", "gaudi3", "h100_sxm", "l40s", "maia_200", "mi250x", "mi300x",
     "mi355x", "mi455x", "rtx_pro_6000", "rubin", "tpu7x", "tpu_8t", "tpu_v5p", "tpu_v6e", "trainium2", "trainium4",

@@ -230,7 +230,10 @@ OVERLAPS = "overlaps"  # shares of communication that a framework hides: default
 HIDDEN = ("tp", "cp", "ep", "dp", "pp", "offload")
 SLOWDOWNS = "slowdowns"  # of a framework that trains
 CONSTANT = "request_overhead_s"  # of an engine: who has it serves
-CHANGING = frozenset(("engine", OVERLAPS, SLOWDOWNS))  # keys of a workload without which `with_engine` changes nothing
+ERRORS = "framework_errors"  # of a framework that trains, too
+CHANGING = frozenset(
+    ("engine", OVERLAPS, SLOWDOWNS, ERRORS)
+)  # keys of a workload without which `with_engine` changes nothing
 
 
 def with_engine(config: DictConfig) -> DictConfig:
@@ -240,7 +243,8 @@ def with_engine(config: DictConfig) -> DictConfig:
         ConfigError: a key that says nothing, or a framework of another kind of workload.
     """
     _overlap(config)
-    engine, trained = (OmegaConf.select(config, f"workload.{key}") for key in ("engine", SLOWDOWNS))
+    engine, *of_training = (OmegaConf.select(config, f"workload.{key}") for key in ("engine", SLOWDOWNS, ERRORS))
+    trained = next((value for value in of_training if value is not None), None)
     if engine is None and trained is None:
         return config
     workload = resolve(config.workload.get("_target_"), "workload._target_")

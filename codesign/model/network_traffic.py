@@ -17,7 +17,7 @@ from ..core.smooth import at_least, at_most, maximum, ratio
 from .hardware import Link
 from .networks.collectives import NetworkLevel, stages
 from .networks.collectives.levels import Stage, spanning
-from .networks.fabrics import AbstractFabric, Beside, Group, QueuedNode
+from .networks.fabrics import AbstractFabric, AbstractWrappedFabric, Beside, Group, QueuedNode
 from .networks.fabrics.queued import LONGEST
 from .workloads import CommOp, Layout, Op
 
@@ -34,28 +34,15 @@ SLOWEST = 2.3263479
 """Standard deviations of a normal number that 99 in a hundred stay below. Source: derived."""
 
 
-class Later(AbstractFabric):
+class Later(AbstractWrappedFabric):
     """A fabric whose messages take `later_s` more."""
 
-    inner: AbstractFabric
     later_s: Float[Array, "*b"] = quantity()
 
     def link(self, group: Group) -> Link:
         """The inner link, later."""
         link = self.inner.link(group)
         return dataclasses.replace(link, alpha_s=link.alpha_s + self.later_s)
-
-    def reach(self) -> Array:
-        """Reach of the inner fabric."""
-        return self.inner.reach()
-
-    def capex_usd(self) -> Array:
-        """The inner fabric's price."""
-        return self.inner.capex_usd()
-
-    def static_power_w(self) -> Array:
-        """The inner fabric's power."""
-        return self.inner.static_power_w()
 
 
 def tail_s(mean: Array, variance: Array) -> Array:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ...core.computed_once import computed_once
 from ...core.cost import partly_hidden_s
+from ...core.errors import ConfigError, suggestion
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, maximum, ratio
 from .base import TRAINING, AbstractWorkload, Moments, Words
@@ -73,6 +74,9 @@ class Pieces(NamedTuple):
     energy_j: Array
 
 
+FRAMEWORK_ERRORS = ("", "named", "typical")
+
+
 class AbstractTraining(AbstractWorkload):
     """One optimizer step over `global_batch` sequences of `sequence` tokens.
 
@@ -112,6 +116,15 @@ class AbstractTraining(AbstractWorkload):
         default=0.0, doc="mean length of documents packed into a sequence, which attend themselves alone; 0: one each"
     )
     document_cv: Float[Array, "*b"] = quantity(high=10.0, default=0.0, doc="standard deviation over mean of theirs")
+
+    def __check_init__(self) -> None:
+        """Errors that are kept under a name."""
+        if self.framework_errors not in FRAMEWORK_ERRORS:
+            raise ConfigError(
+                f"workload.framework_errors = {self.framework_errors!r} is none of"
+                f" {', '.join(repr(name) for name in FRAMEWORK_ERRORS)}"
+                f"{suggestion(str(self.framework_errors), FRAMEWORK_ERRORS[1:])}"
+            )
 
     @computed_once
     def micro_batches(self, layout: Layout) -> Array:

@@ -3,6 +3,7 @@
 from . import interference as interference
 from .base import ALGORITHMS as ALGORITHMS
 from .base import AbstractFabric as AbstractFabric
+from .base import AbstractWrappedFabric as AbstractWrappedFabric
 from .base import Beside as Beside
 from .base import Group as Group
 from .contended import Contended as Contended
@@ -23,7 +24,8 @@ from .switch_chips import PacketFormat as PacketFormat
 from .switch_chips import SwitchChips as SwitchChips
 
 __all__ = [
-    "ALGORITHMS", "AbstractFabric", "Beside", "Contended", "FatTree", "FoldedClos", "Group", "OpticalCircuit",
+    "ALGORITHMS", "AbstractFabric", "AbstractWrappedFabric", "Beside", "Contended", "FatTree", "FoldedClos", "Group",
+    "OpticalCircuit",
     "PacketFormat", "PathEnergy", "PcieTree", "PhotonicRack", "QueuedNode", "RoundRobin", "RoutedTopology",
     "SwitchChips", "SwitchDomain", "interference", "on_slice", "seconds_per_byte", "topology_from_file",
 ]  # fmt: skip

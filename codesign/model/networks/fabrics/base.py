@@ -122,8 +122,8 @@ class AbstractFabric(Module):
         return self
 
 
-class AbstractSharedFabric(AbstractFabric):
-    """`inner`, whose links traffic that is not the plan's takes a part of: in all else it is the inner fabric."""
+class AbstractWrappedFabric(AbstractFabric):
+    """`inner` with links of its own: in all else it is the inner fabric."""
 
     inner: AbstractFabric
 
@@ -147,7 +147,7 @@ class AbstractSharedFabric(AbstractFabric):
         """Parts of the inner fabric."""
         return self.inner.counts(devices)
 
-    def joining(self, devices: Array) -> "AbstractSharedFabric":
+    def joining(self, devices: Array) -> "AbstractWrappedFabric":
         """With an inner fabric as the outermost level of a cluster of so many devices."""
         return dataclasses.replace(self, inner=self.inner.joining(devices))
 

@@ -10,7 +10,7 @@ from ....core.fields import quantity
 from ....core.jax_typed import asarray
 from ....core.smooth import maximum, operation
 from ...hardware import Link
-from .base import AbstractSharedFabric, Group
+from .base import AbstractWrappedFabric, Group
 from .fat_tree import FatTree
 
 CALM_RATIO = 0.95
@@ -31,7 +31,7 @@ def slowdown(background_ratio: Array) -> Array:
     return jnp.where(calm, 1 / (1 - share), beyond**power / (1 - CALM_RATIO))
 
 
-class Contended(AbstractSharedFabric):
+class Contended(AbstractWrappedFabric):
     """`inner`, shared with others: with strangers who take a part of its rate, and with the plan's other traffic.
 
     `background_bytes_per_s` of each endpoint's rate belong to storage, checkpoints, other tenants on the same card:

@@ -10,7 +10,7 @@ from ....core.fields import integer, quantity, static
 from ....core.jax_typed import arrays, asarray
 from ....core.smooth import at_most, maximum
 from ...hardware import Link
-from .base import AbstractSharedFabric, Group
+from .base import AbstractWrappedFabric, Group
 from .contended import slowdown
 from .interference import head_of_line_ratio, wait_s
 from .switch import SwitchDomain
@@ -31,7 +31,7 @@ LONGEST = 1e100
 """Seconds, and factors, above which a wait is not told apart from any longer one: their squares are numbers."""
 
 
-class QueuedNode(AbstractSharedFabric):
+class QueuedNode(AbstractWrappedFabric):
     """`inner` in or between nodes of `accelerators` and `cards`, whose queues others' bursts of R bytes fill too.
 
     Each accelerator also offers `background_bytes_per_s` = G of others, of which the share p leaves the node. A message

@@ -7,12 +7,12 @@ from jaxtyping import Array, Float
 from ....core.fields import quantity
 from ....core.jax_typed import asarray
 from ...hardware import Link
-from .base import AbstractSharedFabric, Group
+from .base import AbstractWrappedFabric, Group
 from .contended import slowdown
 from .switch import SwitchDomain
 
 
-class RoundRobin(AbstractSharedFabric):
+class RoundRobin(AbstractWrappedFabric):
     """`inner`, whose ports serve a queue of ours and one of ordinary packets in turn: neither starves the other.
 
         beta = beta_inner / (1 - others_ratio)
