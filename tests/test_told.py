@@ -68,6 +68,11 @@ def test_devices_that_nobody_asked_for_are_told(overrides, told):
     assert bool(line) is told
 
 
+def test_a_count_of_the_plan_is_the_one_told():
+    line = devices_taken(["workload=rl_post_training", "model=qwen25_7b", "accelerator=h20"])
+    assert line.startswith("128 devices, since nothing says how many; name plan.device_count for another number")
+
+
 def test_one_chip_has_roofs_without_its_name():
     result = roofs(example_ops(serving=True).query("kernel == kernel"))
     assert [(roof.named, roof.number_format, roof.peak) for roof in result] == [

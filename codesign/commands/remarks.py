@@ -64,10 +64,10 @@ def devices_taken(overrides: list[str], space: DesignSpace | None = None) -> str
         return ""
     if space is not None and COUNT in space.plan:
         return f"{listed(space.plan[COUNT])} devices, by what the job needs; {ANOTHER}"
-    return (
-        f"{resolved['cluster']['device_count']:,} devices, since nothing says how many; {ANOTHER},"
-        " 'space.plan.device_count=[64,128]' lets it vary"
-    )
+    planned = resolved.get("plan", {}).get("device_count")  # some plans have a count of their own
+    count = f"{planned or resolved['cluster']['device_count']:,} devices, since nothing says how many"
+    another = "name plan.device_count for another number" if planned else ANOTHER
+    return f"{count}; {another}, 'space.plan.device_count=[64,128]' lets it vary"
 
 
 def warn(numbers: Iterable[Unusual]) -> None:
