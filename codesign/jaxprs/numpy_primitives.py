@@ -5,7 +5,6 @@ there are points along it, or 1 where all points along it are alike.
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -173,13 +172,17 @@ def _dot(lead: int, x: Any, y: Any, dimension_numbers: Any, **_: Any) -> Any:
     (of_x, of_y), (batch_x, batch_y) = dimension_numbers
     if not batch_x and math.prod(y.shape[:lead]) == 1:
         return np.tensordot(x, y.reshape(y.shape[lead:]), (_axes(lead, of_x), tuple(of_y)))[()]
-    points, letters = list(range(lead)), itertools.count(lead)
-    own_x, own_y = ([next(letters) for _ in range(part.ndim - lead)] for part in (x, y))
-    for a, b in (*zip(of_x, of_y, strict=True), *zip(batch_x, batch_y, strict=True)):
-        own_y[b] = own_x[a]
-    batch = [own_x[axis] for axis in batch_x]
-    free = [axis for axis in (*own_x, *own_y) if axis not in batch and axis not in [own_x[a] for a in of_x]]
-    return np.einsum(x, [*points, *own_x], y, [*points, *own_y], [*points, *batch, *free])[()]
+    front, shared, also_shared = range(lead), _axes(lead, batch_x), _axes(lead, batch_y)
+    summed, also_summed = _axes(lead, of_x), _axes(lead, of_y)
+    rows = [axis for axis in range(lead, x.ndim) if axis not in (*shared, *summed)]
+    cols = [axis for axis in range(lead, y.ndim) if axis not in (*also_shared, *also_summed)]
+    left, right = x.transpose(*front, *shared, *rows, *summed), y.transpose(*front, *also_shared, *also_summed, *cols)
+    outside, depth = lead + len(shared), math.prod(x.shape[axis] for axis in summed)
+    own = *(x.shape[axis] for axis in rows), *(y.shape[axis] for axis in cols)
+    left = left.reshape(*left.shape[:outside], math.prod(own[: len(rows)]), depth)
+    right = right.reshape(*right.shape[:outside], depth, math.prod(own[len(rows) :]))
+    result = np.matmul(left, right)  # by a library of products, which einsum of two arrays does not use
+    return result.reshape(*result.shape[:outside], *own)[()]
 
 
 SHAPED: dict[str, Callable[..., Any]] = {
