@@ -29,6 +29,7 @@ from codesign.staging import (
     staged,
     written_out,
 )
+from codesign.staging.points import PlanCache
 
 DESIGNS = 3
 MIXES = {"workload_mix"}  # several problems, no scenario of its own
@@ -182,3 +183,29 @@ def test_slopes_along_a_direction_are_those_of_differences():
     np.testing.assert_allclose([each[0] for each in alone + along], [each[1] for each in result + slopes], rtol=1e-13)
     plain = evaluate(replace(scenario, {name: values[1] for name, values in start.items()}))
     np.testing.assert_allclose(result[0][1], np.log(plain.time_s), rtol=1e-13)
+
+
+def test_a_plan_that_was_asked_for_is_not_computed_again():
+    cache, computed = PlanCache(), []
+    codes = np.random.default_rng(0).integers(0, 50, 200) * 10**12
+
+    def ask(places):
+        def compute(missing):
+            computed.extend(codes[places][missing])
+            return np.stack([codes[places][missing] * 2.0, np.sin(codes[places][missing])], axis=1)
+
+        return cache.at(codes[places], compute)
+
+    for places in (np.arange(0, 40), np.arange(20, 200), np.arange(200)[::-1], np.arange(0)):
+        result = ask(places)
+        np.testing.assert_array_equal(result, np.stack([codes[places] * 2.0, np.sin(codes[places])], axis=1))
+    assert sorted(computed) == sorted(set(codes))
+
+
+def test_a_full_cache_of_plans_begins_anew(monkeypatch):
+    monkeypatch.setattr("codesign.staging.points.MOST_PLANS", 8)
+    cache = PlanCache()
+    for first in (0, 4, 6, 2):
+        codes = np.arange(first, first + 6)
+        result = cache.at(codes, lambda missing, codes=codes: codes[missing][:, None] + 0.5)
+        np.testing.assert_array_equal(result[:, 0], codes + 0.5)

@@ -4,6 +4,7 @@ The rest is written once with its slopes, each along one coordinate through what
 """
 
 import functools
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ MOST_PREPARED = 16  # programs that are kept ready to run, for whoever asks the 
 WORKERS = min(2, os.cpu_count() or 1)
 PART = 2048  # points of one pass: arrays of them stay in a cache
 FEWER = 8  # times fewer rows than points has a table of values that points share
+MOST_PLANS = 1 << 18  # whose rows are kept where nothing but the plan decides them (memory: some 20 MB)
 
 
 _prepared: OrderedDict[Any, Any] = OrderedDict()
@@ -41,6 +43,34 @@ class Found(NamedTuple):
     broken: Float[np.ndarray, " points"]
     below: Float[np.ndarray, "points rows"]
     slopes: Float[np.ndarray, "points rows variables"]
+
+
+class PlanCache:
+    """Outputs that the plan alone decides, at plans that were asked for before: a search comes back to most of them."""
+
+    def __init__(self) -> None:
+        self._codes, self._values = np.empty(0, dtype=np.int64), np.empty((0, 0))
+
+    def at(
+        self, codes: Int[np.ndarray, " points"], compute: Callable[[np.ndarray], np.ndarray]
+    ) -> Float[np.ndarray, "points outputs"]:
+        """Values at these plans.
+
+        Args:
+            codes: one whole number a plan.
+            compute: of the values at points of `codes` by their places.
+        """
+        asked, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        missing = ~np.isin(asked, self._codes, assume_unique=True)
+        if missing.any():
+            if len(self._codes) + missing.sum() > MOST_PLANS:
+                self._codes, missing = self._codes[:0], np.ones_like(missing)
+            values = compute(first[missing])
+            old = self._values if len(self._codes) else values[:0]
+            joined = np.concatenate([self._codes, asked[missing]])
+            order = np.argsort(joined)
+            self._codes, self._values = joined[order], np.concatenate([old, values])[order]
+        return self._values[np.searchsorted(self._codes, asked)][inverse]
 
 
 class Points:
@@ -69,7 +99,11 @@ class Points:
         key = (likeness_of_equations(program), rows.leaves, rows.fields, rows.varied, sizes, slopes)
         self._read, self._whole, self._ready = kept(_prepared, key, self._prepare, MOST_PREPARED)[1:]
         self._width = len(rows.names) + 1 + slopes * len(rows.names) * (1 + len(self._u))
-        self._kept: OrderedDict[int, tuple[Scenario, LookUp]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[Scenario, tuple[LookUp, PlanCache]]] = OrderedDict()
+        self._by_plan = not slopes and not self._u and math.prod(sizes) < 2**62  # whose number is a whole one
+        self._steps = (
+            np.cumprod((1, *sizes[:-1]), dtype=np.int64)[: len(sizes)] if self._by_plan else np.empty(0, np.int64)
+        )
 
     def _prepare(self) -> tuple[Program, list[int], Callable[[], Program], Callable[[], Packs]]:
         """(the program, slots of tables that are read, what is left with slopes, the same made ready to run)."""
@@ -86,12 +120,13 @@ class Points:
 
         return program, read, whole, functools.cache(lambda: Packs(packed_once(lambda: packing_of(whole()), told)))
 
-    def _look_up(self, scenario: Scenario) -> LookUp:
+    def _look_up(self, scenario: Scenario) -> tuple[LookUp, PlanCache]:
         """Look-up that puts numbers of a scenario's tables into packs; those of the last ones asked for are kept."""
 
-        def make() -> tuple[Scenario, LookUp]:
+        def make() -> tuple[Scenario, tuple[LookUp, PlanCache]]:
             tables = self.tables.of(scenario)
-            return scenario, LookUp(Packed.of([tables[slot] for slot in self._read]), self._ready().wanted, self.plans)
+            packed = Packed.of([tables[slot] for slot in self._read])
+            return scenario, (LookUp(packed, self._ready().wanted, self.plans), PlanCache())
 
         return kept(self._kept, id(scenario), make, MOST_SCENARIOS)[1]
 
@@ -103,9 +138,19 @@ class Points:
         sharpness: Float[np.ndarray, " points"],
     ) -> Found:
         """Evaluate the model at these plans and coordinates."""
-        looked_up, codes, ready = self._look_up(scenario), _codes(self.plans, rows), self._ready()
+        looked_up, cache = self._look_up(scenario)
+        codes, ready = _codes(self.plans, rows), self._ready()
         numbers = np.concatenate([u, sharpness[:, None]], axis=1)
-        return self._found(len(rows), lambda part: looked_up.run(ready, codes[part], numbers[part]))
+
+        def run(places: np.ndarray) -> np.ndarray:
+            def of(part: slice) -> np.ndarray:
+                return looked_up.run(ready, codes[places[part]], numbers[places[part]])
+
+            return self._in_parts(len(places), of)
+
+        if not self._by_plan or len(rows) == 0:
+            return self._found(run(np.arange(len(rows))))
+        return self._found(cache.at(codes @ self._steps, run))
 
     def sharing(
         self, scenario: Scenario, rows: Float[np.ndarray, "points fields"], u: Float[np.ndarray, "points variables"]
@@ -123,19 +168,25 @@ class Points:
         staged = stage(whole, table, given, len(rows) // FEWER)
         rest = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, lead=1)
         packed, codes = Packed.of(list(staged.tables.values())), _codes(table, np.concatenate([rows, u], axis=1))
-        return self._found(len(rows), lambda part: self._columns(len(rows[part]), rest(*packed.at(codes[part], table))))
 
-    def _found(self, count: int, run: Callable[[slice], np.ndarray]) -> Found:
+        def run(part: slice) -> np.ndarray:
+            return self._columns(len(rows[part]), rest(*packed.at(codes[part], table)))
+
+        return self._found(self._in_parts(len(rows), run))
+
+    def _in_parts(self, count: int, run: Callable[[slice], np.ndarray]) -> Float[np.ndarray, "points outputs"]:
         """Run a program at all points, part by part."""
-        width, names = len(self._u), len(self.rows.names)
         starts = range(0, count, PART)
         if count == 0:
-            columns = np.empty((0, self._width))
-        elif len(starts) < 2:
-            columns = run(slice(0, count))
-        else:
-            with ThreadPoolExecutor(WORKERS) as pool:
-                columns = np.concatenate(list(pool.map(run, [slice(first, first + PART) for first in starts])))
+            return np.empty((0, self._width))
+        if len(starts) < 2:
+            return run(slice(0, count))
+        with ThreadPoolExecutor(WORKERS) as pool:
+            return np.concatenate(list(pool.map(run, [slice(first, first + PART) for first in starts])))
+
+    def _found(self, columns: Float[np.ndarray, "points outputs"]) -> Found:
+        """Name the columns of a program's outputs."""
+        count, width, names = len(columns), len(self._u), len(self.rows.names)
         if not self.slopes:
             return Found(columns[:, :-1], columns[:, -1], columns[:, :0], np.empty((count, 0, width)))
         exact, broken, below, slopes = np.split(columns, np.cumsum([names, 1, names]), axis=1)
