@@ -235,7 +235,9 @@ def test_of_a_crossed_function_some_results_alone_are_computed(monkeypatch):
     run, plain = interpreting.crossed(function), vars(interpreting)["_run"]
     values = {"tp": rng.random(3), "pp": rng.random(4)}
     whole, ran = run(given, values), list[int]()
-    monkeypatch.setattr(interpreting, "_run", lambda program, *told: ran.append(len(program.steps)) or plain(program, *told))
+    monkeypatch.setattr(
+        interpreting, "_run", lambda program, *told: ran.append(len(program.steps)) or plain(program, *told)
+    )
     for asked in ([0], [1], [2], [3], [1, 2], [3, 0], []):
         told = run(given, values, asked)
         for place, name in enumerate("abcd"):

@@ -35,6 +35,10 @@ def numbers(*more):
     return numbers_of(scenario(*more))
 
 
+def planned(base, **fields):
+    return replace(base, {f"plan.{name}": jnp.asarray(float(value)) for name, value in fields.items()})
+
+
 def executed(times, head, count):
     """Seconds until the last backward of 1F1B, a stage's forward a third of its time, run as a list of operations."""
     stages = len(times)
@@ -109,7 +113,8 @@ def test_both_kinds_are_paid_and_hold_their_layers():
 @pytest.mark.slow
 def test_layers_go_where_they_are_computed_quickly():
     """Of all ways to divide 96 layers over 4 + 4 stages the one whose stages are most alike is the quickest."""
-    ways = {late: numbers(*OTHER, "plan.later_stages=4", f"plan.later_layers={late}") for late in range(1, 24)}
+    base = scenario(*OTHER, "plan.later_stages=4")
+    ways = {late: numbers_of(planned(base, later_layers=late)) for late in range(1, 24)}
     legal = {late: one for late, one in ways.items() if one["violations.layers"] == 0}
     assert len(legal) == 23
     best = min(legal, key=lambda late: legal[late]["time_s"])
@@ -135,7 +140,7 @@ def test_a_search_divides_layers_and_proves_it():
     assert trace.certificate.certified
     best = designs(problem, trace, 0).iloc[0]
     every = [
-        numbers(*OTHER, f"plan.later_stages={q}", f"plan.later_layers={late}", f"plan.micro_batch={b}")
+        numbers_of(planned(base, later_stages=q, later_layers=late, micro_batch=b))
         for q, late, b in itertools.product((2, 4), range(8, 23, 2), (1, 2))
     ]
     legal = [
