@@ -152,7 +152,7 @@ def _program(traced: Any, axes: int = 0) -> InterpretedProgram:
 
 @functools.cache
 def _part(traced: Any, axes: int, asked: tuple[int, ...]) -> InterpretedProgram:
-    """What the outputs at these places take of a traced program."""
+    """Part of a traced program that the outputs at these places need."""
     whole = _program(traced, axes)
     outputs, steps = tuple(whole.outputs[place] for place in asked), list[InterpretedStep]()
     needed = {*outputs}
