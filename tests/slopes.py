@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from codesign.evidence.validation.vectorise import at_many
+from codesign.model.metrics import evaluate
+from codesign.search import Problem
 
 
 def values_and_slopes(
@@ -29,3 +31,24 @@ def values_and_slopes(
 
     slopes, values = at_many(jax.jacrev(stacked, has_aux=True))(points)
     return values, slopes
+
+
+def goals_that_fit(problem: Problem, points: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Goals of the points of a space, as the model evaluates them, that break neither rules nor limits.
+
+    Args:
+        points: plan field or variable of the hardware -> its value at each point.
+    """
+
+    def priced(point: Mapping[str, Any]) -> tuple[Any, Any]:
+        metrics = evaluate(problem.space.place(problem.scenario, dict(point)))
+        return problem.objective.value(metrics, problem.objective.goal), problem.objective.excess(metrics)
+
+    goal, excess = at_many(priced)({name: np.asarray(column, dtype=float) for name, column in points.items()})
+    return goal[excess <= 0]
+
+
+def combinations(lists: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """All combinations of listed values, as a column for each name."""
+    grids = np.meshgrid(*(np.asarray(values, dtype=float) for values in lists.values()), indexing="ij")
+    return {name: grid.ravel() for name, grid in zip(lists, grids, strict=True)}

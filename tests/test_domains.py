@@ -232,8 +232,9 @@ class TestLegalRanges:
         space = DesignSpace({}, {"a": Continuous(PUE, 1.0, 4.0)})
         space.check(training())
         ends = space.values({"a": jnp.asarray([0.0, 1.0])})["a"]
+        assert np.asarray(ends).tolist() == [1.0, 4.0]
         for end in np.asarray(ends):
-            space.place(training(), {"a": end})
+            assert float(get_path(space.place(training(), {"a": end}), PUE)) == end
 
 
 class TestStrictJson:

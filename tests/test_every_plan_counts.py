@@ -1,7 +1,6 @@
 """Every legal plan counts in a proof, unless it is equal in every metric to one that does, by the traced program."""
 
 import dataclasses
-import itertools
 import math
 
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ import pytest
 from builders import training
 from conftest import ROOT
 from contracts.problems import made
+from slopes import combinations, goals_that_fit
 
 from codesign import DesignSpace, Objective, Problem, evaluate, study_from_config
 from codesign.search import Certified
@@ -42,14 +42,8 @@ def problem_of(devices: int, **lists: list[float]) -> Problem:
 
 
 def by_evaluation(problem: Problem) -> float:
-    """Least goal of a feasible plan over all listed combinations, one after the other."""
-    lists, result = problem.space.lists, math.inf
-    for values in itertools.product(*lists.values()):
-        point = {name: jnp.asarray(value) for name, value in zip(lists, values, strict=True)}
-        metrics = evaluate(problem.space.place(problem.scenario, point))
-        if float(problem.objective.excess(metrics)) <= 0:
-            result = min(result, float(problem.objective.value(metrics, problem.objective.goal)))
-    return result
+    """Least goal of a feasible plan over all listed combinations."""
+    return float(goals_that_fit(problem, combinations(problem.space.lists)).min(initial=math.inf))
 
 
 @pytest.mark.slow

@@ -221,3 +221,29 @@ def test_what_a_crossed_function_reads_is_what_it_depends_on():
     assert [float(each) for each in run.read(given, values)] == [5.0, 4.0]  # as JAX orders them: rate, size
     np.testing.assert_allclose(run(given, values)["rule"], [3.0, 2.0])
     assert run(given | {"price": np.float64(9.0)}, values)["rule"].tolist() == [3.0, 2.0]
+
+
+def test_of_a_crossed_function_some_results_alone_are_computed(monkeypatch):
+    """They are those of the whole function, and operations of the others are not run."""
+    rng = np.random.default_rng(0)
+    given = {"size": np.float64(4.0), "rate": np.float64(5.0)}
+
+    def function(given, point):
+        shared = jnp.exp(point["tp"] * given["size"])
+        return {"a": shared + point["pp"], "b": jnp.sin(shared), "c": given["rate"] * point["pp"], "d": shared}
+
+    run, plain = interpreting.crossed(function), vars(interpreting)["_run"]
+    values = {"tp": rng.random(3), "pp": rng.random(4)}
+    whole, ran = run(given, values), list[int]()
+    monkeypatch.setattr(
+        interpreting, "_run", lambda program, *told: ran.append(len(program.steps)) or plain(program, *told)
+    )
+    for asked in ([0], [1], [2], [3], [1, 2], [3, 0], []):
+        told = run(given, values, asked)
+        for place, name in enumerate("abcd"):
+            if place in asked:
+                np.testing.assert_array_equal(told[name], whole[name])
+                assert told[name].shape == whole[name].shape
+            else:
+                assert told[name] is None
+    assert ran == [3, 3, 1, 2, 4, 3, 0]

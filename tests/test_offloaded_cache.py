@@ -16,6 +16,7 @@ from codesign.config.checks import shortage, smallest_change
 from codesign.core.errors import ConfigError
 from codesign.core.fields import check_ranges, replace
 from codesign.core.units import GB
+from codesign.jaxprs import interpreted
 from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ContinuousServing, GoodputServing, Plan, StaticBatch
@@ -101,7 +102,11 @@ def _leaf(scenario, path):
 
 
 def _slope(scenario, path, at):
-    return float(jax.grad(lambda value: evaluate(replace(scenario, {path: value})).extra["tpot_s"])(jnp.asarray(at)))
+    return float(
+        interpreted(jax.grad(lambda value: evaluate(replace(scenario, {path: value})).extra["tpot_s"]), always=True)(
+            jnp.asarray(at)
+        )
+    )
 
 
 @pytest.mark.slow

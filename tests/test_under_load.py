@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from codesign.config import check_plan
 from codesign.config.consistency import check_load
 from codesign.config.study import scenario_from_config, study_from_config
 from codesign.core.errors import ConfigError
+from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import SLO, ContinuousServing, GoodputServing, Plan, ServingAtRate
@@ -169,10 +169,11 @@ def test_slots_that_nobody_needs_make_no_step_faster(kernels, of_it):
         "workload=at_rate", "model=mixtral_8x7b", "accelerator=h100_sxm", "framework=vllm_async",
         "workload.arrivals_per_s=20", "cluster.device_count=16", f"kernel_correction={kernels}",
     )  # fmt: skip
-    priced = jax.jit(lambda plan: evaluate(study.space.place(study.scenario, plan)).get("tpot_s"))
+    priced = at_many(lambda plan: evaluate(study.space.place(study.scenario, plan)).get("tpot_s"))
     fixed = {"pp": 1.0, "attention_dp": 1.0, "token_budget": 512.0}
     for tp, ep in ((8.0, 1.0), (1.0, 8.0)):
         degrees = fixed | {"tp": tp, "ep": ep}
-        few, many, most = (float(priced(degrees | {"micro_batch": slots})) for slots in (128.0, 512.0, 1024.0))
+        plans = {name: np.full(3, value) for name, value in degrees.items()}
+        few, many, most = priced(plans | {"micro_batch": np.array([128.0, 512.0, 1024.0])})
         assert few * of_it < many
         assert few * of_it < most

@@ -6,7 +6,7 @@ call of NumPy on whole arrays. The program, and so the result, is that of the co
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -150,8 +150,24 @@ def _program(traced: Any, axes: int = 0) -> InterpretedProgram:
     return InterpretedProgram(slots, inputs, outputs, steps[::-1])
 
 
+@functools.cache
+def _part(traced: Any, axes: int, asked: tuple[int, ...]) -> InterpretedProgram:
+    """Part of a traced program that the outputs at these places need."""
+    whole = _program(traced, axes)
+    outputs, steps = tuple(whole.outputs[place] for place in asked), list[InterpretedStep]()
+    needed = {*outputs}
+    for step in reversed(whole.steps):
+        if needed.isdisjoint(step.outputs):
+            continue
+        last = tuple({*step.inputs, *step.outputs} - needed)
+        needed |= {*step.inputs}
+        steps.append(step._replace(done_with=last))
+    return InterpretedProgram(whole.slots, whole.inputs, outputs, steps[::-1])
+
+
 def forget_programs() -> None:
     """Drop the programs that are kept for their next run, and with them their memory."""
+    _part.cache_clear()
     _program.cache_clear()
 
 
@@ -211,14 +227,25 @@ class Crossed:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._traced = jax.jit(function)
 
-    def __call__(self, given: Any, values: dict[str, np.ndarray]) -> Any:
-        """Evaluate all combinations."""
+    def __call__(self, given: Any, values: dict[str, np.ndarray], asked: Collection[int] | None = None) -> Any:
+        """Evaluate all combinations.
+
+        Args:
+            given: what all of them share.
+            values: by name.
+            asked: places of the results that are computed, in the order of `jax.tree.leaves`, None for the others;
+                none: all.
+        """
         trace, axes = self._trace(given, values), len(values)
         fixed = [np.asarray(leaf).reshape((1,) * axes + np.shape(leaf)) for leaf in jax.tree.leaves(given)]
         shapes = {name: [-1 if axis == index else 1 for axis in range(axes)] for index, name in enumerate(values)}
         spread = [np.reshape(values[name], shapes[name]) for name in sorted(values)]  # as JAX orders them
+        program = _program(trace.jaxpr, axes) if asked is None else _part(trace.jaxpr, axes, tuple(asked))
         with np.errstate(all="ignore"):
-            result = _run(_program(trace.jaxpr, axes), *fixed, *spread)
+            result = _run(program, *fixed, *spread)
+        if asked is not None:
+            known = dict(zip(asked, result, strict=True))
+            result = [known.get(place) for place in range(len(trace.jaxpr.jaxpr.outvars))]
         return jax.tree.unflatten(jax.tree.structure(trace.out_info), result)
 
     def read(self, given: Any, names: Iterable[str]) -> list[np.ndarray]:

@@ -74,27 +74,31 @@ class Rules:
         """
         sizes = [len(values) for values in self.listed.values()]
         kept, refused, total = list[tuple[Fields, np.ndarray]](), dict[str, int](), math.prod(sizes)
-        for fields, rules in self._by_fields().items():
-            result = self._of_fields(fields, rules)
+        groups, names = self._by_fields()
+        for fields, rules in groups.items():
+            result = self._of_fields(fields, rules, [names.index(rule) for rule in rules])
             shape = tuple(sizes[field] for field in fields)
             legal, broken = _legal(result, shape)
             share = total // math.prod(shape)
             refused |= {rule: count * share for rule, count in broken.items()}
             kept.append((fields, legal))
-        names = list(_of_values(self.scenario, {name: values[:1] for name, values in self.listed.items()}))
         return _joined(kept, sizes, most), {rule: refused[rule] for rule in names}
 
-    def _by_fields(self) -> dict[Fields, list[str]]:
-        """Places of the fields that rules depend on -> these rules: shapes of what two values of each give show it."""
+    def _by_fields(self) -> tuple[dict[Fields, list[str]], list[str]]:
+        """(places of the fields that rules depend on -> these rules, all rules in their order).
+
+        Shapes of what two values of each field give show it.
+        """
         few = {name: np.resize(values, 2) for name, values in self.listed.items()}
         groups: dict[Fields, list[str]] = {}
-        for rule, result in _of_values(self.scenario, few).items():
+        whole = _of_values(self.scenario, few)
+        for rule, result in whole.items():
             lengths = np.shape(result) or (1,) * len(few)
             groups.setdefault(tuple(index for index, length in enumerate(lengths) if length > 1), []).append(rule)
-        return groups
+        return groups, list(whole)
 
-    def _of_fields(self, fields: Fields, rules: Sequence[str]) -> dict[str, np.ndarray]:
-        """By how much these rules are broken, with an axis for each of these fields; other fields have any value."""
+    def _of_fields(self, fields: Fields, rules: Sequence[str], asked: Sequence[int]) -> dict[str, np.ndarray]:
+        """By how much these rules, at these places, are broken: an axis for each field, others have any value."""
         names = list(self.listed)
         values = {name: np.asarray(each[: None if index in fields else 1], dtype=float)
                   for index, (name, each) in enumerate(self.listed.items())}  # fmt: skip
@@ -103,7 +107,7 @@ class Rules:
         step = max(PART * shape[0] // math.prod(shape), 1) if fields else 1
         for start in range(0, shape[0] if fields else 1, step):
             some = values | ({first: values[first][start : start + step]} if fields else {})
-            result = _of_values(self.scenario, some)
+            result = _of_values(self.scenario, some, asked)
             size = tuple(len(some[names[field]]) for field in fields)
             whole = _spread(size, fields, len(names))
             parts.append({rule: np.broadcast_to(np.asarray(result[rule]), whole).reshape(size) for rule in rules})

@@ -30,7 +30,7 @@ from ...model.metrics.footprint import interval_bytes, predicted_bytes
 from ...model.metrics.simulated import finite_run
 from ...model.scenario import Scenario
 from ...search.results import numbers_of
-from ...uncertainty import Interval, intervals
+from ...uncertainty import Interval, intervals, trace_with_draws
 from ..measurements import schema
 from ..measurements.folder import (
     CHOICES,
@@ -464,6 +464,9 @@ def _shares(run: MeasuredRun) -> dict[str, Interval]:
     """Metric -> ends of its interval over its closed form."""
     try:
         scenario = scenario_from_config(*run.run.overrides())
+        if MEMORY_METRICS.issuperset(run.measured):
+            return _memory_shares(scenario)
+        trace_with_draws(scenario)
         told, result = numbers_of(scenario), intervals(scenario)
     except CodesignError:
         return {}
