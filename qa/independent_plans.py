@@ -171,8 +171,10 @@ def attacked(study: Study, count: int, seed: int) -> Result:
     size = len(next(iter(plans.values()))) if plans else count
     u = made.places(size)
     missing: dict[str, list[float]] = {}
+    pool = plans.get("prefill_devices", np.zeros(size))
     for name in made.degrees:
-        out = np.unique(plans[name][~np.isin(plans[name], made.lists[name])])
+        used = pool > 0 if name.startswith("prefill_") else np.ones(size, dtype=bool)  # of no pool they say nothing
+        out = np.unique(plans[name][used & ~np.isin(plans[name], made.lists[name])])
         if len(out):
             missing[name] = out.tolist()
     best, kept, priced = {True: math.inf, False: math.inf}, 0, 0
