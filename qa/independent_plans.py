@@ -25,10 +25,9 @@ from codesign import study_from_config as composed
 from codesign.config import Study
 from codesign.jaxprs import interpreted
 from codesign.search import Robust
-from codesign.search.blend import Blend
 from codesign.study import Rules, feasible
-from codesign.study.plan_axes import EVERY, SIZES
 
+EVERY, SIZES = "every", ("micro_batch", "token_budget", "prefill_token_budget")  # words and fields of spaces
 SAME = 1e-7  # relative, of a bound that a design may be below
 BLOCK = 2048  # designs priced at once
 DRAWN = 1 << 17  # plans looked at at once while legal ones are sought
@@ -48,17 +47,24 @@ class Result(NamedTuple):
     missing: Mapping[str, list[float]]
 
 
+def blended(search: Any, goals: np.ndarray) -> np.ndarray:
+    """Goal over equally likely cases, as a search blends them: [designs, cases] -> [designs]."""
+    if not isinstance(search, Robust) or search.aggregate == "sum":
+        return goals.mean(axis=-1)
+    if search.aggregate == "worst":
+        return goals.max(axis=-1)
+    raise SystemExit(f"search.aggregate = {search.aggregate}: only sum and worst are attacked")
+
+
 class Attacked:
     """A study whose plans are drawn, judged by its rules and priced in all of its cases."""
 
     def __init__(self, study: Study, rng: np.random.Generator):
         self.study, self.rng = study, rng
         scenario, search = study.scenario, study.search
-        self.blend: Blend | None = None
         self.scenarios = [scenario]
         if isinstance(search, Robust):
             self.scenarios = search.cases.scenarios(search.cases.with_room(scenario), study.seed)
-            self.blend = Blend(search.aggregate, np.ones(len(self.scenarios)), search.tail)
         self.lists = {name: np.asarray(values, dtype=float) for name, values in study.space.lists.items()}
         self.degrees = {n for n, word in study.space.words.items() if word == EVERY and n not in (*SIZES, *WORDS)}
 
@@ -123,9 +129,7 @@ class Attacked:
                 goal, excess = (np.asarray(each, dtype=float) for each in self._priced(scenario, some))
                 goals.append(goal)
                 kept &= np.asarray(feasible(excess)) & np.isfinite(goal)
-            result = np.stack(goals, axis=-1)
-            with np.errstate(all="ignore"):
-                value = np.exp(self.blend.value(np.log(result))) if self.blend else result[:, 0]
+            value = blended(self.study.search, np.stack(goals, axis=-1))
             parts.append(np.where(kept, value, np.inf)[: size - first])
         return np.concatenate(parts)
 

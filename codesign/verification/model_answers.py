@@ -362,7 +362,7 @@ class CheckedModel:
     def _without_tables(
         self, count: int, given: list[np.ndarray], cases: Sequence[Scenario]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `_in_cases`, by the whole program."""
+        """Rows and violations of `_in_cases`, by the whole program."""
         result = np.empty((len(cases), len(self.names) + 1, count))
         for number, case in enumerate(cases):
             leaves = [np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(case)]
