@@ -59,6 +59,10 @@ POOLS = STEPS | {
     "prefill_ep": (1, 2, 3),
     "prefill_attention_dp": (1, 2), "prefill_token_budget": (0, 700, 2048), "prefill_max_utilisation": (0.5, 0.8),
 }  # fmt: skip
+SIDES = POOLS | {
+    "prefill_devices": (6, 12, 72), "ffn_devices": (0, 3, 6, 7, 12, 72), "ffn_tp": (1, 2, 3),
+    "ffn_ep": (1, 2, 3, 6, 72), "ffn_micro_batches": (1, 2, 3, 5),
+}  # fmt: skip
 TABLES = {
     "tp": (1, 2, 3, 6, 12, 72), "row_shards": (1, 2, 3, 6), "column_shards": (1, 2, 3), "micro_batch": (72, 700, 4096),
     "offload_weights": (0, 0.5, 1), "pp": (1, 2), "ep": (1, 3),
@@ -76,19 +80,26 @@ class Family(NamedTuple):
     batch: str = ""
     words: tuple[str, ...] = ()
     space: tuple[str, ...] = ("space=fixed",)
+    engines: tuple[str, ...] = ("none",)
 
 
+ENGINES = ("none", "vllm", "sglang", "trtllm")
+AT_RATE = (*ENGINES, "vllm_async")
+TRAINERS = ("none", "typical", "nemo", "megatron")
 FAMILIES = {
-    "training": Family("training", DENSE, TRAINING, "workload.global_batch"),
-    "training_experts": Family("training", EXPERTS, TRAINING, "workload.global_batch"),
+    "training": Family("training", DENSE, TRAINING, "workload.global_batch", engines=TRAINERS),
+    "training_experts": Family("training", EXPERTS, TRAINING, "workload.global_batch", engines=TRAINERS),
     "static": Family("static_batch", (*DENSE, *EXPERTS), STATIC),
-    "continuous": Family("continuous", (*DENSE, *EXPERTS), STEPS),
-    "at_rate": Family("at_rate", (*DENSE, *EXPERTS), STEPS),
-    "goodput": Family("goodput", ("llama31_8b", "mixtral_8x7b"), STEPS),
+    "continuous": Family("continuous", (*DENSE, *EXPERTS), STEPS, engines=ENGINES),
+    "at_rate": Family("at_rate", (*DENSE, *EXPERTS), STEPS, engines=AT_RATE),
+    "goodput": Family("goodput", ("llama31_8b", "mixtral_8x7b"), STEPS, engines=ENGINES),
     "any_schedule": Family("any_schedule", DENSE, {"tp": VALUES, "pp": VALUES}, space=("space=kinds_of_steps",)),
-    "disaggregated": Family("disaggregated", (*DENSE, *EXPERTS), POOLS, words=("prefill=same",)),
+    "disaggregated": Family("disaggregated", (*DENSE, *EXPERTS), POOLS, words=("prefill=same",), engines=ENGINES),
     "disaggregated_at_rate": Family(
-        "disaggregated_at_rate", ("llama31_8b", "mixtral_8x7b"), POOLS, words=("prefill=same",)
+        "disaggregated_at_rate", ("llama31_8b", "mixtral_8x7b"), POOLS, words=("prefill=same",), engines=AT_RATE
+    ),
+    "attention_ffn": Family(
+        "attention_ffn", (*DENSE, *EXPERTS), SIDES, words=("prefill=same", "ffn=same"), engines=ENGINES
     ),
     "recommendation": Family("recommendation", ("dlrm_criteo",), TABLES),
     "recommendation_training": Family("recommendation_training", ("dlrm_12t",), TABLES),
@@ -115,7 +126,7 @@ def drawn(family: str, rng: np.random.Generator) -> Study | None:
     devices, model = int(rng.choice(DEVICES)), str(rng.choice(how.models))
     device = str(rng.choice(["h100_sxm", "h200_sxm", "b200", "mi300x", "a100_80gb_sxm"]))
     words = [f"workload={how.workload}", f"model={model}", f"accelerator={device}", *how.words]
-    words += [f"cluster.device_count={devices}"]
+    words += [f"cluster.device_count={devices}", f"framework={rng.choice(how.engines)}"]
     words += (
         [f"{how.batch}={int(rng.choice([devices, 2 * devices, 3 * devices, 5 * devices, 72]))}"] if how.batch else []
     )

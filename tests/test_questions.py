@@ -8,7 +8,9 @@ import pytest
 
 import codesign
 from codesign import study_from_config
+from codesign.commands.ask import _place, _with_counts, _with_every_degree
 from codesign.commands.buy import jobs_of
+from codesign.commands.candidates import study_of
 from codesign.commands.cli import main
 from codesign.commands.parser import parsed
 from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
@@ -237,3 +239,27 @@ def test_a_wrong_question_from_python_is_a_line(options, named, tmp_path):
     with pytest.raises(codesign.ConfigError, match=re.escape(named)):
         codesign.serve("llama31_8b", on="h200", root=tmp_path, **({"rate": "5/s"} | options))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_two_pools_have_every_degree_where_their_plans_are_few():
+    asked = serving_question(parsed(["serve", "llama31_8b", "--on", "h100", "--rate", "40/s", "--pools", "apart"]))
+    candidate = asked.candidates[0]
+    place = _place(asked, candidate)
+    lists = {}
+    for name, one in (("powers", candidate), ("every", _with_every_degree(candidate, place, [8, 24]))):
+        lists[name] = study_of(_with_counts(one, [8, 24])).space.plan
+    assert 3 not in lists["powers"]["pp"]
+    assert {1, 2, 3, 6} <= {*lists["every"]["pp"]}
+    assert {0, 8, 16, 24} == {*lists["every"]["prefill_devices"]}
+    assert {*lists["powers"]["tp"]} <= {*lists["every"]["tp"]}
+    many = range(8, 129, 8)
+    assert _with_every_degree(candidate, place, many) is candidate
+
+
+def test_a_degree_that_the_user_listed_stays():
+    words = ["serve", "llama31_8b", "--on", "h100", "--rate", "40/s", "--pools", "apart", "space.plan.tp=[1,2]"]
+    asked = serving_question(parsed(words))
+    place = _place(asked, asked.candidates[0])
+    assert not [text for text in place.finer if text.startswith("space.plan.tp=")]
+    assert "space.plan.prefill_tp=every" in place.finer

@@ -17,7 +17,8 @@ from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.certificate import Wanted
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
-from codesign.verification import Asked, Derivation, Refuted, derivation_of, verify
+from codesign.verification import Asked, AttackEffort, Derivation, Refuted, derivation_of, verify
+from codesign.verification.derivation import FEWEST
 from codesign.verification.inequality import derive, lower_of
 from codesign.verification.model_answers import CheckedModel
 
@@ -278,3 +279,23 @@ def test_folders_without_a_proof_are_told_in_one_line(tmp_path, capsys):
     assert "the searches that keep one are certified, grid_then_proof, inverse, integer, pareto, mix" in lines[0]
     assert "is not a folder" in lines[1]
     assert "--attack -1" in lines[2]
+
+
+@pytest.mark.slow
+def test_where_no_hardware_varies_few_designs_are_tried_and_none_by_tables(monkeypatch):
+    """Each plan's bound is its own value, derived anew: tables of all plans would be a second whole pricing."""
+    space = DesignSpace(plan=SPACE.plan)
+    problem = dataclasses.replace(PROBLEM, space=space)
+    trace = Certified(convexity_samples=64, explain=False).run(problem, 0)
+    assert trace.evidence is not None
+    asked = dataclasses.replace(ASKED, space=space)
+    counts = {name: len(next(iter(columns.values()))) for name, columns in trace.evidence.tables.items()}
+    proof = derivation_of(trace.evidence.header | {"counts": counts}, trace.evidence.tables)
+    model = CheckedModel(asked)
+    monkeypatch.setattr(model._tabled.tables, "of", lambda scenario: pytest.fail("priced by tables"))
+    answer = verify(asked, proof.claim, proof, AttackEffort(), 0, model=model)
+    assert answer.verified, answer.line
+    assert FEWEST <= answer.numbers["tried"] < 2 * FEWEST
+    raised = dataclasses.replace(proof.claim, bound=1.01 * proof.claim.bound, best=1.01 * proof.claim.best)
+    lie = dataclasses.replace(proof, claim=raised)
+    assert not verify(asked, raised, lie, AttackEffort(), 0, model=model).verified

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 from rich.markup import escape
 
-from ..config import study_from_config
+from ..config import Study, study_from_config
 from ..config.device_counts import (
     BOX,
     between,
@@ -54,6 +54,8 @@ COUNT = "var.device_count"
 QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason
 STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
 WIDENED = 3  # times that more devices are tried where all listed are too few
+FEW_PAIRS = 200_000  # plans of two pools up to which degrees that are no powers of two are searched, too
+STAGES = ("pp", "prefill_pp")  # of which few are listed where degrees are powers of two
 FEW_PLANS = 40_000  # plans at a rate up to which all are searched at once: a first look at some would take as long
 NONE_IN_ALL_CASES = "no design keeps all limits with the margin"
 MOST_BOXES = 16  # below the best that are all looked at
@@ -198,13 +200,16 @@ class Place(NamedTuple):
     """Device counts that a candidate chooses from at first; devices of its racks.
 
     coarse: overrides of a first look at fewer values of each axis; formats: number formats by class of
-    weights, in words.
+    weights, in words; finer: overrides of every degree where the space has powers of two; powers: those that take
+    these back.
     """
 
     counts: list[int]
     rack: int = 0
     coarse: tuple[str, ...] = ()
     formats: str = ""
+    finer: tuple[str, ...] = ()
+    powers: tuple[str, ...] = ()
 
 
 def _place(question: Question, candidate: Candidate) -> Place:
@@ -225,7 +230,21 @@ def _place(question: Question, candidate: Candidate) -> Place:
             counts = device_counts(least, batch=question.batch, rack=rack)
         else:  # one replica
             counts = counts_of_replica(scenario, least)
-    return Place(counts, rack, coarse, formats)
+    return Place(counts, rack, coarse, formats, *_finer(study, candidate))
+
+
+def _finer(study: Study, candidate: Candidate) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Overrides that list every degree of two pools where the space has powers of two, and those that take them back.
+
+    What the user said of an axis stays.
+    """
+    said = {text.lstrip("+~").partition("=")[0] for text in candidate.overrides}
+    space, powers = study.space, {name: word for name, word in study.space.words.items() if word == POWERS}
+    if not powers:
+        return (), ()
+    powers |= {name: str(list(space.plan[name])).replace(" ", "") for name in STAGES if name in space.plan}
+    named = {f"space.plan.{name}": word for name, word in powers.items() if f"space.plan.{name}" not in said}
+    return tuple(f"{key}={EVERY}" for key in named), tuple(f"{key}={word}" for key, word in named.items())
 
 
 def _with_counts(candidate: Candidate, counts: Sequence[int]) -> Candidate:
@@ -241,9 +260,10 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
     """
 
     def searched(candidate: Candidate, folder: Path, number: str) -> Candidate:
-        place = known[candidate.label]
+        place, alone = known[candidate.label], candidate
         counts, grows = place.counts, question.demand and not question.counts
         if not grows:
+            candidate = alone = _with_every_degree(candidate, place, counts)
             result = _search(candidate, counts, folder, number)
             return _with_chance(question, candidate, result, place, counts, folder, number)
         quick = dataclasses.replace(candidate, overrides=(*candidate.overrides, *QUICK))
@@ -263,17 +283,26 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
         for _ in range(CLOSER):
             if result.best is not None:
                 counts = _around(question, counts, int(result.best[COUNT]))
+            if alone is candidate and (wide := _with_every_degree(quick, place, counts)) is not quick:
+                alone = dataclasses.replace(alone, overrides=(*alone.overrides, *place.finer))
+                quick, proven, coarse = wide, [], (*place.powers, *coarse)
             if {*counts} <= {*proven} or result.study is None:
                 counts = proven or counts
                 break
             result, proven = _search(quick, counts, folder, number), counts  # all, so that the proof is of all of them
         if result.best is None and result.study is not None:  # what the most devices lack, say few of them
-            why = _search(candidate, counts[-1:], folder, f"{number}{WHY}")
+            why = _search(alone, counts[-1:], folder, f"{number}{WHY}")
             shutil.rmtree(folder / f"{number}{WHY}", ignore_errors=True)
             result = dataclasses.replace(result, why=why.why)
-        return _with_chance(question, candidate, result, place._replace(coarse=coarse), counts, folder, number)
+        return _with_chance(question, alone, result, place._replace(coarse=coarse), counts, folder, number)
 
     return searched
+
+
+def _with_every_degree(candidate: Candidate, place: Place, counts: Sequence[int]) -> Candidate:
+    """A candidate of two pools with every degree, not powers of two alone, where its plans are few; else as it is."""
+    wide = dataclasses.replace(candidate, overrides=(*candidate.overrides, *place.finer))
+    return wide if place.finer and 0 < _plans(wide, counts) <= FEW_PAIRS else candidate
 
 
 def _plans(candidate: Candidate, counts: Sequence[int]) -> float:

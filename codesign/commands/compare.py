@@ -10,6 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ..config import Study
+from ..config.device_counts import listed as counts_listed
 from ..core.atomic_files import write_text
 from ..core.errors import CodesignError, ConfigError, WriteError
 from ..report.candidates_page import write
@@ -18,8 +20,9 @@ from ..search import Mix, Pareto
 from .api_prices import api_prices
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
 from .comparing import beside_each_other, goal_text, phases, refuse_along, refuse_api, with_designs, without_along
+from .designs_table import constraints_of
 from .left_files import new_folder, versions
-from .optimize import check_study, run_study
+from .optimize import check_study, run_study, trace_once
 from .remarks import Explanation, of_column, of_plan, print_explanations, say_default, say_devices, say_trace, warn
 from .setup import prepare_jax
 from .terminal import console
@@ -122,6 +125,7 @@ def run_candidate(candidate: Candidate, root: Path, number: str) -> Candidate:
     folder.mkdir()
     try:
         study = study_of(candidate)
+        trace_once(study)
         check_study(study)
         if isinstance(study.search, Mix):
             raise ConfigError("compare searches one workload at a time: leave out search=mix")
@@ -140,8 +144,14 @@ def run_candidate(candidate: Candidate, root: Path, number: str) -> Candidate:
     if result.why:
         write_text(folder / "error.txt", f"{result.why}\n")
     if result.study is not None:
-        _tell(f"{result.label}: {result.why or goal_text(result)}")
+        _tell(f"{result.label}{_counts_text(result.study)}: {result.why or goal_text(result)}")
     return result
+
+
+def _counts_text(study: Study) -> str:
+    """` on 8, 16, 24 ... 96 devices` where the space lists them: a question is searched more than once."""
+    counts = study.space.lists.get("device_count", ())
+    return f" on {counts_listed(counts)} devices" if len(counts) else ""
 
 
 def _explained(joint: Comparison, candidates: Sequence[Candidate]) -> list[Explanation]:
@@ -174,7 +184,7 @@ def show(found: Comparison, out: Console, explained: Sequence[Explanation] = ())
         share = f"{wins:.0%}" if wins is not None and wins == wins else ""
         table.add_row(
             f"{row['candidate']}" + (f"\n{row['device']}" if row.get("differs") else ""), *cells, share,
-            f"{row['devices']:g} devices, {row['plan']}\n{row['active_constraints'].replace('; ', ', ')}"
+            f"{row['devices']:g} devices, {row['plan']}\n{constraints_of(row)}"
             if row["candidate"] != API else row["plan"],
         )  # fmt: skip
     out.print(table)

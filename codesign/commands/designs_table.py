@@ -187,8 +187,13 @@ def _rate_of_device(row: Any) -> str:
     return f"{row['tokens_per_s'] / devices:,.1f}"
 
 
+def constraints_of(row: Any) -> str:
+    """Active constraints of a row without the shares of its time, which are none."""
+    return ", ".join(text for text in str(row["active_constraints"]).split("; ") if " of time" not in text) or "nothing"
+
+
 def _binds(row: Any) -> str:
-    told = ", ".join(text for text in str(row["active_constraints"]).split("; ") if " of time" not in text) or "nothing"
+    told = constraints_of(row)
     return told if row["feasible"] else f"not feasible: {told}"
 
 

@@ -339,7 +339,8 @@ class PlanTables:
     def _of(self, scenario: Scenario) -> dict[int, Table]:
         """Compute the tables; what does not see the numbers that are asked is kept for other such numbers."""
         program, values = self._program, tuple(column.tobytes() for column in self.plans.values)
-        key = (asked_of(program), self.plans.fields, values, self._numbers, id(scenario))
+        same = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(scenario))  # as in a case of factors of one
+        key = (asked_of(program), self.plans.fields, values, self._numbers, same)
         early = kept(_early, key, lambda: (program, scenario, self._without(scenario)), MOST_EARLY)[2]
         tables = early | {slot: literal(value) for slot, value in program.known.items() if slot in self._late}
         self._tabulate(tables)

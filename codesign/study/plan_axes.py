@@ -35,6 +35,7 @@ WORDS = (EVERY, POWERS)
 MAX_SEQUENCES, MAX_TOKENS, MIN_TOKENS = 1024, 16384, 64
 MAX_CHUNKS = 8  # model chunks of a pipeline stage
 BOX = 8  # devices in which pools of their own are bought
+MOST_BOXES = 16  # of a pool up to which every number of them is a value
 MOST_JOINED = 4_000_000
 MOST_NAMED = 12  # device counts that are named one by one
 
@@ -86,7 +87,8 @@ def _experts(inputs: AxisInputs, counts: Sequence[int]) -> list[int]:
 
 
 def _pools(inputs: AxisInputs) -> list[int]:
-    return [0, *(BOX * each for each in _steps(1, max(inputs.devices[-1] // BOX, 1)))]
+    boxes = max(inputs.devices[-1] // BOX, 1)
+    return [0, *(BOX * each for each in (range(1, boxes + 1) if boxes <= MOST_BOXES else _steps(1, boxes)))]
 
 
 Rule = Callable[[AxisInputs], Sequence[int]]

@@ -277,6 +277,7 @@ def _check(found: Derivation) -> None:
 
 
 FLOOR, MOST = 1 << 14, 1_000_000  # designs tried where nobody says how many: at least and at most
+FEWEST = 1 << 10  # the same where every design has a bound of its own
 FEW = 0.2  # of the best designs are polished where there is no more time than for the fewest designs
 ALIKE = 1e-9  # what rounding may leave between two ways to price a design, in a logarithm
 Told = Callable[[str, int, int], None]
@@ -309,6 +310,11 @@ class AttackEffort:
 @runtime_checkable
 class Attempt(Protocol):
     """Designs that are tried against a claim: `Attack`, `MixAttack`."""
+
+    @property
+    def listed_whole(self) -> bool:
+        """True if each design has a bound of its own, derived anew: others lie nowhere between."""
+        ...
 
     def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
         """Try so many."""
@@ -348,6 +354,11 @@ def alike(apart: float, whose: str = "") -> None:
         raise Refuted(f"{whose}designs priced with tables of the plan and without differ by {apart:.3g} in a logarithm")
 
 
+def least_designs(designs: int | AttackEffort) -> int:
+    """Number of designs that an attack tries at least."""
+    return designs if isinstance(designs, int) else designs.designs or 0
+
+
 def attacked(tried: Attempt, designs: int | AttackEffort, rng: np.random.Generator, told: Told) -> int:
     """Try random designs, then polish the best; says how many of these."""
 
@@ -357,6 +368,8 @@ def attacked(tried: Attempt, designs: int | AttackEffort, rng: np.random.Generat
     asked, share = designs if isinstance(designs, int) else designs.designs, 1.0
     if asked is not None or isinstance(designs, int):
         tried.run(asked or 0, rng, tell)
+    elif tried.listed_whole:
+        tried.run(FEWEST, rng, tell)
     else:
         began = time.process_time()
         tried.run(FLOOR, rng, tell)

@@ -24,6 +24,7 @@ from .derivation import (
     answered,
     attacked,
     derivation_of,
+    least_designs,
     quiet,
     refuse_unread,
 )
@@ -389,7 +390,7 @@ def _verify(
     checks.extend([directions.text] * bool(directions.text))
     tried = _attacker(front, asked, model, certificate)
     tried = dataclasses.replace(tried, start=(place, u), certificate=certificate, sums=sums, covered=covered)
-    alike(tried.compare(rng))
+    alike(tried.compare(least_designs(attack), rng))
     lanes = attacked(tried, attack, rng, told)
     tried.refuse(
         lambda at, there: described(asked, tried.lists, at, there), "a statement of the front says it cannot be"

@@ -82,6 +82,11 @@ class MixAttack:
     ranked: list[Tuple] = field(default_factory=list[Tuple])
     pools: list[np.ndarray] = field(default_factory=list[np.ndarray])
 
+    @property
+    def listed_whole(self) -> bool:
+        """False: tuples have no bounds of their own."""
+        return False
+
     def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
         """Price so many designs, of all workloads together."""
         self.pools = [np.zeros(0, dtype=int) for _ in self.tables]

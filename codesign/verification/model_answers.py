@@ -97,8 +97,19 @@ class Asked:
         values = {name: asarray(point[name], dtype=float) for name in (*self.space.plan, *self.space.hardware)}
         return evaluate(self.space.place(self.scenario if scenario is None else scenario, values))
 
+    @functools.cached_property
+    def _judged(self) -> dict[tuple[float, ...], tuple[np.ndarray, np.ndarray]]:
+        """Designs that were judged, by the values of their fields and variables: a claim's is asked for thrice."""
+        return {}
+
     def in_cases(self, point: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
         """(goals, largest violations) of one design, one a case."""
+        key = tuple(float(point[name]) for name in (*self.space.plan, *self.space.hardware))
+        if key not in self._judged:
+            self._judged[key] = self._in_cases(point)
+        return self._judged[key]
+
+    def _in_cases(self, point: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
         each = [self.metrics(point, scenario) for scenario in self.scenarios]
         goals = [float(self.value(metrics, point)) for metrics in each]
         return np.array(goals), np.array([float(self.objective.excess(metrics)) for metrics in each])
@@ -135,7 +146,8 @@ class CheckedModel:
     Listed variables are fields of a plan, behind its own. names: of the rows: the goal's log, the log of each
     constraint's used share, the logs of metrics that have levels, and those of the targets; `bounded` counts all but
     the last. off, steep: of these, what rounding may do to a row by the rules, and whether where a share is beyond 1 it
-    may do so many times as much; until they were judged, what is tolerated.
+    may do so many times as much; until they were judged, what is tolerated. tabled: whether designs are priced with
+    tables of the plan.
     """
 
     def __init__(self, asked: Asked):
@@ -159,7 +171,7 @@ class CheckedModel:
         self._block = LOOPED_BLOCK if looped else TANGENT_BLOCK
         self._plain = running(self.program.program)
         values = {name: np.unique(column) for name, column in asked.space.lists.items()}
-        self._tabled = Points(self.program, values, slopes=False)
+        self._tabled, self.tabled = Points(self.program, values, slopes=False), True
         self.off, self.steep = np.full(self.bounded, TOLERATED), np.ones(self.bounded, dtype=bool)
 
     @property
@@ -347,12 +359,25 @@ class CheckedModel:
         last = 1 + len(self.constraints)
         return (rows[..., 1:last] <= 0).all(axis=-1) & (broken <= 0) & np.isfinite(rows[..., 0])
 
+    def _without_tables(
+        self, count: int, given: list[np.ndarray], cases: Sequence[Scenario]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and violations of `_in_cases`, by the whole program."""
+        result = np.empty((len(cases), len(self.names) + 1, count))
+        for number, case in enumerate(cases):
+            leaves = [np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(case)]
+            for row, value in enumerate(self._plain(*leaves, *given)):
+                result[number, row] = value
+        return np.moveaxis(result[:, self._order], 1, -1), result[:, -1]
+
     def _in_cases(
         self, plan: np.ndarray, u: np.ndarray, cases: Sequence[Scenario] = (), *, sharing: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """(rows [cases, designs, rows], largest violation of a rule of the plan [cases, designs])."""
         cases = cases or self.asked.scenarios
         fields, values = self._columns(plan, u)
+        if not self.tabled:
+            return self._without_tables(len(plan), [*fields, *values], cases)
         rows, at = np.stack(fields, axis=-1), np.stack([*values, np.zeros(len(plan))], axis=-1)[:, :-1]
         if sharing:
             result = [self._tabled.sharing(one, rows, at) for one in cases]

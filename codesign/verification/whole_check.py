@@ -14,7 +14,19 @@ from ..study.objective import feasible
 from .attack import Attack, aims_of, sample
 from .coverage import Cover, cover
 from .curvature_of_rows import check_directions, check_structure
-from .derivation import Answer, AttackEffort, Derivation, Refuted, StatedClaim, Told, alike, answered, attacked, quiet
+from .derivation import (
+    Answer,
+    AttackEffort,
+    Derivation,
+    Refuted,
+    StatedClaim,
+    Told,
+    alike,
+    answered,
+    attacked,
+    least_designs,
+    quiet,
+)
 from .inequality import Sums, derive, lower_of
 from .model_answers import Asked, CheckedModel
 
@@ -101,7 +113,7 @@ def _verify(
         answer.numbers |= {"directions_tested": directions.tested, "directions_proven": directions.proven}
         answer.numbers["bound"] = _value(claim, float(lower.min()))
     tried = _attacker(asked, claim, model, certificate, sums, covered)
-    alike(tried.compare(rng))
+    alike(tried.compare(least_designs(attack), rng))
     lanes = attacked(tried, attack, rng, told)
     tried.refuse(lambda place, u: described(asked, tried.lists, place, u), _claimed(claim, asked))
     answer.checks.append(_attacked(tried, lanes, claim))
@@ -220,12 +232,13 @@ def _attacker(
         result = asked.space.coordinates(values)
         start = place, np.clip(np.array([[float(result[name]) for name in asked.variables]]), 0.0, 1.0)
     listed = listed_plans(asked)
-    low, high = listed[:0], listed[:0]
+    low, high, whole = listed[:0], listed[:0], False
     if certificate is not None:
         low, high = certificate.low, certificate.high
+        whole = not asked.variables and np.array_equal(low, high)
     return Attack(
         model, lists, listed, low, high, lambda rows: claim.log_bound - rows[:, 0], aims_of(model), start,
-        certificate, sums, covered,
+        certificate, sums, covered, whole,
     )  # fmt: skip
 
 
