@@ -36,8 +36,7 @@ from ..simulation.fleet import (
     least_replicas,
     simulate_fleet,
 )
-from .drawn_traffic import DAY, load_of, modulation_of
-from .plain_values import number
+from .plain_values import DAY, load_of, modulation_of, number
 from .setup import prepare_jax
 from .simulate import design_of
 from .simulate_fleet import page_anew

@@ -1,22 +1,272 @@
 """`codesign export --to vllm`, `sglang` or `trtllm`: the command of each kind of serving engine of a design."""
 
+import dataclasses
+import functools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from ..core.errors import ConfigError
-from .export_command import FILL_IN, Command, checked_text, comments, script
-from .export_engines import (
-    EngineGroup,
-    about,
-    add_memory,
-    benchmark,
-    engines,
-    format_notes,
-    load_notes,
-    longest_request,
-    spilled_gib,
-)
-from .export_plan import SERVED, Deployment
+from ..core.jax_typed import asarray
+from ..core.resources import conf_dir
+from ..core.untrusted_io import read_yaml_file
+from ..model.workloads import EngineMemory, Plan, from_config_json
+from .export_plan import CONTINUOUS, FILL_IN, SERVED, WIDTH, Command, Deployment, checked_text, comments, script
+
+# Engines that serve a design: number of each kind, devices, and sequences and tokens of a step.
+
+
+DEGREES = ("tp", "pp", "cp", "ep", "attention_dp", "micro_batch", "token_budget")
+POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget")
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineGroup:
+    """Engines of one kind. An engine is `sharing` replicas of tp x cp x pp devices that share experts.
+
+    groups: of tensor ranks in a replica that attend sequences of their own. sequences: decoded together by a replica.
+    """
+
+    role: str
+    count: int
+    tp: int
+    pp: int
+    cp: int
+    sharing: int
+    groups: int
+    sequences: int
+    chunk: int
+    divided: int = 1
+
+    @property
+    def devices(self) -> int:
+        """Devices of one engine."""
+        return self.tp * self.pp * self.cp * self.sharing
+
+    @property
+    def attention_tp(self) -> int:
+        """Ranks that share one sequence's heads."""
+        return self.tp // self.groups
+
+    @property
+    def ranks(self) -> int:
+        """Attention groups of an engine, each with a scheduler of its own."""
+        return self.groups * self.sharing
+
+    @property
+    def of_a_group(self) -> int:
+        """Sequences that one attention group decodes together."""
+        return max(math.ceil(self.sequences / self.groups), 1)
+
+    @property
+    def step_tokens(self) -> int:
+        """Prompt tokens of a step and one of each sequence that decodes in it."""
+        return self.chunk + math.ceil(self.of_a_group / self.pp)
+
+
+def engines(found: Deployment) -> list[EngineGroup]:
+    """Group the engines of a deployment: one group, or one for prefill and one for decode.
+
+    Raises:
+        ConfigError: tensor ranks that attention groups do not divide.
+    """
+    of, pool = found.of, found.of("prefill_devices")
+    if of("tp") % of("attention_dp"):
+        raise ConfigError(f"export: attention_dp = {of('attention_dp')} does not divide tp = {of('tp')}")
+    decode = EngineGroup(
+        role="decode" if pool else "", count=max(found.replicas // of("ep"), 1), tp=of("tp"), pp=of("pp"), cp=of("cp"),
+        sharing=of("ep"), groups=of("attention_dp"), sequences=of("micro_batch"), chunk=of("token_budget"),
+        divided=of("decode_cp"),
+    )  # fmt: skip
+    if not pool:
+        return [decode]
+    ranks = of("prefill_tp") * of("prefill_pp") * of("prefill_ep")
+    prefill = EngineGroup(
+        role="prefill", count=max(pool // ranks, 1), tp=of("prefill_tp"), pp=of("prefill_pp"), cp=1,
+        sharing=of("prefill_ep"), groups=of("prefill_attention_dp"),
+        sequences=of("prefill_pp") * of("prefill_attention_dp"),  # a prompt a stage and group
+        chunk=of("prefill_token_budget") or of("token_budget"),
+    )  # fmt: skip
+    return [prefill, decode]
+
+
+def longest(found: Deployment) -> int:
+    """Tokens of prompt and answer; 0 where lengths vary, so that their mean is no bound."""
+    if found.number("input_cv") or found.number("output_cv"):
+        return 0
+    return math.ceil(mean_request(found))
+
+
+def mean_request(found: Deployment) -> float:
+    """Tokens of a mean prompt, its images among them, and of its answer."""
+    tokens, images = found.number("input_tokens") + found.number("output_tokens"), found.number("images")
+    if not images:
+        return tokens
+    vision = from_config_json(str(found.model.get("path", "")), image_patches=int(found.model.get("image_patches", 0)))
+    assert vision.vision is not None  # a run with images is of a model that sees
+    return tokens + images * float(vision.vision.tokens_per_image())
+
+
+def about(found: Deployment, group: EngineGroup, command: Command) -> None:
+    """Note the number of engines to start and their devices, with a remark if an engine exceeds a node."""
+    kind = f"{group.role} engine" if group.role else "engine"
+    times = f"start {group.count:,} of these" if group.count > 1 else "start one of these"
+    command.note(f"{kind}: {group.devices} devices; {times}", *DEGREES, *POOL)
+    if group.devices > found.domain:
+        command.note(f"an engine is larger than a node of {found.domain} devices")
+
+
+def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
+    """Notes on what the model takes for granted of requests and of what stands in front of the engines."""
+    seen = f" and {found.number('images'):g} images" if found.number("images") else ""
+    mean = f"{found.number('input_tokens'):g} tokens{seen} in, {found.number('output_tokens'):g} out"
+    notes = [f"sized for requests of {mean}, of which a replica decodes {groups[-1].sequences} together"]
+    if found.number("arrivals_per_s"):
+        notes.append(f"assumed: {found.number('arrivals_per_s'):g} requests/s for all engines together")
+    if not longest(found):
+        notes.append(
+            f"lengths vary (input_cv {found.number('input_cv'):g}, output_cv {found.number('output_cv'):g}): the"
+            " longest context is what the caches of the design hold; no longer one would fit"
+        )
+    if sum(group.count for group in groups) > 1:
+        notes.append("assumed: a router in front that spreads requests evenly; it is no part of these commands")
+    if groups[-1].role:
+        notes.append("assumed: every prompt is computed in the prefill pool, its keys and values then cross to decode")
+    if found.work not in CONTINUOUS:
+        notes.append("assumed: static batches; the engine batches continuously and will differ")
+    draft = "the model's own modules draft (MTP)" if found.workload.get("own_drafts") else "the draft is yours"
+    for name, text in (
+        ("cached_ratio", "share of a prompt found in the prefix cache"),
+        ("accepted_tokens", f"tokens of a sequence right in one step of speculation, to configure: {draft}"),
+    ):
+        usual = 1.0 if name == "accepted_tokens" else 0.0
+        if found.number(name, default=usual) != usual:
+            notes.append(f"assumed: {name} = {found.number(name):g} ({text})")
+    return notes
+
+
+def format_notes(found: Deployment, command: Command, switched: bool) -> None:
+    """Note what switches do not say about number formats."""
+    compute, weights = found.format("compute"), found.format("weights")
+    if switched:
+        command.note(f"{weights} weights: made of the checkpoint when it is loaded; leave out the switch if it is one")
+    if compute != weights:
+        command.note(f"assumed: products in {compute} of {weights} weights; the engine chooses that by the checkpoint")
+    for tensor in ("attention", "dispatch", "activations"):
+        if found.format(tensor) != "bf16":
+            command.note(f"no switch: {tensor} in {found.format(tensor)}")
+
+
+def spilled_gib(found: Deployment, group: EngineGroup) -> int:
+    """GiB of weights of one device that the plan keeps in the host's memory, rounded up."""
+    return math.ceil(found.spilled_bytes / 2**30) if found.plan["offload_weights"] and group.role != "prefill" else 0
+
+
+# Memory of an exported engine: its share of a device's memory and its longest request, by the design's own account.
+
+
+STEP = 0.01  # of a share, rounded up
+FULLEST = 0.97  # share beyond which engines have no room for what no account holds
+
+
+def longest_request(found: Deployment, group: EngineGroup) -> int:
+    """Tokens of the longest request: prompt and answer where all are alike, else what the caches of a group hold.
+
+    Engines refuse to start where a request of this length would not fit alone.
+    """
+    if longest(found):
+        return longest(found)
+    mean = mean_request(found)
+    return max(math.floor(mean * group.of_a_group), math.ceil(mean))
+
+
+def add_memory(found: Deployment, group: EngineGroup, command: Command, option: str, engine: str) -> None:
+    """The least share of a device's memory that has room for what the design stores, by the engine's own account.
+
+    Args:
+        found: the design.
+        group: its engines; those of a pool for prompts alone store less, which the account does not tell apart.
+        command: that the switch is added to.
+        option: its name.
+        engine: option of the group `engine_memory`.
+    """
+    if not found.capacity_bytes or not found.stored() or group.role == "prefill":
+        return
+    degrees: dict[str, Any] = {name: found.plan[name] for name in ("tp", "pp", "cp", "ep") if name in found.plan}
+    plan = Plan(**degrees)
+    near = dict.fromkeys(("weights", "kv_cache", "working", "graphs"), 0.0) | dict(found.memory)
+    stored = {name: asarray(nbytes) for name, nbytes in near.items()}
+    share = float(_memory_of(engine).needed_share(asarray(found.capacity_bytes), plan, stored))
+    command.add(option, f"{min(math.ceil(share / STEP) * STEP, FULLEST):.2f}")
+    if share > FULLEST:
+        command.note(f"the design fills {share:.1%} of the memory: {option} {FULLEST} leaves room for fewer sequences")
+
+
+@functools.cache
+def _memory_of(engine: str) -> EngineMemory:
+    """The memory of an engine that is given a share."""
+    result = read_yaml_file(conf_dir() / "engine_memory" / f"{engine}.yaml", f"engine_memory/{engine}.yaml")
+    names = {field.name for field in dataclasses.fields(EngineMemory)}
+    settings: dict[str, Any] = {key: value for key, value in result.items() if key in names}
+    settings["utilisation"] = 1.0
+    return EngineMemory(**settings)
+
+
+# The command that would measure what a design of serving promises: `vllm bench serve`, which any engine answers.
+
+
+FILE = "benchmark.sh"
+BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
+ROUNDS = 8  # of requests, for each that is under way: a closed loop has forgotten its start by then
+FEWEST = 200
+MOST_RATIO = 0.99  # of the range of random lengths
+
+
+def benchmark(found: Deployment, groups: list[EngineGroup], engine: str) -> dict[str, str]:
+    """The benchmark's script, with the predicted figures above it.
+
+    A closed loop keeps as many requests under way as the engines of the design decode; an open one sends them at the
+    rate of the study, with gaps of the same variation (burstiness is 1 / variation squared).
+    """
+    command = Command(["vllm", "bench", "serve"])
+    command.add("--backend", BACKENDS.get(engine, "vllm"))
+    command.add("--base-url", "http://localhost:8000" if engine != "sglang" else "http://localhost:30000")
+    command.add("--model", found.hub or f"{FILL_IN}-MODEL")
+    command.add("--dataset-name", "random")
+    command.add("--random-input-len", round(found.number("input_tokens", default=2048)))
+    command.add("--random-output-len", round(found.number("output_tokens", default=512)))
+    spread = max(found.number("input_cv"), found.number("output_cv"))
+    if spread:
+        command.add("--random-range-ratio", f"{min(math.sqrt(3) * spread, MOST_RATIO):.2f}")
+        command.note("lengths are drawn evenly around their mean, with the variation of the study where that can be")
+    decode = groups[-1]
+    under_way = max(decode.sequences * decode.sharing * decode.count, 1)
+    rate = found.number("arrivals_per_s")
+    if rate:
+        command.add("--request-rate", f"{rate:g}")
+        variation = found.number("arrival_cv", default=1.0)
+        if variation and variation != 1:
+            command.add("--burstiness", f"{1 / variation**2:.4g}")
+    else:
+        command.add("--max-concurrency", under_way)
+    command.add("--num-prompts", max(ROUNDS * under_way, FEWEST) if not rate else max(math.ceil(600 * rate), FEWEST))
+    command.add("--ignore-eos")
+    command.add("--percentile-metrics", "ttft,tpot,itl,e2el")
+    command.add("--save-result")
+    for name, unit in (("ttft_s", "s to the first token"), ("tpot_s", "s a token after it")):
+        if name in found.predicted:
+            command.note(f"predicted: {found.predicted[name]:.4g} {unit}")
+    if found.predicted.get("tokens_per_s"):
+        command.note(f"predicted: {found.predicted['tokens_per_s']:,.0f} tokens/s")
+    if found.number("images"):
+        command.note(f"it sends text alone: {found.number('images'):g} images a request are yours to add")
+    if sum(group.count for group in groups) > 1:
+        command.note("the URL is that of the router in front of all engines")
+    command.note("`codesign import` reads the file that it saves, beside the measurements of `codesign validate`")
+    head = [checked_text("vllm_bench"), f"{found.title}: what would measure its prediction"]
+    assert all(len(line) < 3 * WIDTH for line in head)
+    return {FILE: comments(head) + command.text()}
+
 
 # `codesign export --to sglang`: one `sglang.launch_server` for each kind of engine.
 

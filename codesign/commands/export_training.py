@@ -5,8 +5,7 @@ import math
 from ..core.errors import ConfigError
 from ..model.workloads.plan import PER_OP, RECOMPUTE_MODULES
 from ..model.workloads.recomputation import modules_of
-from .export_command import FILL_IN, Command, script
-from .export_plan import TRAINED, Deployment, value_text
+from .export_plan import FILL_IN, TRAINED, Command, Deployment, script, value_text
 
 # Common parts of trainers' commands: the launcher, the steps of a run, what is taken to hide behind what.
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..config import check_memory, check_plan, study_from_resolved
@@ -20,6 +21,8 @@ from ..config.study import scenario_from_config
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.fields import replace
+from ..core.interval_text import crowded_text
+from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.units import engineering
 from ..jaxprs.evaluator import interpreted
@@ -62,13 +65,125 @@ from ..simulation.serving.serve import Report
 from .setup import prepare_jax
 from .simulate_forms import bounds, demand_of, open_form, traced, with_contexts
 from .simulate_forms import told as form_told
-from .simulate_told import ServedBar, show_served
 from .terminal import console, job_text
 
 __all__ = [
     "FOLDER", "FULLEST", "MOST", "Pools", "checked_design", "design_of", "engine_of", "host_seconds",
     "pools_of", "simulate_design", "simulate_prompts",
 ]  # fmt: skip
+
+
+# Output of `codesign simulate`: a bar while requests are served, and the closed form beside the simulation.
+
+
+TRUSTED = 0.9  # load to which the closed form of an open loop is shown without a word; its bars hold to 0.8
+SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole request"}
+
+
+class ServedBar:
+    """Number of requests served."""
+
+    def __init__(self, out: Console) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=out, disable=not out.is_terminal, transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("requests", total=None)
+
+    def __enter__(self) -> "ServedBar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def say(self, what: str) -> None:
+        """Show what is done before requests are served."""
+        self.bar.update(self.task, description=what)
+
+    def begin(self, total: int) -> None:
+        """So many requests from now on."""
+        self.bar.reset(self.task, total=total, description="requests")
+
+    def tell(self, done: int, total: int) -> None:
+        """So many are served."""
+        self.bar.update(self.task, completed=done, total=total)
+
+
+def show_served(out: Console, scenario: Scenario, told: dict[str, Any], group: float) -> None:
+    """Closed form, simulation, and what another seed differs by."""
+    closed, first, second = told["closed_form"], told["simulated"], told["another_seed"]
+    is_closed = told["loop"] == "closed"
+    served = f"{told['requests']:,} requests of " + (f"one of {group:g} engines" if group != 1 else "all engines")
+    title = f"{job_text(scenario)}: {served}, {told['loop']} loop"
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name in ("", "closed form", "simulated", "difference", "p50", "p90", "p99", "another seed"):
+        table.add_column(name, justify="right" if name else "left")
+
+    def add(label: str, said: float, name: str, unit: str, factor: float = 1.0) -> None:
+        values = [first.get(key, math.nan) * factor for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))]
+        other = second.get(name, math.nan) * factor / values[0] - 1 if second and values[0] else math.nan
+        text = [written(value, unit) for value in values]
+        gap = f"{said / values[0] - 1:+.1%}" if math.isfinite(said) and values[0] else ""
+        table.add_row(
+            label, written(said, unit), text[0], gap, *text[1:],
+            f"{other:+.1%}" if math.isfinite(other) else "",
+        )  # fmt: skip
+
+    for name, label in SHOWN.items():
+        add(label, closed[name], name, "s")
+    add("requests a second", closed["requests_per_s"], "rate", "", group)
+    add("decoded together", _batch(scenario) if is_closed else closed["decodes"], "decodes", "")
+    add(
+        "steps with prompts",
+        closed["hybrid_step_share"] if is_closed and _alone(scenario) else math.nan,
+        "hybrid_step_share",
+        "%",
+    )
+    out.print(table)
+    if not is_closed:
+        said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items()]
+        out.print(f"closed form, 99 of 100 requests below: {', '.join(said)}")
+        out.print(doubt(closed["load"]), end="")
+        if waits := crowded_text(closed):
+            out.print(waits)
+    bound = told["no_scheduler"]
+    if bound and math.isfinite(bound["tpot_s"]):
+        out.print(
+            f"no order of serving brings a token below {written(bound['tpot_s'], 's')} on average at this rate,"
+            f" or sustains more than {bound['requests_per_s']:.4g} requests/s on this design"
+        )
+    if first["preempted"]:
+        out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")
+
+
+def doubt(load: float) -> str:
+    """A line where queues are longer than closed forms of an open loop are held against simulations for."""
+    if load <= TRUSTED:
+        return ""
+    return (
+        f"engines are {load:.1%} busy: beyond {TRUSTED:.0%} trust the simulation, not the closed form, and more"
+        " requests and seeds (--requests, --seed) rather than one\n"
+    )
+
+
+def written(value: float, unit: str) -> str:
+    """A number as a reader wants it, nothing where there is none."""
+    if not math.isfinite(value):
+        return ""
+    return f"{value:.1%}" if unit == "%" else engineering(value, unit) if unit else f"{value:.4g}"
+
+
+def _batch(scenario: Scenario) -> float:
+    """Sequences that an engine decodes by the plan."""
+    work = scenario.workload
+    assert isinstance(work, AbstractContinuousServing)
+    return float(work.rhythm(scenario.layout).decodes)
+
+
+def _alone(scenario: Scenario) -> bool:
+    """True if an engine's steps wait for no other's."""
+    return float(scenario.plan.ep * scenario.plan.attention_dp) == 1
 
 
 # `codesign simulate` of a design whose prompts have a pool of their own.
@@ -103,13 +218,13 @@ class Pools:
             ConfigError: prompts or decodes would pile up.
         """
         demand = demand_of(self.decode, float(self.prefill.chunk), asked)
-        engines = (jnp.asarray(float(self.counts[0])), jnp.asarray(float(self.counts[1])))
+        engines = (asarray(float(self.counts[0])), asarray(float(self.counts[1])))
         crossing, decode = (
-            jnp.asarray(self.token_s * asked.prompts.mean()),
+            asarray(self.token_s * asked.prompts.mean()),
             with_contexts(traced(self.decode), asked, demand),
         )
         seen = 1.5 if self.decode.async_scheduling else 0.5
-        result = _apart(traced(self.prefill), decode, demand, engines, crossing, jnp.asarray(seen))
+        result = _apart(traced(self.prefill), decode, demand, engines, crossing, asarray(seen))
         alone = decodes_of(demand, engines[1])
         prompts = demand.rate / result.load
         check_stable(result, demand, lambda: jnp.minimum(prompts, engines[1] * sustained(decode, alone)))
@@ -128,7 +243,7 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
         one.name for one in dataclasses.fields(work)
     }
     fields = {name: getattr(work, name) for name in names}
-    own = dataclasses.replace(layout.plan, prefill_devices=jnp.asarray(0.0), device_count=layout.devices)
+    own = dataclasses.replace(layout.plan, prefill_devices=asarray(0.0), device_count=layout.devices)
     alike = float(work.together(scenario.layout))
     steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True, alike=alike)
     stages, chunk = float(own.pp), round(float(own.token_budget))
@@ -145,7 +260,7 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
 @interpreted
 def _crossing_s(scenario: Scenario) -> jax.Array:
     """Seconds in which the cache of a mean prompt crosses the link."""
-    return jnp.asarray(sum(cost.time_s for op, cost in priced_ops(scenario) if op.phase == KV_TRANSFER))
+    return asarray(sum(cost.time_s for op, cost in priced_ops(scenario) if op.phase == KV_TRANSFER))
 
 
 FOLDER = "simulation"  # in the run's
@@ -213,7 +328,8 @@ def simulate_design(
             other = dataclasses.replace(engine, seed=seed + 1)
             again = _simulated(other, more, bar) if more else None
     result, again = result.later(host), again and again.later(host)
-    told = {"closed_form": closed, "simulated": result.summary(), "another_seed": again.summary() if again else {}}
+    told: dict[str, Any] = {"closed_form": closed, "simulated": result.summary()}
+    told["another_seed"] = again.summary() if again else {}
     told["no_scheduler"] = {} if pools else bounds(engine, asked, result, group)
     told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
     if as_json:
@@ -236,7 +352,7 @@ def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> di
 
 def host_seconds(scenario: Scenario, closed: dict[str, float]) -> float:
     """Host's share of first tokens, seconds: no simulation knows it, so as much as the closed form adds."""
-    bare = replace(scenario, {f"workload.{name}": jnp.asarray(0.0) for name in HOST})
+    bare = replace(scenario, {f"workload.{name}": asarray(0.0) for name in HOST})
     if isinstance(bare.workload, ContinuousServing):  # what is simulated is beyond its start
         bare = dataclasses.replace(bare, workload=dataclasses.replace(bare.workload, clients=Lockstep()))
     return closed["ttft_s"] - numbers_of(bare)["ttft_s"]
@@ -307,15 +423,10 @@ def _asked(
     """Requests of one engine: of a trace, drawn with arrivals at a rate, or without."""
     work, rng = scenario.workload, np.random.default_rng(seed)
     assert isinstance(work, AbstractContinuousServing)
-    if trace:
-        result = read_trace(trace)
-        assert result.arrivals is not None
-        mine = np.arange(0, len(result), max(round(group), 1))  # by turns over the engines
-        if len(mine) < LEAST_REQUESTS:
-            raise ConfigError(f"trace {trace!r}: {len(result)} requests over {group:g} engines leave one to an engine")
-        result = Requests(result.prompts[mine], result.outputs[mine], result.arrivals[mine])
-        span = float(result.arrivals[-1]) if result.arrivals is not None else 0.0
-        rate = len(mine) / span * group if span > 0 else 0.0
+    recorded = _recorded(trace, group) if trace else None
+    if recorded is not None:
+        span = float(recorded.arrivals[-1]) if recorded.arrivals is not None else 0.0
+        rate = len(recorded) / span * group if span > 0 else 0.0
     if rate and not isinstance(work, AbstractOpenServing):  # of others what their full batch sustains is known
         most = closed["requests_per_s"]  # with its batch always full
         if rate > FULLEST * most:
@@ -324,13 +435,23 @@ def _asked(
                 f" batch and chunk: ask for {FULLEST * most:.4g} or fewer, take a plan with a larger batch,"
                 " or simulate a run of so many requests: --num-prompts N"
             )
-    if trace:
-        return result
+    if recorded is not None:
+        return recorded
     drawn = drawn_requests(scenario, count, rng)
     came = arrivals(rng, rate / group, cv, count) if rate else None
     if came is not None:
         came = came * ((count - 1) / (rate / group * np.ptp(came)))  # by chance they come faster or slower than asked
     return dataclasses.replace(drawn, arrivals=came)
+
+
+def _recorded(trace: str, group: float) -> Requests:
+    """Requests of a trace that come to one of so many engines, which take turns."""
+    result = read_trace(trace)
+    assert result.arrivals is not None
+    mine = np.arange(0, len(result), max(round(group), 1))
+    if len(mine) < LEAST_REQUESTS:
+        raise ConfigError(f"trace {trace!r}: {len(result)} requests over {group:g} engines leave one to an engine")
+    return Requests(result.prompts[mine], result.outputs[mine], result.arrivals[mine])
 
 
 def _under_way(closed: dict[str, float], group: float, host: float) -> int:

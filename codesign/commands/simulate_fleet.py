@@ -30,13 +30,11 @@ from ..report.fleet_figures import fleet_table, fleet_told, timeline_of
 from ..report.run_folder import PAGE, note_folder
 from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
-from .drawn_traffic import VaryingTraffic, varying_traffic
-from .plain_values import number
+from .plain_values import VaryingTraffic, number, varying_traffic
 from .setup import prepare_jax
-from .simulate import FOLDER, MOST, checked_design, design_of, host_seconds
+from .simulate import FOLDER, MOST, ServedBar, checked_design, design_of, doubt, host_seconds
 from .simulate_forms import open_form
 from .simulate_forms import told as form_told
-from .simulate_told import ServedBar, doubt
 from .simulate_two_pools import TwoPoolFleet, replicas_of, routers_of, two_pool_fleet, untrusted_pools
 from .terminal import console
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ..core.atomic_files import make_folder, write_files
 from ..study.objective import feasible
-from . import candidates_page, charts, interactive, proof, series, text_tables, wording
+from . import candidates_page, charts, pages, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
 from .pages import rendered
 from .run_folder import PAGE, MissingPart, RunFolder, note_page, read_run, readable
@@ -132,8 +132,8 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
         sure=proof.how_sure(run),
         slides=proof.slides(run),
         goal=run.metric(run.goal),
-        library=interactive.library(),
-        script=interactive.own_script(),
+        library=pages.library(),
+        script=pages.own_script(),
         config=(run.path / "config.yaml").read_text(encoding="utf-8"),
     )
 
@@ -241,7 +241,7 @@ def _front(run: RunFolder) -> Section:
     data["design"] = [f"{run.designs['design'][at]:g}" if "design" in run.designs else str(at) for at in places]
     how = (*charts.front_axes(run, named, unit), 360)
     picture = Picture("time_against_cost", "Time and cost of all designs", "figures", run)
-    return Section("Time against cost", text, picture, shown=interactive.chart("front", charts.front_plot, how, [data]))
+    return Section("Time against cost", text, picture, shown=pages.chart("front", charts.front_plot, how, [data]))
 
 
 def _rows_at(run: RunFolder, places: pd.Index) -> Iterator[tuple[int, dict]]:
@@ -260,7 +260,7 @@ def _roofline(run: RunFolder) -> Section:
     )
     marks, roofs, names, ends = charts.roofline_data(run)
     ends_y = charts.roof_ends(marks, roofs)
-    shown = interactive.chart("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, ends_y)
+    shown = pages.chart("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, ends_y)
     picture = Picture("roofline", "Roofline of the best design's operations", "figures", run)
     return Section("Roofline", text, picture, shown=shown)
 

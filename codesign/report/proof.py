@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ..core.interval_text import between_text, has_ends, remarks_text
 from ..model.workloads.base import OTHERS, Words
 from ..search.certificate import Binding, Certificate, MustGive
-from . import charts, interactive
+from . import charts, pages
 from .labels import DASH, Metric, axis_prefix, is_number, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .text_tables import PageTable
@@ -178,7 +178,7 @@ def closing_chart(run: RunFolder) -> Markup:
         for name, each in (("best", best), ("bound", bound))
     ]  # fmt: skip
     how = (charts.axis_kind(np.array(values)), f"{known.label} [{unit}]" if unit else known.label)
-    return interactive.chart("convergence", charts.closing_plot, how, data)
+    return pages.chart("convergence", charts.closing_plot, how, data)
 
 
 # Confidence in a result, in two columns: what is proven of the model, and the model's error against measurements.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ..core.atomic_files import write_text
 from ..core.interval_text import has_ends
 from ..core.units import unit_of
-from . import interactive, wording
+from . import pages, wording
 from .labels import DASH, is_number, number, signed
 from .pages import rendered
 from .run_folder import RunFolder, read_run
@@ -141,7 +141,7 @@ def compare_runs(first: Path | str, second: Path | str) -> Path:
         designs=designs(*runs),
         differences=differences(*runs),
         overrides=[[one for one in run.overrides if one not in other.overrides] for run, other in (runs, runs[::-1])],
-        script=interactive.own_script(),
+        script=pages.own_script(),
     )
     write_text(page, text)
     return page

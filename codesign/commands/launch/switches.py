@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...core.errors import ConfigError, suggestion
 from ...core.json_yaml import dumps, is_mapping
 from ...core.untrusted_io import tree_of_json
-from ..export_command import OPTIONS
+from ..export_plan import OPTIONS
 
 __all__ = [
     "ENGINES", "Ends", "Option", "Switches", "ends_of_layout", "is_whole", "layout_text", "megatron_ends",

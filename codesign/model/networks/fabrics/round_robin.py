@@ -9,7 +9,7 @@ from ....core.jax_typed import asarray
 from ...hardware import Link
 from .base import AbstractWrappedFabric, Group
 from .contended import slowdown
-from .switch import SwitchDomain
+from .switch_chips import SwitchDomain
 
 
 class RoundRobin(AbstractWrappedFabric):
