@@ -406,7 +406,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _explore(options: argparse.Namespace) -> int:
-    return later("explorer.command", "explore")(options.overrides, options.port, show=options.open)
+    return later("explorer.server", "explore")(options.overrides, options.port, show=options.open)
 
 
 def _query(options: argparse.Namespace) -> int:

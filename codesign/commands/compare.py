@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..core.atomic_files import write_text
 from ..core.errors import CodesignError, ConfigError, WriteError
-from ..report.candidates_page import write
+from ..report.comparison_pages import write
 from ..report.side_by_side import API, Comparison, columns, sentences, shortened, without
 from ..search import Mix, Pareto
 from .api_prices import api_prices

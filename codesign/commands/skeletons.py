@@ -22,7 +22,7 @@ COMPONENT, PROJECT = "component.py", "pyproject.toml"
 CLASSES = ("fabric", "collective", "kernel", "search", "runner", "workload")
 """Kinds that are a class."""
 CONFS = {"kernel": ("calibration",), "workload": ("workload", "model", "plan", "space", "experiment")}
-"""Kind -> groups of `conf/` that get a file, the first of them what chooses it; other kinds are a group of their own."""
+"""Kind -> groups of `conf/` that get a file, the first of them what chooses it; others are a group of their own."""
 WITHOUT_CODE = ("accelerator", "model", "experiment")
 KINDS = (*CLASSES, *WITHOUT_CODE)
 ALSO = {"workload": ("Model", "Plan")}  # further classes of a kind: names that begin with that of the component

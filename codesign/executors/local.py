@@ -162,7 +162,7 @@ class Crew:
     def _started(self) -> Worker:
         """A new worker that has its work; a group of its own keeps the terminal's signals from it."""
         here, there = Pipe()
-        code = f"from codesign.executors.worker import serve; serve({there.fileno()}, {self._life})"
+        code = f"from codesign.executors.base import serve; serve({there.fileno()}, {self._life})"
         settings = os.environ | ONE_THREAD | {"PYTHONPATH": search_path()}
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=settings,

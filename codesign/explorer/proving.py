@@ -17,7 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import ConfigError
+from ..commands.optimize import optimize
+from ..config import own_files
+from ..core.errors import CodesignError, ConfigError
+from ..core.terminal_encoding import lenient_output
 from ..report.run_folder import RunFolder, read_run
 from .beginning import HARDWARE, PROVING, Given, own_words
 
@@ -25,7 +28,7 @@ WAITS, RUNS, DONE, FAILED = "waits", "runs", "done", "failed"
 PAUSE_S = 1.0  # after the last move of a limit
 MOST_KEPT = 16  # proofs that are remembered
 NICE = 10  # the page comes first
-PROCESS = ("-P", "-m", "codesign.explorer.proof_process")  # -P: nothing of the folder at hand is imported
+PROCESS = ("-P", "-m", "codesign.explorer.proving")  # -P: nothing of the folder at hand is imported
 
 Limits = tuple[tuple[str, float], ...]
 
@@ -145,3 +148,29 @@ def _held(found: Given) -> bool:
     """True if the run held numbers that have sliders here: its proof is of them alone."""
     assert found.run is not None
     return tuple(found.run.overrides) != found.overrides
+
+
+# The process that proves: `python -P -m codesign.explorer.proving NICE FOLDER [--conf DIR] [OVERRIDE ...]`.
+
+
+def main(words: list[str]) -> int:
+    """Search, with lower priority, into a folder; what is wrong is one line."""
+    with lenient_output(restore=False):
+        return _prove(words)
+
+
+def _prove(words: list[str]) -> int:
+    os.nice(int(words[0]))
+    folders, asked = list[str](), words[2:]
+    while asked[:1] == ["--conf"]:
+        folders, asked = [*folders, asked[1]], asked[2:]
+    try:
+        with own_files(*folders):
+            return optimize(asked, words[1])
+    except CodesignError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -12,13 +12,12 @@ if TYPE_CHECKING:
     from . import findings
     from .build import build_report
     from .committed import write_experiment_report, write_run_report
+    from .comparison_pages import compare_runs
     from .drawing import canvas, style
-    from .findings import phase_diagram
+    from .findings import links_frame, phase_diagram, topology_figure
     from .fleet_figures import day_figure
     from .run_folder import RunFolder, read_run
     from .sections import sharing
-    from .topology import links_frame, topology_figure
-    from .two_runs import compare_runs
 else:
     __getattr__, __dir__ = lazily(__name__)
 

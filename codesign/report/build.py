@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ..core.atomic_files import make_folder, write_files
 from ..study.objective import feasible
-from . import candidates_page, charts, pages, proof, series, text_tables, wording
+from . import charts, comparison_pages, pages, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
 from .pages import rendered
 from .run_folder import PAGE, MissingPart, RunFolder, note_page, read_run, readable
@@ -78,8 +78,8 @@ def build_report(path: Path | str, *, pictures: bool = True) -> Path:
     Raises:
         ConfigError: the folder is not a run.
     """
-    if (Path(path) / candidates_page.FACTS).is_file():
-        return candidates_page.write_page(candidates_page.read(Path(path)), Path(path))
+    if (Path(path) / comparison_pages.FACTS).is_file():
+        return comparison_pages.write_page(comparison_pages.read(Path(path)), Path(path))
     run = read_run(path)
     with readable(run.path):
         sections = _sections(run, pictures)

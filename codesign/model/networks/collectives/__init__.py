@@ -10,13 +10,13 @@ from .chosen import Chosen as Chosen
 from .chosen import CliqueAllGather as CliqueAllGather
 from .chosen import CliqueAllReduce as CliqueAllReduce
 from .chosen import CliqueAllToAll as CliqueAllToAll
+from .chosen import Fastest as Fastest
 from .chosen import SipacAllGather as SipacAllGather
 from .chosen import SipacAllReduce as SipacAllReduce
 from .direct import DirectAllGather as DirectAllGather
 from .direct import DirectAllToAll as DirectAllToAll
 from .direct import OneShotAllReduce as OneShotAllReduce
 from .direct import TwoShotAllReduce as TwoShotAllReduce
-from .fastest import Fastest as Fastest
 from .in_network import InNetworkAllGather as InNetworkAllGather
 from .in_network import InNetworkAllReduce as InNetworkAllReduce
 from .in_network import InNetworkBroadcast as InNetworkBroadcast

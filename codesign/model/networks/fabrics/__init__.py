@@ -7,7 +7,8 @@ from .base import AbstractWrappedFabric as AbstractWrappedFabric
 from .base import Beside as Beside
 from .base import Group as Group
 from .contended import Contended as Contended
-from .fat_tree import FatTree as FatTree
+from .contended import RoundRobin as RoundRobin
+from .folded_clos import FatTree as FatTree
 from .folded_clos import FoldedClos as FoldedClos
 from .optical_circuit import OpticalCircuit as OpticalCircuit
 from .path_energy import PathEnergy as PathEnergy
@@ -15,7 +16,6 @@ from .pcie_tree import PcieTree as PcieTree
 from .photonic_rack import PhotonicRack as PhotonicRack
 from .photonic_rack import on_slice as on_slice
 from .queued import QueuedNode as QueuedNode
-from .round_robin import RoundRobin as RoundRobin
 from .routed import RoutedTopology as RoutedTopology
 from .routed import seconds_per_byte as seconds_per_byte
 from .routed import topology_from_file as topology_from_file
