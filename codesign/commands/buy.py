@@ -9,6 +9,7 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -85,7 +86,7 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
         raise ConfigError(
             'name a job: --serve "llama31_70b --rate 30/s" or --train "llama31_8b --tokens 1T --days 30d"'
         )
-    jobs = []
+    jobs = list[PurchaseJob]()
     for command, text in asked:
         try:
             said = shlex.split(text)
@@ -117,9 +118,9 @@ def costs(products: Sequence[str], names: Sequence[str], found: Sequence[Questio
         found: the answers to each job.
         years: the horizon; what is bought is kept for all of it.
     """
-    rows = []
+    rows = list[dict[str, Any]]()
     for product in products:
-        row = {"product": product, "feasible": True, "why": ""}
+        row: dict[str, Any] = {"product": product, "feasible": True, "why": ""}
         total = {"devices": 0.0, "capex_usd": 0.0, "provisioned_power_w": 0.0, "usd_per_month": 0.0}
         for number_, (name, answer) in enumerate(zip(names, found, strict=True)):
             table = answer.joint.table

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -170,7 +170,13 @@ def _check_words(study: Study, own: Certificate) -> None:
                 raise Refuted(f"summary.json: a certified front has design {number}, which is not")
     if not own.certified and own.convex and not own.reason and own.front is None and not isinstance(study.search, Mix):
         raise Refuted("summary.json: neither certified, nor a reason why not")
-    if isinstance(study.search, Mix) and not own.certified and own.convex and not own.reason and closed(own.gap, asked):
+    if (
+        isinstance(study.search, Mix)
+        and not own.certified
+        and own.convex
+        and not own.reason
+        and (asked is not None and closed(own.gap, asked))
+    ):
         raise Refuted(f"summary.json: a mix with a gap of {own.gap} is not called certified")
     if own.assuming not in ("", assumed):
         raise Refuted(f"summary.json: assumed is {own.assuming!r}, of this workload {assumed!r}")
@@ -186,7 +192,9 @@ def _check_history(own: Certificate) -> None:
     """
     sign, before = 1.0 if own.sense == "minimise" else -1.0, -math.inf
     for number, row in enumerate(own.history or ()):
-        if not all(value is None or _positive(value) for value in row[1:]) or not isinstance(row[0], int | float):
+        if not all(value is None or _positive(value) for value in row[1:]) or not isinstance(
+            cast(object, row[0]), int | float
+        ):
             raise Refuted(f"summary.json: certificate.history[{number}] is {list(row)}")
         seconds, best, bound = row
         if seconds < before or seconds < 0:

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from rich.console import Console
@@ -15,6 +14,7 @@ from ..config.consistency import at_rate
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.fields import replace
+from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.units import HOUR_S, KWH, engineering
 from ..model.metrics.cache_placement import has_prefix_cache
@@ -79,9 +79,7 @@ def replica_devices(scenario: Scenario) -> Size:
 def sized(scenario: Scenario, size: Size) -> Scenario:
     """Copy of the design on so many accelerators."""
     path = "cluster.device_count" if scenario.plan.device_count is None else "plan.device_count"
-    return replace(
-        scenario, {path: jnp.asarray(float(size.decode)), "plan.prefill_devices": jnp.asarray(float(size.prefill))}
-    )
+    return replace(scenario, {path: asarray(float(size.decode)), "plan.prefill_devices": asarray(float(size.prefill))})
 
 
 def served(scenario: Scenario, rate: float, size: Size) -> dict[str, float]:
@@ -325,7 +323,7 @@ def hours(scenario: Scenario, rates: np.ndarray, out: Console | None = None) -> 
             " workload=goodput, goodput_fp8, disaggregated_goodput or disaggregated_goodput_fp8"
         )
     one, kept = replica_devices(scenario), sizes(scenario, rates)
-    most, rows = Size(max(size.decode for size in kept), max(size.prefill for size in kept)), []
+    most, rows = Size(max(size.decode for size in kept), max(size.prefill for size in kept)), list[dict[str, Any]]()
     quiet = Console(quiet=True) if out is None else out
     for hour, (rate, size) in enumerate(
         track(list(zip(rates, kept, strict=True)), "hours", console=quiet, transient=True)
@@ -349,14 +347,14 @@ def day(scenario: Scenario, table: pd.DataFrame) -> dict[str, dict[str, float]]:
     size = _sizes_in(scenario, table)
     most = Size(max(one.decode for one in size), max(one.prefill for one in size))
     held = {one: _held_usd_per_s(scenario, one) for one in {*size, most}}
-    nothing = jnp.asarray(0.0)
-    result = {}
+    nothing = asarray(0.0)
+    result: dict[str, dict[str, float]] = {}
     for way in WAYS:
         watts = table["power_all_on_w" if way == "peak" else "power_w"]
         joules = float(watts.sum()) * HOUR_S
         kept = size if way == "hourly" else [most] * len(size)
         on = [most] * len(size) if way == "peak" else size
-        electricity = float(facility.usd(nothing, nothing, nothing, jnp.asarray(joules)))
+        electricity = float(facility.usd(nothing, nothing, nothing, asarray(joules)))
         machines = sum(held[one] for one in kept) * HOUR_S
         result[way] = {
             "accelerator_hours": sum(one.accelerators for one in on),
@@ -376,8 +374,8 @@ def _sizes_in(scenario: Scenario, table: pd.DataFrame) -> list[Size]:
 
 def _held_usd_per_s(scenario: Scenario, size: Size) -> float:
     """Cost of so many accelerators without electricity, $/s."""
-    capex, nothing = jnp.asarray(numbers_of(sized(scenario, size))["capex_usd"]), jnp.asarray(0.0)
-    return float(scenario.cluster.facility.usd(capex, jnp.asarray(size.accelerators), jnp.asarray(1.0), nothing))
+    capex, nothing = asarray(numbers_of(sized(scenario, size))["capex_usd"]), asarray(0.0)
+    return float(scenario.cluster.facility.usd(capex, asarray(size.accelerators), asarray(1.0), nothing))
 
 
 def _show(out: Console, scenario: Scenario, table: pd.DataFrame, told: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """One compact table of designs: a row each, hardware in absolute numbers, as many columns as there is room for."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -148,7 +148,7 @@ def _columns(
     item = words.item
     paid = f"output {item}" if "tpot_s" in frame else item
 
-    def each(head: str, name: str, text: Any, wanted: int, **more: Any) -> ShownColumn:
+    def each(head: str, name: str, text: Callable[[Any], str], wanted: int, **more: Any) -> ShownColumn:
         return ShownColumn(head, [text(row) for row in rows], wanted, name=name, **more)
 
     columns = [

@@ -5,7 +5,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.table import Table
@@ -94,7 +94,8 @@ def _number(value: Any) -> float:
 
 def _named(content: dict[str, Any], group: str) -> str:
     """The option of a group in the defaults of a file."""
-    for entry in content.get("defaults") or []:
+    entries: list[Any] = content.get("defaults") or []
+    for entry in entries:
         if is_mapping(entry) and f"/{group}" in entry:
             return str(entry[f"/{group}"])
     return ""
@@ -192,7 +193,7 @@ def _headlines_first(names: Iterable[str]) -> list[str]:
 def _limits(study: Study) -> tuple[Row, list[Row]]:
     """Key, unit, what it is limited to, value of the design as it stands, meaning."""
     scenario, numbers = study.scenario, _numbers(study.scenario)
-    objective, rows = study.objective, []
+    objective, rows = study.objective, list[Row]()
     for group, bounds in (("limits", objective.limits), ("floors", objective.floors)):
         for name, bound in bounds.items():
             now = _shown(name, numbers[name], scenario) if name in numbers else ""
@@ -258,5 +259,5 @@ def _owner(scenario: Scenario, path: str) -> str:
         if dataclasses.is_dataclass(node):
             break
         parent = parent.rpartition(".")[0]
-    doc = inspect.getdoc(type(node)) or ""
+    doc = inspect.getdoc(cast(type, type(node))) or ""
     return f"{type(node).__name__}: {doc.splitlines()[0].rstrip('.')}" if doc else type(node).__name__

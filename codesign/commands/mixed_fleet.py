@@ -470,7 +470,7 @@ SMALL = 1e-4
 
 
 def _fleet_text(told: dict[str, Any]) -> str:
-    parts = []
+    parts = list[str]()
     for kind in told["kinds"]:
         if kind["owned_used"]:
             parts.append(f"{kind['owned_used']:,} owned {kind['name']}")

@@ -329,7 +329,7 @@ def finished(study: Study, overrides: list[str], folder: Path) -> bool:
 
 def collect_jobs(root: Path, *, explain: bool = False) -> int:
     """`collected.parquet`: the best design of each job with its overrides, shown as a table and explained if asked."""
-    rows, units, failed = [], {}, 0
+    rows, units, failed = list[pd.DataFrame](), dict[str, str](), 0
     folders = sorted((path for path in root.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     for folder in folders:
         failed += (folder / "error.txt").is_file()
@@ -337,8 +337,8 @@ def collect_jobs(root: Path, *, explain: bool = False) -> int:
             continue
         row = pd.read_parquet(folder / "designs.parquet").iloc[[0]]
         variables = read_yaml((folder / "config.yaml").read_text(encoding="utf-8"))["space"]["hardware"]
-        known = (variables or {}).items()
-        units |= {name: unit_of(entry["path"]) for name, entry in known if "path" in (entry or {})}
+        known: dict[str, Any] = variables or {}
+        units |= {name: unit_of(entry["path"]) for name, entry in known.items() if "path" in (entry or {})}
         row.insert(0, "job", int(folder.name))
         row.insert(1, "overrides", (folder / "job.txt").read_text(encoding="utf-8").strip())
         rows.append(row)

@@ -38,7 +38,7 @@ __all__ = ["observe"]
 
 def import_runs(options: argparse.Namespace) -> int:
     """Read files, add what they do not say, write or print the table."""
-    paths, added = [], dict[str, str]()
+    paths, added = list[Path](), dict[str, str]()
     for word in options.files:
         key, equals, value = word.partition("=")
         if equals and not Path(word).exists():

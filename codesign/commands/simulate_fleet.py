@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from rich.console import Console
@@ -15,6 +14,7 @@ from rich.table import Table
 from ..config.traced_requests import doubts
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
+from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.units import engineering
 from ..model.metrics.cache_placement import OWN, has_prefix_cache, hits_of
@@ -463,7 +463,7 @@ def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int, t
         under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(asked.arrivals)) * ttft_s
         room += under_way
         curve = curve_of_reuse(reuse)
-        share = float(curve.hit(jnp.asarray(float(room))))
+        share = float(curve.hit(asarray(float(room))))
         ages = reuse.ages
         within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
         hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 
+from ..core.jax_typed import asarray
 from ..jaxprs.evaluator import interpreted
 from ..model.workloads.goodput import check_stable, sustained
 from ..model.workloads.kinds import kinds_of, table_of
@@ -19,12 +19,10 @@ def traced(engine: Engine) -> Times:
     """Steps of an engine, as closed forms ask for them."""
     table = engine.times
     assert isinstance(table, TabulatedSteps)
-    times = TableTimes(
-        *map(jnp.asarray, (table.decodes, table.prompt_tokens, table.linear, table.context, table.pair_s))
-    )
+    times = TableTimes(*map(asarray, (table.decodes, table.prompt_tokens, table.linear, table.context, table.pair_s)))
     if not engine.async_scheduling:
         return times
-    return BesideHost(times, jnp.asarray(engine.host_s), jnp.asarray(engine.host_sequence_s))
+    return BesideHost(times, asarray(engine.host_s), asarray(engine.host_sequence_s))
 
 
 def demand_of(engine: Engine, chunk: float, asked: Requests, cached: float | np.ndarray = 0.0) -> Demand:
@@ -41,10 +39,10 @@ def demand_of(engine: Engine, chunk: float, asked: Requests, cached: float | np.
     steps = 1 + (answers - 1) / engine.accepted
     varied = prompts if np.ndim(cached) == 0 else prompts - cached
     return Demand(
-        rate=1 / gaps.mean(), input_tokens=prompts.mean() - np.mean(cached), output_tokens=steps.mean(), chunk=chunk,
-        input_cv=varied.std() / varied.mean(), output_cv=answers.std() / answers.mean(),
+        rate=1 / gaps.mean(), input_tokens=prompts.mean() - np.mean(cached), output_tokens=steps.mean(),
+        chunk=asarray(chunk), input_cv=varied.std() / varied.mean(), output_cv=answers.std() / answers.mean(),
         arrival_cv=gaps.std() / gaps.mean(),
-        most=min(engine.blocks * engine.block_tokens / context_of(asked), float(engine.sequences)),
+        most=asarray(min(engine.blocks * engine.block_tokens / context_of(asked), float(engine.sequences))),
         prompts=table_of(kinds_of(prompts - cached)), answers=table_of(kinds_of(steps - 1)),
     )  # fmt: skip
 
@@ -57,10 +55,10 @@ def context_of(asked: Requests) -> float:
 
 def with_contexts(times: Times, asked: Requests, demand: Demand, cached: float | np.ndarray = 0.0) -> Times:
     """Steps that read what these requests have in the cache."""
-    more = jnp.asarray(context_of(asked)) - demand.context
+    more = asarray(context_of(asked)) - demand.context
     computed = asked.prompts - cached
     before = cached if np.ndim(cached) == 0 else (cached * computed).sum() / computed.sum()
-    return LongerContexts(times, more, jnp.asarray(before))
+    return LongerContexts(times, more, asarray(before))
 
 
 def open_form(engine: Engine, asked: Requests, cached: float | np.ndarray, group: float) -> OpenLoop:

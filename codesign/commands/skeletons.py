@@ -121,7 +121,7 @@ def _files(kind: str, name: str, package: str) -> dict[str, str]:
 
 def _text(template: str, **given: str) -> str:
     """A template, filled in."""
-    source = importlib.resources.files(__package__).joinpath(TEMPLATES, template).read_text(encoding="utf-8")
+    source = importlib.resources.files("codesign.commands").joinpath(TEMPLATES, template).read_text(encoding="utf-8")
     environment = jinja2.Environment(keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(source).render(given)
 

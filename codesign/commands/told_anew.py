@@ -197,7 +197,8 @@ def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, 
     result = json.loads(dumps(summary_of(study, results, trace)))
     regret: Any = told.get("regret")
     if folder.schema < SCHEMA and is_mapping(regret) and "text" in regret:  # said in other words, of the same numbers
-        told = told | {"regret": regret | {"text": (result.get("regret") or {}).get("text")}}
+        renewed: dict[str, Any] = result.get("regret") or {}
+        told = told | {"regret": regret | {"text": renewed.get("text")}}
     same("summary.json", told, result, close=closeness(study))
     told_of = [one.plain for one in (*study.unusual, *unusual_answer(study, results))]
     same("unusual.json", _json(folder, "unusual.json"), json.loads(dumps(told_of)))

@@ -16,7 +16,7 @@ from ..config import Study
 from ..core.disk_cache import keep_in
 from ..core.earlier_names import SCHEMA
 from ..core.errors import ConfigError
-from ..core.json_yaml import dumps
+from ..core.json_yaml import dumps, is_mapping
 from ..report.run_folder import PLAN_PREFIX, RunFolder, read_run, readable
 from ..search import AbstractSearch, Certificate, GridThenProof, Integer, Inverse, Mix, Pareto, Problem, Robust
 from ..search.certificate import CLAIMED, DIGITS, Robustness, Shared
@@ -86,8 +86,8 @@ def answer_of_front(
         return verify_unproven(asked, designs, shown[list(claimed["metrics"])].to_numpy(dtype=float))
     header, tables = stored
     told = header.get("front")
-    if told != claimed:
-        names = [name for name in claimed if not isinstance(told, dict) or told.get(name) != claimed[name]]
+    if not is_mapping(told) or told != claimed:
+        names = [name for name in claimed if not is_mapping(told) or told.get(name) != claimed[name]]
         return Answer(False, f"not verified: summary.json and certificate.json differ in the front's {names[0]}")
     bounds = np.asarray(tables.get("statements", {}).get("bound", ()), dtype=float) * STEPS
     if not np.allclose(bounds[np.isfinite(bounds)] % 1.0 * (1 - bounds[np.isfinite(bounds)] % 1.0), 0.0, atol=1e-4):
@@ -183,7 +183,7 @@ SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]
 
 def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
     """Question that a mix asks, as a verification needs it; `seed` draws the cases of uncertain constants."""
-    workloads = {}
+    workloads: dict[str, Asked] = {}
     for name, problem in mix.problems.items():
         objective = problem.objective
         sign = 1.0 if objective.minimise else -1.0
@@ -438,10 +438,11 @@ def _combinations(study: Study) -> int:
 
 def _took(stored: Stored | None) -> dict[str, float]:
     """Seconds of the search; nothing where they are none."""
-    told = (stored[0].get("took") if stored else None) or {}
-    known = isinstance(told, dict) and {*told} == {"wall_s", "cpu_s"}
-    right = known and all(isinstance(value, int | float) and 0 <= value < math.inf for value in told.values())
-    return {name: float(value) for name, value in told.items()} if right else {}
+    told = stored[0].get("took") if stored else None
+    if not is_mapping(told) or {*told} != {"wall_s", "cpu_s"}:
+        return {}
+    right = all(isinstance(value, int | float) and 0 <= value < math.inf for value in told.values())
+    return {str(name): float(value) for name, value in told.items()} if right else {}
 
 
 def asked_of(study: Study) -> Asked:

@@ -1,6 +1,7 @@
 """`codesign verify` of a multirun or a comparison: the proof of every job, and the joint table against its jobs."""
 
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -250,12 +251,12 @@ def differences(root: Path, name: str) -> list[str]:
     return result
 
 
-def _same(value: Any, own: Any) -> bool:
+def _same(value: object, own: object) -> bool:
     """True if two entries are equal: numbers up to rounding, an absent one as None or not a number."""
-    if isinstance(value, int | float | np.number) and isinstance(own, int | float | np.number):
+    if isinstance(value, Real) and isinstance(own, Real):
         return bool(np.isclose(float(value), float(own), rtol=SAME, atol=0.0, equal_nan=True))
     if value is None or own is None:
         return all(one is None or one != one for one in (value, own))
-    if isinstance(value, np.ndarray) or isinstance(own, np.ndarray):
+    if any(isinstance(one, np.ndarray) for one in (value, own)):
         return bool(np.array_equal(np.asarray(value), np.asarray(own)))
     return dumps(value) == dumps(own)

@@ -180,7 +180,7 @@ def current_group(group: str, option: str, *, warn: bool = True) -> tuple[str, s
 def keys_of(target: object) -> Mapping[str, str]:
     """Earlier names of arguments of a class, which is named as in this release."""
     name = str(target).removeprefix("codesign.")
-    return next((keys for start, keys in KEYS.items() if name.startswith(start)), {})
+    return next((keys for start, keys in KEYS.items() if name.startswith(start)), dict[str, str]())
 
 
 def current_key(key: str, target: object, path: str, *, warn: bool = True) -> str:

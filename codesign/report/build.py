@@ -244,7 +244,7 @@ def _front(run: RunFolder) -> Section:
     return Section("Time against cost", text, picture, shown=pages.chart("front", charts.front_plot, how, [data]))
 
 
-def _rows_at(run: RunFolder, places: pd.Index) -> Iterator[tuple[int, dict]]:
+def _rows_at(run: RunFolder, places: pd.Index) -> Iterator[tuple[int, dict[Any, Any]]]:
     """(place, plan) of some designs."""
     plans = run.designs[[f"var.{name}" for name in run.columns("var.")]].to_dict(orient="records")
     return ((int(place), plans[int(place)] if plans else {}) for place in places)
@@ -274,7 +274,8 @@ def _ops(run: RunFolder) -> Section:
 
 
 def _topology(run: RunFolder) -> Section:
-    sentences = [f"{group}: {text}." for group, text in (run.summary.get("cables") or {}).items()]
+    cables: dict[str, str] = run.summary.get("cables") or {}
+    sentences = [f"{group}: {text}." for group, text in cables.items()]
     text = "Which cable limits the best design's groups, all groups of a kind at once. " + " ".join(sentences)
     return Section(
         "Topology", text, Picture("topology_load", "Topology with its links coloured by load", "topology", run)

@@ -1,5 +1,8 @@
 """Figures that state what was found: a headline, panels of one size, names beside what they name."""
 
+# matplotlib leaves the types of many arguments open
+# pyright: reportUnknownMemberType=false
+
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -93,7 +96,7 @@ def name_ends(axes: Axes, ends: Sequence[Named], where: float = 1.015) -> None:
         heights[at] = max(heights[at], heights[at - 1] + least)
     heights -= (heights - wanted[order]).mean()
     for place, height in zip(order, heights, strict=True):
-        one = ends[place]
+        one = ends[int(place)]
         axes.annotate(
             one.text, (one.x, one.y), (where, height), textcoords="axes fraction", color=one.colour, va="center",
             ha="left", fontsize=7.5, annotation_clip=False, path_effects=CLEAR, zorder=6,
@@ -124,7 +127,11 @@ def plain_ticks(axes: Axes, which: str, places: Sequence[float], texts: Sequence
     known = dict(zip(places, texts or [f"{place:g}" for place in places], strict=True))
     axis.set_major_locator(FixedLocator(list(places)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: known.get(value, f"{value:g}")))
+
+    def named(value: float, _: object) -> str:
+        return known.get(value, f"{value:g}")
+
+    axis.set_major_formatter(FuncFormatter(named))
 
 
 # Headlines of the pictures of a run: a sentence above each on what it shows.
@@ -205,7 +212,7 @@ def _roofline(run: RunFolder) -> str:
 
 
 def _memory(run: RunFolder) -> str:
-    parts = []
+    parts = list[str]()
     for tier, (table, capacity) in series.memory_by_tier(run).items():
         used, best = float(table.iloc[0].sum()), table.iloc[0]
         if used <= 0:
@@ -240,7 +247,7 @@ def _elasticities(run: RunFolder) -> str:
 
 def _closing(run: RunFolder) -> str:
     _, best, bound = closing(run)[-1]
-    if best is None or bound is None or not bound:
+    if not bound:
         return ""
     final = certificate(run).gap  # what was polished after the last step of the history counts
     gap = abs(best / bound - 1) if final is None else final

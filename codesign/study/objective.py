@@ -36,8 +36,8 @@ OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
+    ast.Div: lambda a, b: a / b,
+    ast.Pow: lambda a, b: a**b,
 }
 
 
@@ -95,7 +95,7 @@ class Expression:
 
     def value(self, look_up: Callable[[str], Array]) -> Array:
         """The value where `look_up` gives those of the metrics; differentiable, maxima in the reading of the moment."""
-        return jnp.asarray(_value(self.tree, look_up))
+        return asarray(_value(self.tree, look_up))
 
     def positive(self, names: Collection[str]) -> bool:
         """True if the form of the expression keeps it above zero where these metrics are."""
@@ -106,8 +106,8 @@ class Expression:
 
     def _check(self, node: ast.expr) -> None:
         match node:
-            case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
-                if not abs(node.value) <= MOST:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                if not abs(number) <= MOST:
                     raise self._refuse(f"a number beyond {MOST:g}")
             case ast.Name():
                 pass
@@ -158,6 +158,8 @@ def _names(node: ast.expr) -> Iterator[ast.expr]:
         case ast.Call():
             for argument in node.args:
                 yield from _names(argument)
+        case _:
+            pass
 
 
 def _number(node: ast.expr) -> float | None:
@@ -179,8 +181,8 @@ def _nothing(name: str) -> Array:
 
 def _value(node: ast.expr, look_up: Callable[[str], Array]) -> Any:
     match node:
-        case ast.Constant():
-            return float(node.value)
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
         case ast.UnaryOp():
             inner = _value(node.operand, look_up)
             return -inner if isinstance(node.op, ast.USub) else inner

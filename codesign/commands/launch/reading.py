@@ -194,7 +194,9 @@ DYNAMO_VALUES = (
     " --response-plane --discovery-backend --kv-block-size --benchmark-mode --health-check-payload --engine-route"
     " --ec-connector-backend --ec-storage-path --ec-consumer-mode --output-modalities"
 )
-DYNAMO_OPTIONS = dict.fromkeys(DYNAMO_FLAGS.split(), 0) | dict.fromkeys(DYNAMO_VALUES.split(), 1)
+DYNAMO_OPTIONS: dict[str, int] = {
+    **dict.fromkeys(map(str, DYNAMO_FLAGS.split()), 0), **dict.fromkeys(map(str, DYNAMO_VALUES.split()), 1),
+}  # fmt: skip
 """Options of Dynamo's workers that their engines do not have -> words that they take."""
 QUIET_ENV = re.compile(
     r"_(LOG|LOGGING|CACHE|HOST|PORT|API_KEY|TIMEOUT|CONFIG|USAGE|DEBUG|NIXL|MODELSCOPE|WORKER_MULTIPROC|ALLOW|RPC|TRACE"

@@ -342,7 +342,7 @@ def megatron_ends(found: Switches, layers: int, pp: int, chunks: int) -> Ends:
     less = [0 if end is None else full - end for end in (first, last)]
     if min(less) < 0:
         return Ends(note="a first or last stage with more layers than others: the model has equal stages there")
-    return Ends(*less)
+    return Ends(less[0], less[1])
 
 
 def ends_of_layout(text: str, layers: int, pp: int) -> Ends:
