@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rich.markup import escape
-from rich.table import Table
 
 from ..core.atomic_files import frame_bytes, make_folder, write_files
 from ..core.errors import ConfigError
@@ -23,7 +22,7 @@ from .api_prices import ApiPrices, api_prices, usd_per_request
 from .ask import QuestionAnswer, answered
 from .plain_values import accelerators, number
 from .questions import Question, serving_question, training_question
-from .terminal import console
+from .terminal import console, text_table
 from .what_to_buy import MONTH_S, money, power
 
 HORIZON = "4y"
@@ -178,21 +177,21 @@ def _break_even(table: pd.DataFrame) -> str:
     )
 
 
+def _cells(row: pd.Series, jobs: int) -> list[str]:
+    """Cells of a product: devices of each job, sums, power."""
+    if not row["feasible"]:
+        return [str(row["product"]), *("" for _ in range(jobs)), "", "", "", "none"]
+    counts = [f"{row[f'devices_{index}']:,.0f}" for index in range(jobs)]
+    sums = [money(float(row[key])) if row[key] == row[key] else "rented" for key in SUMS]
+    return [str(row["product"]), *counts, *sums, power(float(row["provisioned_power_w"]))]
+
+
 def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, words: Sequence[str]) -> None:
     out = console()
-    shown = Table(title=f"{len(jobs)} jobs over {years:g} years", title_justify="left", header_style="bold")
-    for head in ("product", *(f"devices,\njob {index}" for index in range(1, len(jobs) + 1)), "capital", "a month"):
-        shown.add_column(head, justify="left" if head == "product" else "right")
-    shown.add_column(f"over\n{years:g} years", justify="right")
-    shown.add_column("provisioned", justify="right")
-    for _, row in table.iterrows():
-        if not row["feasible"]:
-            shown.add_row(str(row["product"]), *("" for _ in jobs), "", "", "", "none")
-            continue
-        counts = [f"{row[f'devices_{index}']:,.0f}" for index in range(len(jobs))]
-        sums = [money(float(row[key])) if row[key] == row[key] else "rented" for key in SUMS]
-        shown.add_row(str(row["product"]), *counts, *sums, power(float(row["provisioned_power_w"])))
-    out.print(shown)
+    counts = (f"devices,\njob {index}" for index in range(1, len(jobs) + 1))
+    heads = ("product", *counts, "capital", "a month", f"over\n{years:g} years", "provisioned")
+    rows = (_cells(row, len(jobs)) for _, row in table.iterrows())
+    out.print(text_table(f"{len(jobs)} jobs over {years:g} years", heads, rows, left=("product",)))
     for index, job in enumerate(jobs, 1):
         out.print(f"job {index}: {escape(job)}", highlight=False, soft_wrap=True)
     for _, row in table[~table["feasible"]].iterrows():

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from ..config.consistency import at_rate
 from ..core.atomic_files import write_files
@@ -40,7 +39,7 @@ from .plain_values import DAY, load_of, modulation_of, number
 from .setup import prepare_jax
 from .simulate import design_of
 from .simulate_fleet import page_anew
-from .terminal import console, job_text
+from .terminal import console, job_text, text_table
 
 __all__ = ["BOUND", "Size", "day", "day_of_design", "hours", "replica_devices", "served", "sizes", "steepest"]
 
@@ -225,17 +224,16 @@ def steepest(rates: np.ndarray) -> np.ndarray:
 def show_policies(out: Console, table: pd.DataFrame, start_s: float) -> None:
     """One row a policy."""
     title = f"policies, replicas that take {engineering(start_s, 's')} to start, simulated"
-    shown = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("", "replica-hours", "kept the SLO", "TTFT p99", "TPOT p99", "$ accelerators", "starts"):
-        shown.add_column(name, justify="right" if name else "left")
-    for row in table.to_dict("records"):
-        bound = row["policy"] == BOUND
-        shown.add_row(
+    heads = ("", "replica-hours", "kept the SLO", "TTFT p99", "TPOT p99", "$ accelerators", "starts")
+    rows = [
+        (
             row["policy"], f"{row['replica_hours']:,.1f}", f"{row['kept']:.2%}",
-            "" if bound else engineering(row["ttft_p99_s"], "s"), "" if bound else engineering(row["tpot_p99_s"], "s"),
-            f"{row['usd']:,.0f}", "" if bound else f"{row['starts']:.0f}",
-        )  # fmt: skip
-    out.print(shown)
+            *(["", ""] if row["policy"] == BOUND else [engineering(row[f"{name}_p99_s"], "s") for name in SHOWN]),
+            f"{row['usd']:,.0f}", "" if row["policy"] == BOUND else f"{row['starts']:.0f}",
+        )
+        for row in table.to_dict("records")
+    ]  # fmt: skip
+    out.print(text_table(title, heads, rows))
     first = table.iloc[0]
     last = int(first["first_hour"]) + int(first["hours"])
     part = float(first["simulated_share"])
@@ -243,6 +241,7 @@ def show_policies(out: Console, table: pd.DataFrame, start_s: float) -> None:
     out.print(f"of the hours from {int(first['first_hour'])} to {last}, between which the load changes most{share}")
 
 
+SHOWN = ("ttft", "tpot")
 FOLDER = "day"  # in the run's
 WAYS = {
     "peak": "all replicas on all day",
@@ -383,26 +382,25 @@ def _show(out: Console, scenario: Scenario, table: pd.DataFrame, told: dict[str,
     one = replica_devices(scenario)
     apart = f", prefill engines of {one.prefill:g}" if one.prefill else ""
     title = f"{job_text(scenario)}: replicas of {one.decode:g}{apart} by the hour"
-    by_hour = Table(title=title, title_justify="left", header_style="bold")
     prompts = ("prefill",) if one.prefill else ()
-    for name in ("hour", "requests/s", "replicas", *prompts, "TTFT p99", "TPOT p99", "power", "power, all on"):
-        by_hour.add_column(name, justify="right")
-    for _, row in table.iterrows():
-        by_hour.add_row(
+    heads = ("hour", "requests/s", "replicas", *prompts, "TTFT p99", "TPOT p99", "power", "power, all on")
+    hours = [
+        (
             f"{row['hour']:.0f}", f"{row['requests_per_s']:.4g}", f"{row['replicas']:.0f}",
             *((f"{row['prompt_engines']:.0f}",) if one.prefill else ()),
-            engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
-            engineering(row["power_w"], "W"), engineering(row["power_all_on_w"], "W"),
-        )  # fmt: skip
-    out.print(by_hour)
-    ways = Table(title=f"{len(table)} hours", title_justify="left", header_style="bold")
-    for name in ("", "accelerator-hours on", "kWh", "$ electricity", "$ accelerators", "$ together", "$/M tokens"):
-        ways.add_column(name, justify="right" if name else "left")
-    for way, label in WAYS.items():
-        row = told[way]
-        ways.add_row(
-            label, f"{row['accelerator_hours']:,.0f}", f"{row['kwh']:,.0f}",
-            *(f"{row[name]:,.0f}" for name in ("usd_electricity", "usd_accelerators", "usd")),
-            f"{row['usd_per_million_tokens']:.4g}",
-        )  # fmt: skip
-    out.print(ways)
+            *(engineering(row[f"{name}_p99_s"], "s") for name in SHOWN),
+            *(engineering(row[name], "W") for name in ("power_w", "power_all_on_w")),
+        )
+        for _, row in table.iterrows()
+    ]  # fmt: skip
+    out.print(text_table(title, heads, hours))
+    ways = [
+        (
+            label, f"{told[way]['accelerator_hours']:,.0f}", f"{told[way]['kwh']:,.0f}",
+            *(f"{told[way][name]:,.0f}" for name in ("usd_electricity", "usd_accelerators", "usd")),
+            f"{told[way]['usd_per_million_tokens']:.4g}",
+        )
+        for way, label in WAYS.items()
+    ]  # fmt: skip
+    heads = ("", "accelerator-hours on", "kWh", "$ electricity", "$ accelerators", "$ together", "$/M tokens")
+    out.print(text_table(f"{len(table)} hours", heads, ways))

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from ..core.atomic_files import write_files, write_text
 from ..core.errors import ConfigError, suggestion
@@ -28,7 +27,7 @@ from ..simulation.serving import LEAST_REQUESTS, Requests, arrivals, read_trace
 from .optimize import INTERRUPTED
 from .plain_values import rate_or_number
 from .simulate import ServedBar
-from .terminal import console
+from .terminal import console, text_table
 
 __all__ = ["observe"]
 
@@ -302,13 +301,9 @@ def _numbers(observed: Observed) -> dict[str, float]:
 def _show(out: Console, observed: Observed, asked: ObservedLoad, model: str) -> None:
     """Latencies and throughput."""
     inputs, outputs = observed.lengths()
-    table = Table(title=f"{model}: {asked.words}", title_justify="left", header_style="bold")
-    table.add_column("")
-    for name in ("median", "mean", "p90", "p99"):
-        table.add_column(name, justify="right")
-    for name, shares in observed.latencies().items():
-        table.add_row(SHOWN[name], *(engineering(value, "s") for value in shares.values()))
-    out.print(table)
+    heads, latencies = ("", "median", "mean", "p90", "p99"), observed.latencies().items()
+    rows = ((SHOWN[name], *(engineering(value, "s") for value in shares.values())) for name, shares in latencies)
+    out.print(text_table(f"{model}: {asked.words}", heads, rows))
     rates = observed.rates()
     out.print(
         f"{rates['output_tokens_per_s']:,.4g} output tokens/s, {rates['requests_per_s']:,.4g} requests/s; "

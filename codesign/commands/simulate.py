@@ -12,7 +12,6 @@ import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from ..config import check_memory, check_plan, study_from_resolved
 from ..config.checks import check_outcome
@@ -65,7 +64,7 @@ from ..simulation.serving.serve import Report
 from .setup import prepare_jax
 from .simulate_forms import bounds, demand_of, open_form, traced, with_contexts
 from .simulate_forms import told as form_told
-from .terminal import console, job_text
+from .terminal import console, job_text, text_table
 
 __all__ = [
     "FOLDER", "FULLEST", "MOST", "Pools", "checked_design", "design_of", "engine_of", "host_seconds",
@@ -116,9 +115,8 @@ def show_served(out: Console, scenario: Scenario, told: dict[str, Any], group: f
     is_closed = told["loop"] == "closed"
     served = f"{told['requests']:,} requests of " + (f"one of {group:g} engines" if group != 1 else "all engines")
     title = f"{job_text(scenario)}: {served}, {told['loop']} loop"
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("", "closed form", "simulated", "difference", "p50", "p90", "p99", "another seed"):
-        table.add_column(name, justify="right" if name else "left")
+    heads = ("", "closed form", "simulated", "difference", "p50", "p90", "p99", "another seed")
+    table = text_table(title, heads, ())
 
     def add(label: str, said: float, name: str, unit: str, factor: float = 1.0) -> None:
         values = [first.get(key, math.nan) * factor for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))]
@@ -269,6 +267,13 @@ MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
 
 
+def check_options(seed: int, rate: float, cv: float | None) -> None:
+    """Refuse numbers of the command line outside their ranges."""
+    for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
+        if not 0 <= value <= MOST[name]:
+            raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
+
+
 def simulate_design(
     what: Sequence[str],
     *,
@@ -287,9 +292,7 @@ def simulate_design(
     """
     if requests < FEWEST:
         raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
-    for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
-        if not 0 <= value <= MOST[name]:
-            raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
+    check_options(seed, rate, cv)
     prepare_jax()
     run, scenario = design_of(what, design)
     if cv is not None and not rate and not isinstance(scenario.workload, AbstractOpenServing):
@@ -533,12 +536,11 @@ def _check(scenario: Scenario) -> None:
 
 
 def _show(out: Console, title: str, told: dict[str, Any]) -> None:
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("", "mean", "p50", "p90", "p99"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, label in TIMES.items():
-        table.add_row(label, *(_seconds(told[key]) for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))))
-    out.print(table)
+    rows = (
+        (label, *(_seconds(told[key]) for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))))
+        for name, label in TIMES.items()
+    )
+    out.print(text_table(title, ("", "mean", "p50", "p90", "p99"), rows))
     out.print(
         f"from the first request to the last answer {engineering(told['duration_s'], 's')}:"
         f" {told['output_tokens_per_s']:,.4g} output tokens/s, {told['rate']:.4g} requests/s"

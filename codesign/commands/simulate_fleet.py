@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from ..config.traced_requests import doubts
 from ..core.atomic_files import write_files
@@ -32,11 +31,11 @@ from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_o
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
 from .plain_values import VaryingTraffic, number, varying_traffic
 from .setup import prepare_jax
-from .simulate import FOLDER, MOST, ServedBar, checked_design, design_of, doubt, host_seconds
+from .simulate import FOLDER, ServedBar, check_options, checked_design, design_of, doubt, host_seconds
 from .simulate_forms import open_form
 from .simulate_forms import told as form_told
 from .simulate_two_pools import TwoPoolFleet, replicas_of, routers_of, two_pool_fleet, untrusted_pools
-from .terminal import console
+from .terminal import console, text_table
 
 __all__ = [
     "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "page_anew", "replica_devices_of",
@@ -110,35 +109,16 @@ def simulate_replicas(
     if replicas is not None:
         replicas_of(replicas, MOST_REPLICAS, two_pools="," in replicas)
     routers = routers_of(router) if "," in router or router == ONE_QUEUE else (router, router)
-    if requests is not None and requests < FEWEST:
-        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
-    for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
-        if not 0 <= value <= MOST[name]:
-            raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
-    if trace and (rate or cv is not None):
-        raise ConfigError("simulate: --trace says when requests come: leave out --rate and --cv")
+    _check_numbers(requests, seed, rate, cv, trace)
     varying = varying_traffic(profile, markov, rate, trace=trace)
     agreed, admitted = agreed_of(slo), admitted_of(admit)
-    asked = read_trace(trace) if trace else None
-    if (priority or admit) and (asked is None or not asked.class_names):
-        raise ConfigError("simulate: --priority and --admit are of classes: take a --trace with a column class")
-    if asked is not None:
-        if priority:
-            asked = asked.served_first([name.strip() for name in priority.split(",") if name.strip()])
-        _known_classes(admitted, asked, "--admit")
-        for name in {*routers} - {ONE_QUEUE}:
-            router_of(name, asked)  # refused before anything is priced
-        _known_classes(agreed, asked)
+    asked = _read(trace, priority, routers, agreed, admitted)
+    by_class = bool(priority or admit)
     prepare_jax()
     run, scenario = design_of(what, design)
     two_pools = has_two_pools(scenario)
-    if two_pools and (priority or admit):
-        raise ConfigError("simulate: --priority and --admit are of one pool: leave them out, or take workload=serving")
+    _check_pools(router, routers, two_pools=two_pools, by_class=by_class)
     counts = replicas_of(replicas, MOST_REPLICAS, two_pools=two_pools)
-    if not two_pools and router != routers[0]:
-        raise ConfigError(f"--router {router}: two routers are of two pools: choose workload=disaggregated, or one")
-    if not two_pools and router == ONE_QUEUE:
-        router_of(router, Requests(np.ones(1, int), np.ones(1, int)))  # says which there are
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")
@@ -165,30 +145,69 @@ def simulate_replicas(
         elif has_prefix_cache(scenario):
             engine, shared = stored_by_design(scenario, engine, asked)
         agreed = agreed or _of_workload(scenario)
-        if pair is not None:
-            bar.begin(len(asked))
-            return _two_pools(
-                scenario, pair, asked, routers, agreed, AnswerPlace(run, out, as_json, trace), host, seed, bar
-            )
-        share, form, found_in_cache = in_closed_form(engine, asked, router, count)
-        closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
         bar.begin(len(asked))
+        reply = AnswerPlace(run, out, as_json, trace)
+        if pair is not None:
+            return _two_pools(scenario, pair, asked, routers, agreed, reply, host, seed, bar)
+        share, form, found_in_cache = in_closed_form(engine, asked, router, count)
         result = simulate_fleet(
             engine, asked, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
         )
     result = dataclasses.replace(result, came=result.came - host, served=result.served.later(host))
     told = {
-        "traffic": traffic_measures(asked), "closed_form": closed_form,
+        "traffic": traffic_measures(asked),
+        "closed_form": form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)},
         "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
         "classes": result.by_class(agreed), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
         "store_tokens": engine.store_blocks * asked.hash_tokens, "requests_per_engine": len(share),
         "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router)
-        + ["the closed form serves whoever came first and turns nobody away"] * bool(priority or admit),
+        + ["the closed form serves whoever came first and turns nobody away"] * by_class,
     }  # fmt: skip
     on = f"{count} replicas of {told['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
     line = FleetPicture(fleet_table(result, agreed), fleet_told(result, agreed))
-    return _answered(scenario, told, agreed, on, AnswerPlace(run, out, as_json, trace), line)
+    return _answered(scenario, told, agreed, on, reply, line)
+
+
+def _check_numbers(requests: int | None, seed: int, rate: float, cv: float | None, trace: str) -> None:
+    """Refuse numbers of the command line outside their ranges, and rates beside a trace."""
+    if requests is not None and requests < FEWEST:
+        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
+    check_options(seed, rate, cv)
+    if trace and (rate or cv is not None):
+        raise ConfigError("simulate: --trace says when requests come: leave out --rate and --cv")
+
+
+def _read(
+    trace: str,
+    priority: str | None,
+    routers: tuple[str, str],
+    agreed: Mapping[str, object],
+    admitted: Mapping[str, object],
+) -> Requests | None:
+    """Requests of a trace, ranked; classes and routers that it has not are refused before anything is priced."""
+    asked = read_trace(trace) if trace else None
+    if (priority or admitted) and (asked is None or not asked.class_names):
+        raise ConfigError("simulate: --priority and --admit are of classes: take a --trace with a column class")
+    if asked is None:
+        return None
+    if priority:
+        asked = asked.served_first([name.strip() for name in priority.split(",") if name.strip()])
+    _known_classes(admitted, asked, "--admit")
+    for name in {*routers} - {ONE_QUEUE}:
+        router_of(name, asked)
+    _known_classes(agreed, asked)
+    return asked
+
+
+def _check_pools(router: str, routers: tuple[str, str], *, two_pools: bool, by_class: bool) -> None:
+    """Refuse options of one pool for a design of two, and the other way round."""
+    if two_pools and by_class:
+        raise ConfigError("simulate: --priority and --admit are of one pool: leave them out, or take workload=serving")
+    if not two_pools and router != routers[0]:
+        raise ConfigError(f"--router {router}: two routers are of two pools: choose workload=disaggregated, or one")
+    if not two_pools and router == ONE_QUEUE:
+        router_of(router, Requests(np.ones(1, int), np.ones(1, int)))  # says which there are
 
 
 def _answered(
@@ -513,24 +532,23 @@ def untrusted(share: Requests, form: Any, router: str) -> list[str]:
 
 def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed], on: str) -> None:
     closed, first = told["closed_form"], told["simulated"]
-    traffic = Table(title="requests, as measured", title_justify="left", header_style="bold")
-    traffic.add_column("")
-    traffic.add_column("", justify="right")
-    for name, (label, unit) in MEASURED.items():
-        if name in told["traffic"]:
-            value = told["traffic"][name]
-            traffic.add_row(label, f"{value:.1%}" if unit == "%" else f"{value:,.4g}")
-    out.print(traffic)
+    traffic = (
+        (label, f"{told['traffic'][name]:.1%}" if unit == "%" else f"{told['traffic'][name]:,.4g}")
+        for name, (label, unit) in MEASURED.items()
+        if name in told["traffic"]
+    )
+    out.print(text_table("requests, as measured", ("", " "), traffic))
     title = f"{scenario.workload.model.name}: {told['traffic']['requests']:,.0f} requests on {on}"
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("", "closed form", "simulated", "difference", "closed form p99", "simulated p50", "p90", "p99"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, label in SHOWN.items():
-        table.add_row(
+    heads = ("", "closed form", "simulated", "difference", "closed form p99", "simulated p50", "p90", "p99")
+    times = (
+        (
             label, engineering(closed[name], "s"), engineering(first[name], "s"),
             f"{closed[name] / first[name] - 1:+.1%}",
             engineering(closed[f"{name}.p99"], "s"), *(engineering(first[f"{name}.p{q}"], "s") for q in (50, 90, 99)),
-        )  # fmt: skip
+        )
+        for name, label in SHOWN.items()
+    )  # fmt: skip
+    table = text_table(title, heads, times)
     came = told["traffic"]["requests_per_s"]
     table.add_row("requests a second", f"{came:.4g}", f"{first['rate']:.4g}", f"{came / first['rate'] - 1:+.1%}")
     if told["store_tokens"] or closed["hit_rate"]:
@@ -543,17 +561,17 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
             table.add_row(label, "", f"{first[name]:.1%}")
     out.print(table)
     if agreed:
-        kept = Table(title="requests that kept their limits", title_justify="left", header_style="bold")
         away = any(row["refused"] for row in told["classes"])
-        for name in ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", "", *(["turned away"] * away)):
-            kept.add_column(name, justify="right" if name not in ("class", "") else "left")
-        for row in told["classes"]:
-            kept.add_row(
+        heads = ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", "", *(["turned away"] * away))
+        kept = (
+            (
                 row["class"], f"{row['requests']:,}", f"{row['attainment']:.2%}", f"{row['agreed']:.2%}",
                 engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
                 "yes" if row["meets"] else "no", *([f"{row['refused']:.2%}"] * away),
-            )  # fmt: skip
-        out.print(kept)
+            )
+            for row in told["classes"]
+        )  # fmt: skip
+        out.print(text_table("requests that kept their limits", heads, kept, left=("class", "")))
     for line in told["doubts"]:
         out.print(line)
     if first["preempted"]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -142,14 +142,29 @@ def texts(study: Study, digits: int = 4) -> Callable[[str, float], str]:
     return lambda name, value: goal_text(name, value, units, digits=digits)
 
 
-def plain_table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Table:
-    """Rows of text below a title; all columns but the first are numbers."""
-    table = Table(title=title, title_justify="left", header_style="bold", min_width=len(title))
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+def text_table(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[str] = ("",), **how: Any
+) -> Table:
+    """Rows of text below a title.
+
+    Args:
+        title: above the table.
+        heads: of the columns.
+        rows: cells, as many as there are columns or fewer.
+        left: heads of the columns that are words; all others are numbers.
+        how: further settings of the table.
+    """
+    table = Table(title=title, title_justify="left", header_style="bold", **how)
+    for head in heads:
+        table.add_column(head, justify="left" if head in left else "right")
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def plain_table(title: str, rows: Iterable[Sequence[str]], *columns: str) -> Table:
+    """Rows of text below a title, as wide as that at least; all columns but the first are numbers."""
+    return text_table(title, columns, rows, left=columns[:1], min_width=len(title))
 
 
 def show_certificate(out: Console, found: Certificate, text: Callable[[str, float], str]) -> None:
