@@ -217,19 +217,28 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
         "global_batch": result.number("global-batch-size", default=0, low=0),
     }
     overrides += [f"workload.{key}={value}" for key, value in batch.items() if value]
-    if (optimizer := result.text("optimizer")) in MUON:
-        plan["zero"] = str(MUON[optimizer])
-        overrides.append("optimizer=muon")
-        if result.text("muon-tp-mode"):
-            overrides.append(f"workload.optimizer.tp_mode={result.text('muon-tp-mode')}")
-        overrides.append(f"workload.optimizer.steps={result.number('muon-num-ns-steps', default=5)}")
-    elif optimizer not in ("", "adam"):
-        notes.append(f"not modelled: {result.shown('optimizer')} {optimizer}: priced as adam")
+    overrides += _megatron_optimizer(result, plan, notes)
     if experts and result.has("moe-expert-capacity-factor"):
         overrides.append(f"workload.expert_load.capacity_factor={result.text('moe-expert-capacity-factor')}")
         if result.has("moe-pad-expert-input-to-capacity"):
             overrides.append("workload.expert_load.padded=true")
     return _finished(overrides, plan, devices or counted, tp * pp * cp, result, notes)
+
+
+def _megatron_optimizer(found: Switches, plan: dict[str, str], notes: list[str]) -> list[str]:
+    """Overrides of an optimizer that is not Adam; its share of ZeRO goes into the plan."""
+    optimizer = found.text("optimizer")
+    if optimizer not in MUON:
+        notes += [] if optimizer in ("", "adam") else [
+            f"not modelled: {found.shown('optimizer')} {optimizer}: priced as adam"
+        ]  # fmt: skip
+        return []
+    plan["zero"] = str(MUON[optimizer])
+    mode = found.text("muon-tp-mode")
+    return [
+        "optimizer=muon", *([f"workload.optimizer.tp_mode={mode}"] if mode else []),
+        f"workload.optimizer.steps={found.number('muon-num-ns-steps', default=5)}",
+    ]  # fmt: skip
 
 
 def _plain_arguments(words: list[str]) -> tuple[list[str], str, str, int]:
@@ -459,19 +468,8 @@ def _fits(tree: Mapping[str, Any], shape: Mapping[str, int]) -> bool:
 
 
 def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileText) -> tuple[list[str], list[str]]:
-    words, policy = (
-        [word for word in words if not word.startswith("activation-checkpoint:")],
-        next((word.partition(":")[2] for word in words if word.startswith("activation-checkpoint:")), ""),
-    )
-    result = read_switches("torchtitan", words)
-    name = result.text("job.config-file") or one.env.get("CONFIG_FILE", "")
-    if name:
-        text = file_text(name, one)
-        if text is None:
-            raise ConfigError(f"--from: {name!r} cannot be read: No such file or directory")
-        flat = dict(_flat(_toml(text, f"--from: {name!r}")))
-        file = switches_of_mapping("torchtitan", flat)
-        result = Switches("torchtitan", file.given | result.given, file.written | result.written)
+    policy = next((word.partition(":")[2] for word in words if word.startswith("activation-checkpoint:")), "")
+    result = _titan_switches(one, [word for word in words if not word.startswith("activation-checkpoint:")], file_text)
     notes: list[str] = []
     option, layers, experts = _titan_model(result)
     section = "parallelism."
@@ -487,22 +485,8 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
     recomputed = _titan_recompute(result, policy, notes)
     local = result.number("training.local-batch-size", default=8)
     micro = result.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
-    stages = 1
-    first, last = titan_ends(result, layers, pp)
     schedule = result.text(f"{section}pipeline-parallel-schedule")
-    if pp > 1 and ("nterleaved" in schedule or schedule in TWO_CHUNKS):
-        each = result.number(f"{section}pipeline-parallel-layers-per-stage", default=0, low=0)
-        stages = max((layers + first + last) // (pp * each), 1) if each and layers else 2
-    if (layers + first + last) % (pp * stages):
-        notes.append(f"{layers} layers with {first + last} for embedding and head: stages differ by a layer there")
-        first = last = 0
-    if schedule in TWO_CHUNKS and pp > 1:
-        stages = 2
-        if first + last:
-            notes.append(f"{schedule} is modelled with stages of equal length, without places for embedding and head")
-            first = last = 0
-    if pp > 1 and schedule not in KNOWN_SCHEDULES:
-        notes.append(f"{schedule} is priced as 1F1B")
+    stages, first, last = _titan_stages(result, schedule, layers, pp, notes)
     sequence = (
         "0"
         if result.denied(f"{section}enable-sequence-parallel") or result.has(f"{section}no-enable-sequence-parallel")
@@ -538,6 +522,43 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
         f"workload.global_batch={batch}",
     ]
     return _finished(overrides, plan, devices, tp * pp * cp, result, notes)
+
+
+def _titan_switches(one: EngineProgram, words: list[str], file_text: FileText) -> Switches:
+    """Switches of the command, and below them those of the file that it names.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    result = read_switches("torchtitan", words)
+    name = result.text("job.config-file") or one.env.get("CONFIG_FILE", "")
+    if not name:
+        return result
+    text = file_text(name, one)
+    if text is None:
+        raise ConfigError(f"--from: {name!r} cannot be read: No such file or directory")
+    file = switches_of_mapping("torchtitan", dict(_flat(_toml(text, f"--from: {name!r}"))))
+    return Switches("torchtitan", file.given | result.given, file.written | result.written)
+
+
+def _titan_stages(found: Switches, schedule: str, layers: int, pp: int, notes: list[str]) -> tuple[int, int, int]:
+    """Stages of a device, and layers that the first and the last stage have less than others."""
+    stages = 1
+    first, last = titan_ends(found, layers, pp)
+    if pp > 1 and ("nterleaved" in schedule or schedule in TWO_CHUNKS):
+        each = found.number("parallelism.pipeline-parallel-layers-per-stage", default=0, low=0)
+        stages = max((layers + first + last) // (pp * each), 1) if each and layers else 2
+    if (layers + first + last) % (pp * stages):
+        notes.append(f"{layers} layers with {first + last} for embedding and head: stages differ by a layer there")
+        first = last = 0
+    if schedule in TWO_CHUNKS and pp > 1:
+        stages = 2
+        if first + last:
+            notes.append(f"{schedule} is modelled with stages of equal length, without places for embedding and head")
+            first = last = 0
+    if pp > 1 and schedule not in KNOWN_SCHEDULES:
+        notes.append(f"{schedule} is priced as 1F1B")
+    return stages, first, last
 
 
 def _titan_recompute(found: Switches, policy: str, notes: list[str]) -> dict[str, str]:
