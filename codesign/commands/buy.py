@@ -108,20 +108,22 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
     return jobs
 
 
-def costs(products: Sequence[str], names: Sequence[str], found: Sequence[QuestionAnswer], years: float) -> pd.DataFrame:
+def costs(
+    products: Sequence[str], names: Sequence[str], answers: Sequence[QuestionAnswer], years: float
+) -> pd.DataFrame:
     """A row for each product: devices of each job, capital, cost of a month and of the horizon; the cheapest first.
 
     Args:
         products: accelerators.
         names: of the jobs.
-        found: the answers to each job.
+        answers: the answers to each job.
         years: the horizon; what is bought is kept for all of it.
     """
     rows = list[dict[str, Any]]()
     for product in products:
         row: dict[str, Any] = {"product": product, "feasible": True, "why": ""}
         total = {"devices": 0.0, "capex_usd": 0.0, "provisioned_power_w": 0.0, "usd_per_month": 0.0}
-        for number_, (name, answer) in enumerate(zip(names, found, strict=True)):
+        for number_, (name, answer) in enumerate(zip(names, answers, strict=True)):
             table = answer.joint.table
             best = table[table["varied.accelerator"] == product].iloc[0]
             if not best["feasible"]:
@@ -138,10 +140,10 @@ def costs(products: Sequence[str], names: Sequence[str], found: Sequence[Questio
     return pd.DataFrame(rows).sort_values("usd_over_horizon", kind="stable").reset_index(drop=True)
 
 
-def api_usd_per_s(prices: ApiPrices, jobs: Sequence[PurchaseJob], found: Sequence[QuestionAnswer]) -> float:
+def api_usd_per_s(prices: ApiPrices, jobs: Sequence[PurchaseJob], answers: Sequence[QuestionAnswer]) -> float:
     """Dollars a second of all jobs at an API's prices; not a number where one trains or has no design to read."""
     total = 0.0
-    for job, answer in zip(jobs, found, strict=True):
+    for job, answer in zip(jobs, answers, strict=True):
         if job.words[0] != "serve" or answer.best is None:
             return np.nan
         total += job.question.requests_per_s * usd_per_request(prices, answer.best.scenario)

@@ -377,7 +377,7 @@ def _held_usd_per_s(scenario: Scenario, size: Size) -> float:
     return float(scenario.cluster.facility.usd(capex, asarray(size.accelerators), asarray(1.0), nothing))
 
 
-def _show(out: Console, scenario: Scenario, table: pd.DataFrame, told: dict[str, Any]) -> None:
+def _show(out: Console, scenario: Scenario, table: pd.DataFrame, summary: dict[str, Any]) -> None:
     """Print both tables."""
     one = replica_devices(scenario)
     apart = f", prefill engines of {one.prefill:g}" if one.prefill else ""
@@ -396,9 +396,9 @@ def _show(out: Console, scenario: Scenario, table: pd.DataFrame, told: dict[str,
     out.print(text_table(title, heads, hours))
     ways = [
         (
-            label, f"{told[way]['accelerator_hours']:,.0f}", f"{told[way]['kwh']:,.0f}",
-            *(f"{told[way][name]:,.0f}" for name in ("usd_electricity", "usd_accelerators", "usd")),
-            f"{told[way]['usd_per_million_tokens']:.4g}",
+            label, f"{summary[way]['accelerator_hours']:,.0f}", f"{summary[way]['kwh']:,.0f}",
+            *(f"{summary[way][name]:,.0f}" for name in ("usd_electricity", "usd_accelerators", "usd")),
+            f"{summary[way]['usd_per_million_tokens']:.4g}",
         )
         for way, label in WAYS.items()
     ]  # fmt: skip

@@ -35,35 +35,41 @@ NVIDIA = "nvidia.com/gpu"
 RANK_LABEL = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 
-def k8s(found: Deployment) -> dict[str, str]:
+def k8s(deployment: Deployment) -> dict[str, str]:
     """One file of documents: a Deployment for engines of one node, a StatefulSet for each engine of several.
 
     Raises:
         ConfigError: vLLM cannot run the plan.
     """
-    commands, groups = vllm_commands(found, "k8s"), engines(found)
+    commands, groups = vllm_commands(deployment, "k8s"), engines(deployment)
     documents = [
-        one for group, command in zip(groups, commands, strict=True) for one in _documents(found, group, command)
+        one for group, command in zip(groups, commands, strict=True) for one in _documents(deployment, group, command)
     ]
-    notes = [*opening(found, "vllm"), f"{FILL_IN}: an image with vllm {checked_version('vllm')}; none is named here"]
+    notes = [
+        *opening(deployment, "vllm"),
+        f"{FILL_IN}: an image with vllm {checked_version('vllm')}; none is named here",
+    ]
     notes += ["fields of the manifest are not checked against a cluster; probes, volumes and secrets are yours to add"]
     notes += [note for command in commands for note in command.notes]
-    notes += [*load_notes(found, groups), *closing(found, commands)]
+    notes += [*load_notes(deployment, groups), *closing(deployment, commands)]
     text = comments(dict.fromkeys(notes)) + yaml.safe_dump_all(documents, sort_keys=False, width=200)
-    return {"k8s.yaml": text, **benchmark(found, groups, "vllm")}
+    return {"k8s.yaml": text, **benchmark(deployment, groups, "vllm")}
 
 
-def _documents(found: Deployment, group: EngineGroup, command: Command) -> list[dict[str, Any]]:
+def _documents(deployment: Deployment, group: EngineGroup, command: Command) -> list[dict[str, Any]]:
     name = f"vllm-{group.role}" if group.role else "vllm"
-    nodes = math.ceil(group.devices / found.domain)
+    nodes = math.ceil(group.devices / deployment.domain)
     if nodes == 1:
-        return [_workload("Deployment", name, group.count, _pod(found, group.devices, command.words())), _service(name)]
+        return [
+            _workload("Deployment", name, group.count, _pod(deployment, group.devices, command.words())),
+            _service(name),
+        ]
     found_documents: list[dict[str, Any]] = []
     for number in range(group.count):
         own = f"{name}-{number}" if group.count > 1 else name
         words = [*command.words(), "--nnodes", str(nodes), "--node-rank", "$(NODE_RANK)"]
         words += ["--master-addr", f"{own}-0.{own}"]
-        pod = _pod(found, found.domain, words)
+        pod = _pod(deployment, deployment.domain, words)
         rank = {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": RANK_LABEL}}}
         pod["containers"][0]["env"] = [rank]
         body = _workload("StatefulSet", own, nodes, pod)
@@ -72,17 +78,17 @@ def _documents(found: Deployment, group: EngineGroup, command: Command) -> list[
     return found_documents
 
 
-def _pod(found: Deployment, devices: int, words: list[str]) -> dict[str, Any]:
+def _pod(deployment: Deployment, devices: int, words: list[str]) -> dict[str, Any]:
     container = {
         "name": "engine", "image": f"{FILL_IN}-IMAGE", "command": words[:1], "args": words[1:],
-        "ports": [{"containerPort": PORT}], "resources": {"limits": {resource_of(found): devices}},
+        "ports": [{"containerPort": PORT}], "resources": {"limits": {resource_of(deployment): devices}},
     }  # fmt: skip
     return {"containers": [container]}
 
 
-def resource_of(found: Deployment) -> str:
+def resource_of(deployment: Deployment) -> str:
     """Name under which a cluster hands out this accelerator."""
-    return next((one for start, one in RESOURCES.items() if found.accelerator.startswith(start)), NVIDIA)
+    return next((one for start, one in RESOURCES.items() if deployment.accelerator.startswith(start)), NVIDIA)
 
 
 def _workload(kind: str, name: str, count: int, pod: dict[str, Any]) -> dict[str, Any]:
@@ -103,37 +109,39 @@ WORKER_INDEX = "$(LWS_WORKER_INDEX)"
 KV_TRANSFER = "--kv-transfer-config."
 
 
-def leader_worker_set(found: Deployment) -> dict[str, str]:
+def leader_worker_set(deployment: Deployment) -> dict[str, str]:
     """A LeaderWorkerSet for each kind of engine: as many groups as engines, as many pods a group as nodes.
 
     Raises:
         ConfigError: vLLM cannot run the plan.
     """
-    commands, groups = vllm_commands(found, "lws"), engines(found)
+    commands, groups = vllm_commands(deployment, "lws"), engines(deployment)
     documents: list[dict[str, Any]] = []
     for group, command in zip(groups, commands, strict=True):
         name = f"vllm-{group.role}" if group.role else "vllm"
-        nodes = _nodes(found, group)
+        nodes = _nodes(deployment, group)
         words = command.words()
-        each = min(group.devices, found.domain)
+        each = min(group.devices, deployment.domain)
         more = ["--nnodes", str(nodes), "--node-rank", WORKER_INDEX, "--master-addr", LEADER] if nodes > 1 else []
-        body: dict[str, Any] = {"size": nodes, "leaderTemplate": _template(found, each, words + more, name)}
-        body["workerTemplate"] = _template(found, each, [*words, *more, *(["--headless"] if nodes > 1 else [])], name)
+        body: dict[str, Any] = {"size": nodes, "leaderTemplate": _template(deployment, each, words + more, name)}
+        body["workerTemplate"] = _template(
+            deployment, each, [*words, *more, *(["--headless"] if nodes > 1 else [])], name
+        )
         spec = {"replicas": group.count, "leaderWorkerTemplate": {"restartPolicy": "RecreateGroupOnPodRestart", **body}}
         documents.append(
             {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": name},
              "spec": spec}
         )  # fmt: skip
-    return _written(found, "lws.yaml", documents, commands, groups, "a LeaderWorkerSet")
+    return _written(deployment, "lws.yaml", documents, commands, groups, "a LeaderWorkerSet")
 
 
-def dynamo(found: Deployment) -> dict[str, str]:
+def dynamo(deployment: Deployment) -> dict[str, str]:
     """A DynamoGraphDeployment: a frontend, and a worker for each kind of engine.
 
     Raises:
         ConfigError: vLLM cannot run the plan.
     """
-    commands, groups = vllm_commands(found, "dynamo"), engines(found)
+    commands, groups = vllm_commands(deployment, "dynamo"), engines(deployment)
     services: dict[str, Any] = {
         "Frontend": {
             "componentType": "frontend", "replicas": 1,
@@ -141,14 +149,14 @@ def dynamo(found: Deployment) -> dict[str, str]:
         }
     }  # fmt: skip
     for group, command in zip(groups, commands, strict=True):
-        nodes, role = _nodes(found, group), group.role or "decode"
+        nodes, role = _nodes(deployment, group), group.role or "decode"
         words = command.words()
         switches = ["--model", words[2], *_without_transfer(words[3:])]
         if group.role:
             switches += ["--disaggregation-mode", group.role]
         service: dict[str, Any] = {
             "componentType": "worker", "replicas": group.count,
-            "resources": {"limits": {"gpu": str(min(group.devices, found.domain))}},
+            "resources": {"limits": {"gpu": str(min(group.devices, deployment.domain))}},
             "extraPodSpec": {
                 "mainContainer": {
                     "image": f"{FILL_IN}-IMAGE", "command": ["python3", "-m", "dynamo.vllm"], "args": switches,
@@ -165,22 +173,22 @@ def dynamo(found: Deployment) -> dict[str, str]:
         "spec": {"services": services},
     }  # fmt: skip
     return _written(
-        found, "dynamo.yaml", [body], commands, groups, "Dynamo, whose connector replaces --kv-transfer-config"
+        deployment, "dynamo.yaml", [body], commands, groups, "Dynamo, whose connector replaces --kv-transfer-config"
     )
 
 
-def llm_d(found: Deployment) -> dict[str, str]:
+def llm_d(deployment: Deployment) -> dict[str, str]:
     """Values of llm-d's ModelService chart, whose `parallelism` says the degrees.
 
     Raises:
         ConfigError: vLLM cannot run the plan, or the model has no name on a hub.
     """
-    commands, groups = vllm_commands(found, "llm-d"), engines(found)
-    if not found.hub:
+    commands, groups = vllm_commands(deployment, "llm-d"), engines(deployment)
+    if not deployment.hub:
         raise ConfigError("export: --to llm-d names a model of a hub, and this run knows none; --to k8s takes a folder")
     values: dict[str, Any] = {
-        "multinode": any(_nodes(found, group) > 1 for group in groups),
-        "modelArtifacts": {"uri": f"hf://{found.hub}", "name": found.hub, "size": f"{FILL_IN}-SIZE"},
+        "multinode": any(_nodes(deployment, group) > 1 for group in groups),
+        "modelArtifacts": {"uri": f"hf://{deployment.hub}", "name": deployment.hub, "size": f"{FILL_IN}-SIZE"},
         "routing": {"servicePort": PORT, "proxy": {"enabled": len(groups) > 1}},
         "decode": {"create": True}, "prefill": {"create": False},
     }  # fmt: skip
@@ -195,12 +203,13 @@ def llm_d(found: Deployment) -> dict[str, str]:
         container = {
             "name": "vllm", "image": f"{FILL_IN}-IMAGE", "modelCommand": "vllmServe", "args": rest,
             "ports": [{"containerPort": PORT, "name": "vllm"}],
-            "resources": {"limits": {resource_of(found): min(group.devices, found.domain)}}, "mountModelVolume": True,
+            "resources": {"limits": {resource_of(deployment): min(group.devices, deployment.domain)}},
+            "mountModelVolume": True,
         }  # fmt: skip
         values[group.role or "decode"] = {
             "create": True, "replicas": group.count, "parallelism": parallelism, "containers": [container],
         }  # fmt: skip
-    return _written(found, "llm-d.yaml", [values], commands, groups, "the values of llm-d's ModelService chart")
+    return _written(deployment, "llm-d.yaml", [values], commands, groups, "the values of llm-d's ModelService chart")
 
 
 def _without_transfer(words: list[str]) -> list[str]:
@@ -213,20 +222,20 @@ def _without_transfer(words: list[str]) -> list[str]:
     return kept
 
 
-def _nodes(found: Deployment, group: EngineGroup) -> int:
-    return math.ceil(group.devices / found.domain)
+def _nodes(deployment: Deployment, group: EngineGroup) -> int:
+    return math.ceil(group.devices / deployment.domain)
 
 
-def _template(found: Deployment, devices: int, words: list[str], name: str) -> dict[str, Any]:
+def _template(deployment: Deployment, devices: int, words: list[str], name: str) -> dict[str, Any]:
     container = {
         "name": "engine", "image": f"{FILL_IN}-IMAGE", "command": words[:1], "args": words[1:],
-        "ports": [{"containerPort": PORT}], "resources": {"limits": {resource_of(found): devices}},
+        "ports": [{"containerPort": PORT}], "resources": {"limits": {resource_of(deployment): devices}},
     }  # fmt: skip
     return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
 
 
 def _written(
-    found: Deployment,
+    deployment: Deployment,
     name: str,
     documents: list[dict[str, Any]],
     commands: list[Command],
@@ -234,12 +243,15 @@ def _written(
     what: str,
 ) -> dict[str, str]:
     """Comments about the whole, the documents, and the benchmark beside them."""
-    notes = [*opening(found, "vllm"), f"{FILL_IN}: an image with vllm {checked_version('vllm')}; none is named here"]
+    notes = [
+        *opening(deployment, "vllm"),
+        f"{FILL_IN}: an image with vllm {checked_version('vllm')}; none is named here",
+    ]
     notes.append(f"for {what}; fields are not checked against a cluster; probes, volumes and secrets are yours to add")
     notes += [note for command in commands for note in command.notes]
-    notes += [*load_notes(found, groups), *closing(found, commands)]
+    notes += [*load_notes(deployment, groups), *closing(deployment, commands)]
     text = comments(dict.fromkeys(notes)) + yaml.safe_dump_all(documents, sort_keys=False, width=200)
-    return {name: text, **benchmark(found, groups, "vllm")}
+    return {name: text, **benchmark(deployment, groups, "vllm")}
 
 
 TARGETS: dict[str, Callable[[Deployment], dict[str, str]]] = {
@@ -273,9 +285,9 @@ def exported(run: Path | str, to: str, design: int = 1, *, anyway: bool = False)
     return TARGETS[to](result)
 
 
-def _broken(found: Deployment) -> str:
+def _broken(deployment: Deployment) -> str:
     """Constraints that a design violates, as text, the worst first."""
-    worst = sorted(found.broken.items(), key=lambda item: -item[1])
+    worst = sorted(deployment.broken.items(), key=lambda item: -item[1])
     used = [share_text(share, 1) + ("" if share == math.inf else " of what is allowed") for _, share in worst]
     told = [f"{name} ({text})" for (name, _), text in zip(worst, used, strict=True)]
     return " and ".join(told) or "a limit of its study or a rule of its plan"

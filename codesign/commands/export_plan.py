@@ -264,20 +264,20 @@ def value_text(name: str, value: float) -> str:
     return words[round(value)] if words else f"{value:g}"
 
 
-def unsaid(found: Deployment, used: Iterable[str]) -> list[str]:
+def unsaid(deployment: Deployment, used: Iterable[str]) -> list[str]:
     """A line for every field that is not as usual and that no switch took, and for numbers of the hardware."""
-    plain = usual() | {"device_count": found.plan["device_count"]}
+    plain = usual() | {"device_count": deployment.plan["device_count"]}
     left = [
         name
-        for name, value in found.plan.items()
+        for name, value in deployment.plan.items()
         if value != plain.get(name) and name not in used and name not in UNCHANGED
     ]
-    lines = [f"no switch: {name} = {value_text(name, found.plan[name])}{_doc(name)}" for name in left]
-    if found.hardware:
-        told = ", ".join(f"{name} = {engineering(value)}" for name, value in found.hardware.items())
+    lines = [f"no switch: {name} = {value_text(name, deployment.plan[name])}{_doc(name)}" for name in left]
+    if deployment.hardware:
+        told = ", ".join(f"{name} = {engineering(value)}" for name, value in deployment.hardware.items())
         lines.append(f"hardware that the design is of (SI): {told}")
-    if not found.feasible:
-        broken = ", ".join(found.broken) or "a limit of its study or a rule of its plan"
+    if not deployment.feasible:
+        broken = ", ".join(deployment.broken) or "a limit of its study or a rule of its plan"
         lines.insert(0, f"NOT FEASIBLE: this design breaks {broken}; it was exported all the same (--anyway)")
     return lines
 
@@ -366,15 +366,15 @@ def checked_version(target: str) -> str:
     return max(numbers, key=lambda one: numbers[one])
 
 
-def opening(found: Deployment, target: str) -> list[str]:
+def opening(deployment: Deployment, target: str) -> list[str]:
     """Opening lines of an export: how far its switches were checked, the design and its model, values to fill in."""
-    model = str(found.model.get("name", "a model without a name"))
-    lines = [f"{found.title}: {model} on {found.devices:,} x {found.accelerator or 'accelerator'}"]
-    if found.of("prefill_devices"):
-        lines[0] += f" for decodes, and {found.of('prefill_devices'):,} accelerators more for prefill"
-    lines.append(f"taken: nodes of {found.domain} accelerators, as many as the fastest network joins; set yours")
+    model = str(deployment.model.get("name", "a model without a name"))
+    lines = [f"{deployment.title}: {model} on {deployment.devices:,} x {deployment.accelerator or 'accelerator'}"]
+    if deployment.of("prefill_devices"):
+        lines[0] += f" for decodes, and {deployment.of('prefill_devices'):,} accelerators more for prefill"
+    lines.append(f"taken: nodes of {deployment.domain} accelerators, as many as the fastest network joins; set yours")
     lines.insert(0, checked_text(target))
-    if not found.hub and found.work in SERVED:
+    if not deployment.hub and deployment.work in SERVED:
         lines.append(f"{FILL_IN}: name or folder of the model's weights, which this run does not know")
     return lines
 
@@ -387,12 +387,12 @@ def checked_text(target: str) -> str:
     return f"switches as the parser of {package} takes them, read from its package; no engine was started"
 
 
-def closing(found: Deployment, commands: Iterable[Command]) -> list[str]:
+def closing(deployment: Deployment, commands: Iterable[Command]) -> list[str]:
     """Notes on what no command said."""
-    return unsaid(found, {name for command in commands for name in command.taken})
+    return unsaid(deployment, {name for command in commands for name in command.taken})
 
 
-def script(found: Deployment, target: str, commands: list[Command], more: Iterable[str] = ()) -> str:
+def script(deployment: Deployment, target: str, commands: list[Command], more: Iterable[str] = ()) -> str:
     """Comments about the whole, then each command under its own."""
-    head = comments([*opening(found, target), *more, *closing(found, commands)])
+    head = comments([*opening(deployment, target), *more, *closing(deployment, commands)])
     return "\n".join([head, *(command.text() for command in commands)])

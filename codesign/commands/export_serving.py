@@ -64,18 +64,18 @@ class EngineGroup:
         return self.chunk + math.ceil(self.of_a_group / self.pp)
 
 
-def engines(found: Deployment) -> list[EngineGroup]:
+def engines(deployment: Deployment) -> list[EngineGroup]:
     """Group the engines of a deployment: one group, or one for prefill and one for decode.
 
     Raises:
         ConfigError: tensor ranks that attention groups do not divide.
     """
-    of, pool = found.of, found.of("prefill_devices")
+    of, pool = deployment.of, deployment.of("prefill_devices")
     if of("tp") % of("attention_dp"):
         raise ConfigError(f"export: attention_dp = {of('attention_dp')} does not divide tp = {of('tp')}")
     decode = EngineGroup(
-        role="decode" if pool else "", count=max(found.replicas // of("ep"), 1), tp=of("tp"), pp=of("pp"), cp=of("cp"),
-        sharing=of("ep"), groups=of("attention_dp"), sequences=of("micro_batch"), chunk=of("token_budget"),
+        role="decode" if pool else "", count=max(deployment.replicas // of("ep"), 1), tp=of("tp"), pp=of("pp"),
+        cp=of("cp"), sharing=of("ep"), groups=of("attention_dp"), sequences=of("micro_batch"), chunk=of("token_budget"),
         divided=of("decode_cp"),
     )  # fmt: skip
     if not pool:
@@ -90,76 +90,82 @@ def engines(found: Deployment) -> list[EngineGroup]:
     return [prefill, decode]
 
 
-def longest(found: Deployment) -> int:
+def longest(deployment: Deployment) -> int:
     """Tokens of prompt and answer; 0 where lengths vary, so that their mean is no bound."""
-    if found.number("input_cv") or found.number("output_cv"):
+    if deployment.number("input_cv") or deployment.number("output_cv"):
         return 0
-    return math.ceil(mean_request(found))
+    return math.ceil(mean_request(deployment))
 
 
-def mean_request(found: Deployment) -> float:
+def mean_request(deployment: Deployment) -> float:
     """Tokens of a mean prompt, its images among them, and of its answer."""
-    tokens, images = found.number("input_tokens") + found.number("output_tokens"), found.number("images")
+    tokens, images = deployment.number("input_tokens") + deployment.number("output_tokens"), deployment.number("images")
     if not images:
         return tokens
-    vision = from_config_json(str(found.model.get("path", "")), image_patches=int(found.model.get("image_patches", 0)))
+    vision = from_config_json(
+        str(deployment.model.get("path", "")), image_patches=int(deployment.model.get("image_patches", 0))
+    )
     assert vision.vision is not None  # a run with images is of a model that sees
     return tokens + images * float(vision.vision.tokens_per_image())
 
 
-def about(found: Deployment, group: EngineGroup, command: Command) -> None:
+def about(deployment: Deployment, group: EngineGroup, command: Command) -> None:
     """Note the number of engines to start and their devices, with a remark if an engine exceeds a node."""
     kind = f"{group.role} engine" if group.role else "engine"
     times = f"start {group.count:,} of these" if group.count > 1 else "start one of these"
     command.note(f"{kind}: {group.devices} devices; {times}", *DEGREES, *POOL)
-    if group.devices > found.domain:
-        command.note(f"an engine is larger than a node of {found.domain} devices")
+    if group.devices > deployment.domain:
+        command.note(f"an engine is larger than a node of {deployment.domain} devices")
 
 
-def load_notes(found: Deployment, groups: list[EngineGroup]) -> list[str]:
+def load_notes(deployment: Deployment, groups: list[EngineGroup]) -> list[str]:
     """Notes on what the model takes for granted of requests and of what stands in front of the engines."""
-    seen = f" and {found.number('images'):g} images" if found.number("images") else ""
-    mean = f"{found.number('input_tokens'):g} tokens{seen} in, {found.number('output_tokens'):g} out"
+    seen = f" and {deployment.number('images'):g} images" if deployment.number("images") else ""
+    mean = f"{deployment.number('input_tokens'):g} tokens{seen} in, {deployment.number('output_tokens'):g} out"
     notes = [f"sized for requests of {mean}, of which a replica decodes {groups[-1].sequences} together"]
-    if found.number("arrivals_per_s"):
-        notes.append(f"assumed: {found.number('arrivals_per_s'):g} requests/s for all engines together")
-    if not longest(found):
+    if deployment.number("arrivals_per_s"):
+        notes.append(f"assumed: {deployment.number('arrivals_per_s'):g} requests/s for all engines together")
+    if not longest(deployment):
         notes.append(
-            f"lengths vary (input_cv {found.number('input_cv'):g}, output_cv {found.number('output_cv'):g}): the"
-            " longest context is what the caches of the design hold; no longer one would fit"
+            f"lengths vary (input_cv {deployment.number('input_cv'):g}, output_cv {deployment.number('output_cv'):g}):"
+            " the longest context is what the caches of the design hold; no longer one would fit"
         )
     if sum(group.count for group in groups) > 1:
         notes.append("assumed: a router in front that spreads requests evenly; it is no part of these commands")
     if groups[-1].role:
         notes.append("assumed: every prompt is computed in the prefill pool, its keys and values then cross to decode")
-    if found.work not in CONTINUOUS:
+    if deployment.work not in CONTINUOUS:
         notes.append("assumed: static batches; the engine batches continuously and will differ")
-    draft = "the model's own modules draft (MTP)" if found.workload.get("own_drafts") else "the draft is yours"
+    draft = "the model's own modules draft (MTP)" if deployment.workload.get("own_drafts") else "the draft is yours"
     for name, text in (
         ("cached_ratio", "share of a prompt found in the prefix cache"),
         ("accepted_tokens", f"tokens of a sequence right in one step of speculation, to configure: {draft}"),
     ):
         usual = 1.0 if name == "accepted_tokens" else 0.0
-        if found.number(name, default=usual) != usual:
-            notes.append(f"assumed: {name} = {found.number(name):g} ({text})")
+        if deployment.number(name, default=usual) != usual:
+            notes.append(f"assumed: {name} = {deployment.number(name):g} ({text})")
     return notes
 
 
-def format_notes(found: Deployment, command: Command, switched: bool) -> None:
+def format_notes(deployment: Deployment, command: Command, switched: bool) -> None:
     """Note what switches do not say about number formats."""
-    compute, weights = found.format("compute"), found.format("weights")
+    compute, weights = deployment.format("compute"), deployment.format("weights")
     if switched:
         command.note(f"{weights} weights: made of the checkpoint when it is loaded; leave out the switch if it is one")
     if compute != weights:
         command.note(f"assumed: products in {compute} of {weights} weights; the engine chooses that by the checkpoint")
     for tensor in ("attention", "dispatch", "activations"):
-        if found.format(tensor) != "bf16":
-            command.note(f"no switch: {tensor} in {found.format(tensor)}")
+        if deployment.format(tensor) != "bf16":
+            command.note(f"no switch: {tensor} in {deployment.format(tensor)}")
 
 
-def spilled_gib(found: Deployment, group: EngineGroup) -> int:
+def spilled_gib(deployment: Deployment, group: EngineGroup) -> int:
     """GiB of weights of one device that the plan keeps in the host's memory, rounded up."""
-    return math.ceil(found.spilled_bytes / 2**30) if found.plan["offload_weights"] and group.role != "prefill" else 0
+    return (
+        math.ceil(deployment.spilled_bytes / 2**30)
+        if deployment.plan["offload_weights"] and group.role != "prefill"
+        else 0
+    )
 
 
 # Memory of an exported engine: its share of a device's memory and its longest request, by the design's own account.
@@ -169,34 +175,36 @@ STEP = 0.01  # of a share, rounded up
 FULLEST = 0.97  # share beyond which engines have no room for what no account holds
 
 
-def longest_request(found: Deployment, group: EngineGroup) -> int:
+def longest_request(deployment: Deployment, group: EngineGroup) -> int:
     """Tokens of the longest request: prompt and answer where all are alike, else what the caches of a group hold.
 
     Engines refuse to start where a request of this length would not fit alone.
     """
-    if longest(found):
-        return longest(found)
-    mean = mean_request(found)
+    if longest(deployment):
+        return longest(deployment)
+    mean = mean_request(deployment)
     return max(math.floor(mean * group.of_a_group), math.ceil(mean))
 
 
-def add_memory(found: Deployment, group: EngineGroup, command: Command, option: str, engine: str) -> None:
+def add_memory(deployment: Deployment, group: EngineGroup, command: Command, option: str, engine: str) -> None:
     """The least share of a device's memory that has room for what the design stores, by the engine's own account.
 
     Args:
-        found: the design.
+        deployment: the design.
         group: its engines; those of a pool for prompts alone store less, which the account does not tell apart.
         command: that the switch is added to.
         option: its name.
         engine: option of the group `engine_memory`.
     """
-    if not found.capacity_bytes or not found.stored() or group.role == "prefill":
+    if not deployment.capacity_bytes or not deployment.stored() or group.role == "prefill":
         return
-    degrees: dict[str, Any] = {name: found.plan[name] for name in ("tp", "pp", "cp", "ep") if name in found.plan}
+    degrees: dict[str, Any] = {
+        name: deployment.plan[name] for name in ("tp", "pp", "cp", "ep") if name in deployment.plan
+    }
     plan = Plan(**degrees)
-    near = dict.fromkeys(("weights", "kv_cache", "working", "graphs"), 0.0) | dict(found.memory)
+    near = dict.fromkeys(("weights", "kv_cache", "working", "graphs"), 0.0) | dict(deployment.memory)
     stored = {name: asarray(nbytes) for name, nbytes in near.items()}
-    share = float(_memory_of(engine).needed_share(asarray(found.capacity_bytes), plan, stored))
+    share = float(_memory_of(engine).needed_share(asarray(deployment.capacity_bytes), plan, stored))
     command.add(option, f"{min(math.ceil(share / STEP) * STEP, FULLEST):.2f}")
     if share > FULLEST:
         command.note(f"the design fills {share:.1%} of the memory: {option} {FULLEST} leaves room for fewer sequences")
@@ -222,7 +230,7 @@ FEWEST = 200
 MOST_RATIO = 0.99  # of the range of random lengths
 
 
-def benchmark(found: Deployment, groups: list[EngineGroup], engine: str) -> dict[str, str]:
+def benchmark(deployment: Deployment, groups: list[EngineGroup], engine: str) -> dict[str, str]:
     """The benchmark's script, with the predicted figures above it.
 
     A closed loop keeps as many requests under way as the engines of the design decode; an open one sends them at the
@@ -231,20 +239,20 @@ def benchmark(found: Deployment, groups: list[EngineGroup], engine: str) -> dict
     command = Command(["vllm", "bench", "serve"])
     command.add("--backend", BACKENDS.get(engine, "vllm"))
     command.add("--base-url", "http://localhost:8000" if engine != "sglang" else "http://localhost:30000")
-    command.add("--model", found.hub or f"{FILL_IN}-MODEL")
+    command.add("--model", deployment.hub or f"{FILL_IN}-MODEL")
     command.add("--dataset-name", "random")
-    command.add("--random-input-len", round(found.number("input_tokens", default=2048)))
-    command.add("--random-output-len", round(found.number("output_tokens", default=512)))
-    spread = max(found.number("input_cv"), found.number("output_cv"))
+    command.add("--random-input-len", round(deployment.number("input_tokens", default=2048)))
+    command.add("--random-output-len", round(deployment.number("output_tokens", default=512)))
+    spread = max(deployment.number("input_cv"), deployment.number("output_cv"))
     if spread:
         command.add("--random-range-ratio", f"{min(math.sqrt(3) * spread, MOST_RATIO):.2f}")
         command.note("lengths are drawn evenly around their mean, with the variation of the study where that can be")
     decode = groups[-1]
     under_way = max(decode.sequences * decode.sharing * decode.count, 1)
-    rate = found.number("arrivals_per_s")
+    rate = deployment.number("arrivals_per_s")
     if rate:
         command.add("--request-rate", f"{rate:g}")
-        variation = found.number("arrival_cv", default=1.0)
+        variation = deployment.number("arrival_cv", default=1.0)
         if variation and variation != 1:
             command.add("--burstiness", f"{1 / variation**2:.4g}")
     else:
@@ -254,16 +262,16 @@ def benchmark(found: Deployment, groups: list[EngineGroup], engine: str) -> dict
     command.add("--percentile-metrics", "ttft,tpot,itl,e2el")
     command.add("--save-result")
     for name, unit in (("ttft_s", "s to the first token"), ("tpot_s", "s a token after it")):
-        if name in found.predicted:
-            command.note(f"predicted: {found.predicted[name]:.4g} {unit}")
-    if found.predicted.get("tokens_per_s"):
-        command.note(f"predicted: {found.predicted['tokens_per_s']:,.0f} tokens/s")
-    if found.number("images"):
-        command.note(f"it sends text alone: {found.number('images'):g} images a request are yours to add")
+        if name in deployment.predicted:
+            command.note(f"predicted: {deployment.predicted[name]:.4g} {unit}")
+    if deployment.predicted.get("tokens_per_s"):
+        command.note(f"predicted: {deployment.predicted['tokens_per_s']:,.0f} tokens/s")
+    if deployment.number("images"):
+        command.note(f"it sends text alone: {deployment.number('images'):g} images a request are yours to add")
     if sum(group.count for group in groups) > 1:
         command.note("the URL is that of the router in front of all engines")
     command.note("`codesign import` reads the file that it saves, beside the measurements of `codesign validate`")
-    head = [checked_text("vllm_bench"), f"{found.title}: what would measure its prediction"]
+    head = [checked_text("vllm_bench"), f"{deployment.title}: what would measure its prediction"]
     assert all(len(line) < 3 * WIDTH for line in head)
     return {FILE: comments(head) + command.text()}
 
@@ -279,29 +287,29 @@ PLAIN = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 TRANSFER = "mooncake"
 
 
-def sglang(found: Deployment) -> dict[str, str]:
+def sglang(deployment: Deployment) -> dict[str, str]:
     """A script with the commands.
 
     Raises:
         ConfigError: SGLang cannot run the plan.
     """
-    found.refuse_unless(SERVED, "sglang")
-    if found.of("cp") > 1:
+    deployment.refuse_unless(SERVED, "sglang")
+    if deployment.of("cp") > 1:
         raise ConfigError(
-            f"export: cp = {found.of('cp')}: SGLang carves context parallelism out of its tensor ranks, the plan adds"
-            " devices to them; --to vllm has --prefill-context-parallel-size"
+            f"export: cp = {deployment.of('cp')}: SGLang carves context parallelism out of its tensor ranks, the plan"
+            " adds devices to them; --to vllm has --prefill-context-parallel-size"
         )
-    groups = engines(found)
-    commands = [_sglang_command(found, group) for group in groups]
-    text = script(found, "sglang", commands, load_notes(found, groups))
-    return {"sglang.sh": text, **benchmark(found, groups, "sglang")}
+    groups = engines(deployment)
+    commands = [_sglang_command(deployment, group) for group in groups]
+    text = script(deployment, "sglang", commands, load_notes(deployment, groups))
+    return {"sglang.sh": text, **benchmark(deployment, groups, "sglang")}
 
 
-def _sglang_command(found: Deployment, group: EngineGroup) -> Command:
+def _sglang_command(deployment: Deployment, group: EngineGroup) -> Command:
     command = Command(["python", "-m", "sglang.launch_server"])
-    about(found, group, command)
-    command.add("--model-path", found.hub or f"{FILL_IN}-MODEL")
-    _sglang_degrees(found, group, command)
+    about(deployment, group, command)
+    command.add("--model-path", deployment.hub or f"{FILL_IN}-MODEL")
+    _sglang_degrees(deployment, group, command)
     command.add("--max-running-requests", group.sequences * group.sharing)
     command.add("--chunked-prefill-size", group.chunk * group.ranks)
     if group.ranks > 1:
@@ -309,11 +317,11 @@ def _sglang_command(found: Deployment, group: EngineGroup) -> Command:
     if not group.role:
         command.add("--enable-mixed-chunk")
         command.note("prompts ride with decodes in one step, as the model has it: --enable-mixed-chunk")
-    command.add("--context-length", longest_request(found, group))
-    add_memory(found, group, command, "--mem-fraction-static", "sglang")
-    _formats(found, command, SGLANG_WEIGHTS, SGLANG_CACHE)
-    if spilled_gib(found, group):
-        command.add("--cpu-offload-gb", spilled_gib(found, group), "offload_weights")
+    command.add("--context-length", longest_request(deployment, group))
+    add_memory(deployment, group, command, "--mem-fraction-static", "sglang")
+    _formats(deployment, command, SGLANG_WEIGHTS, SGLANG_CACHE)
+    if spilled_gib(deployment, group):
+        command.add("--cpu-offload-gb", spilled_gib(deployment, group), "offload_weights")
     if group.role:
         command.add("--disaggregation-mode", group.role)
         command.add("--disaggregation-transfer-backend", TRANSFER)
@@ -321,7 +329,7 @@ def _sglang_command(found: Deployment, group: EngineGroup) -> Command:
     return command
 
 
-def _sglang_degrees(found: Deployment, group: EngineGroup, command: Command) -> None:
+def _sglang_degrees(deployment: Deployment, group: EngineGroup, command: Command) -> None:
     ranks = group.tp * group.sharing
     command.add("--tp-size", ranks)
     command.add("--pp-size", group.pp)
@@ -335,21 +343,21 @@ def _sglang_degrees(found: Deployment, group: EngineGroup, command: Command) -> 
             f"{group.sharing} replicas that share experts are one engine of {ranks} tensor ranks, each with whole"
             f" experts; the model has every expert and the dense layers cut over tp = {group.tp}"
         )
-    if group.devices > found.domain:
-        nodes = math.ceil(group.devices / found.domain)
+    if group.devices > deployment.domain:
+        nodes = math.ceil(group.devices / deployment.domain)
         command.note(f"on {nodes} nodes: add --nnodes {nodes} --node-rank RANK --dist-init-addr ADDRESS:PORT on each")
 
 
 def _formats(
-    found: Deployment, command: Command, weight_words: Mapping[str, str], cache_words: Mapping[str, str]
+    deployment: Deployment, command: Command, weight_words: Mapping[str, str], cache_words: Mapping[str, str]
 ) -> None:
     """Switches of the formats of weights and cache, by an engine's words for them."""
-    weights, cache = found.format("weights"), found.format("kv_cache")
+    weights, cache = deployment.format("weights"), deployment.format("kv_cache")
     if weights in PLAIN:
         command.add("--dtype", PLAIN[weights])
     elif weights in weight_words:
         command.add("--quantization", weight_words[weights])
-    format_notes(found, command, switched=weights in weight_words)
+    format_notes(deployment, command, switched=weights in weight_words)
     if cache in cache_words:
         command.add("--kv-cache-dtype", cache_words[cache])
     else:
@@ -366,24 +374,24 @@ def _formats(
 TRTLLM_CACHE = {"bf16": "auto", "fp16": "auto", "fp8": "fp8", "fp4": "nvfp4"}
 
 
-def trtllm(found: Deployment) -> dict[str, str]:
+def trtllm(deployment: Deployment) -> dict[str, str]:
     """A script with the commands, and the file that each reads.
 
     Raises:
         ConfigError: TensorRT-LLM cannot run the plan.
     """
-    found.refuse_unless(SERVED, "trtllm")
-    groups, files = engines(found), dict[str, str]()
+    deployment.refuse_unless(SERVED, "trtllm")
+    groups, files = engines(deployment), dict[str, str]()
     commands: list[Command] = []
     for group in groups:
         _refuse_split(group)
         name = f"trtllm_{group.role}.yaml" if group.role else "trtllm.yaml"
-        commands.append(_trtllm_command(found, group, name))
-        files[name] = _options(found, group)
+        commands.append(_trtllm_command(deployment, group, name))
+        files[name] = _options(deployment, group)
     return (
-        {"trtllm.sh": script(found, "trtllm", commands, load_notes(found, groups))}
+        {"trtllm.sh": script(deployment, "trtllm", commands, load_notes(deployment, groups))}
         | files
-        | benchmark(found, groups, "trtllm")
+        | benchmark(deployment, groups, "trtllm")
     )
 
 
@@ -396,9 +404,9 @@ def _refuse_split(group: EngineGroup) -> None:
         )
 
 
-def _trtllm_command(found: Deployment, group: EngineGroup, options: str) -> Command:
-    command = Command(["trtllm-serve", found.hub or f"{FILL_IN}-MODEL"])
-    about(found, group, command)
+def _trtllm_command(deployment: Deployment, group: EngineGroup, options: str) -> Command:
+    command = Command(["trtllm-serve", deployment.hub or f"{FILL_IN}-MODEL"])
+    about(deployment, group, command)
     command.add("--tp_size", group.tp * group.sharing)
     command.add("--pp_size", group.pp)
     if group.cp > 1:
@@ -408,21 +416,21 @@ def _trtllm_command(found: Deployment, group: EngineGroup, options: str) -> Comm
     command.add("--max_batch_size", group.of_a_group)
     command.add("--max_num_tokens", group.step_tokens)
     command.note("--max_batch_size and --max_num_tokens are taken to be those of one rank that attends alone")
-    command.add("--max_seq_len", longest_request(found, group))
+    command.add("--max_seq_len", longest_request(deployment, group))
     command.add("--enable_chunked_prefill")
     command.add("--config", options)
     if group.role:
         command.add("--server_role", {"prefill": "context", "decode": "generation"}[group.role])
         command.note("--server_role needs a metadata server or a cluster's URI, which the plan does not name")
-    if found.format("weights") not in ("bf16", "fp16", "fp32"):
-        command.note(f"{found.format('weights')} weights: the checkpoint must be one, there is no switch")
-    format_notes(found, command, switched=False)
+    if deployment.format("weights") not in ("bf16", "fp16", "fp32"):
+        command.note(f"{deployment.format('weights')} weights: the checkpoint must be one, there is no switch")
+    format_notes(deployment, command, switched=False)
     return command
 
 
-def _options(found: Deployment, group: EngineGroup) -> str:
+def _options(deployment: Deployment, group: EngineGroup) -> str:
     """Content of the file for `--config`."""
-    cache = found.format("kv_cache")
+    cache = deployment.format("kv_cache")
     lines = [f"enable_attention_dp: {str(group.ranks > 1).lower()}"]
     if cache in TRTLLM_CACHE:
         lines += ["kv_cache_config:", f"  dtype: {TRTLLM_CACHE[cache]}"]
@@ -440,47 +448,47 @@ CONNECTOR = "NixlConnector"
 ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
-def vllm(found: Deployment) -> dict[str, str]:
+def vllm(deployment: Deployment) -> dict[str, str]:
     """A script with the commands.
 
     Raises:
         ConfigError: vLLM cannot run the plan.
     """
-    groups, commands = engines(found), vllm_commands(found)
-    text = script(found, "vllm", commands, load_notes(found, groups))
-    return {"vllm.sh": text, **benchmark(found, groups, "vllm")}
+    groups, commands = engines(deployment), vllm_commands(deployment)
+    text = script(deployment, "vllm", commands, load_notes(deployment, groups))
+    return {"vllm.sh": text, **benchmark(deployment, groups, "vllm")}
 
 
-def vllm_commands(found: Deployment, target: str = "vllm") -> list[Command]:
+def vllm_commands(deployment: Deployment, target: str = "vllm") -> list[Command]:
     """One for each kind of engine.
 
     Raises:
         ConfigError: vLLM cannot run the plan.
     """
-    found.refuse_unless(SERVED, target)
-    if found.of("attention_dp") > 1 and found.is_dense:
+    deployment.refuse_unless(SERVED, target)
+    if deployment.of("attention_dp") > 1 and deployment.is_dense:
         raise ConfigError(
-            f"export: attention_dp = {found.of('attention_dp')} of a model without experts: data-parallel ranks of"
+            f"export: attention_dp = {deployment.of('attention_dp')} of a model without experts: data-parallel ranks of"
             " vLLM would each hold the whole feed-forward network; --to sglang has --attn-dp-size"
         )
-    return [_vllm_command(found, group) for group in engines(found)]
+    return [_vllm_command(deployment, group) for group in engines(deployment)]
 
 
-def _vllm_command(found: Deployment, group: EngineGroup) -> Command:
-    command = Command(["vllm", "serve", found.hub or f"{FILL_IN}-MODEL"])
-    about(found, group, command)
-    _vllm_degrees(found, group, command)
+def _vllm_command(deployment: Deployment, group: EngineGroup) -> Command:
+    command = Command(["vllm", "serve", deployment.hub or f"{FILL_IN}-MODEL"])
+    about(deployment, group, command)
+    _vllm_degrees(deployment, group, command)
     command.add("--max-num-seqs", group.of_a_group)
     command.add("--max-num-batched-tokens", max(group.step_tokens, group.of_a_group))
     command.note(
         f"the budget of a step counts decoded tokens too: {group.chunk:,} of prompts and one a sequence; --max-num-seqs"
         " counts prompts under way besides decodes"
     )
-    command.add("--max-model-len", longest_request(found, group))
-    add_memory(found, group, command, "--gpu-memory-utilization", "vllm_0_21")
-    _formats(found, command, VLLM_WEIGHTS, VLLM_CACHE)
-    if spilled_gib(found, group):
-        command.add("--cpu-offload-gb", spilled_gib(found, group), "offload_weights")
+    command.add("--max-model-len", longest_request(deployment, group))
+    add_memory(deployment, group, command, "--gpu-memory-utilization", "vllm_0_21")
+    _formats(deployment, command, VLLM_WEIGHTS, VLLM_CACHE)
+    if spilled_gib(deployment, group):
+        command.add("--cpu-offload-gb", spilled_gib(deployment, group), "offload_weights")
     if group.role:
         command.add("--kv-transfer-config.kv_connector", CONNECTOR)
         command.add("--kv-transfer-config.kv_role", ROLES[group.role])
@@ -488,7 +496,7 @@ def _vllm_command(found: Deployment, group: EngineGroup) -> Command:
     return command
 
 
-def _vllm_degrees(found: Deployment, group: EngineGroup, command: Command) -> None:
+def _vllm_degrees(deployment: Deployment, group: EngineGroup, command: Command) -> None:
     command.add("--tensor-parallel-size", group.attention_tp)
     command.add("--pipeline-parallel-size", group.pp)
     if group.divided > 1:
@@ -509,6 +517,6 @@ def _vllm_degrees(found: Deployment, group: EngineGroup, command: Command) -> No
             f"ep = {group.sharing}: vLLM puts whole experts on each of the {group.ranks * group.attention_tp} ranks;"
             f" the model cut each over tp = {group.tp}: as many bytes, other messages"
         )
-    if group.devices > found.domain:
-        nodes = math.ceil(group.devices / found.domain)
+    if group.devices > deployment.domain:
+        nodes = math.ceil(group.devices / deployment.domain)
         command.note(f"on {nodes} nodes: add --nnodes {nodes} --node-rank RANK --master-addr ADDRESS on each")

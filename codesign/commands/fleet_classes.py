@@ -167,26 +167,26 @@ def fleet_class(name: str, values: dict[str, float]) -> FleetClass:
     )  # fmt: skip
 
 
-def _measured(asked: Requests, trace: str) -> dict[str, dict[str, float]]:
+def _measured(requests: Requests, trace: str) -> dict[str, dict[str, float]]:
     """Class -> rate, lengths and variations of a trace with labels.
 
     Raises:
         ConfigError: no labels or times, or a class of too few requests.
     """
-    if not asked.class_names:
+    if not requests.class_names:
         raise ConfigError(f"--trace {trace}: no column class says which class a request is of")
-    assert asked.arrivals is not None
-    span = float(asked.arrivals[-1] - asked.arrivals[0])
+    assert requests.arrivals is not None
+    span = float(requests.arrivals[-1] - requests.arrivals[0])
     result: dict[str, dict[str, float]] = {}
-    for code, name in enumerate(asked.class_names):
-        own = np.flatnonzero(asked.classes == code)
+    for code, name in enumerate(requests.class_names):
+        own = np.flatnonzero(requests.classes == code)
         if len(own) < LEAST_TRACED or span <= 0:
             raise ConfigError(
                 f"--trace {trace}: class {name} has {len(own)} requests over {span:g} s: at least {LEAST_TRACED}"
                 " over some time"
             )
-        gaps = np.diff(asked.arrivals[own])
-        prompts, outputs = asked.prompts[own], asked.outputs[own]
+        gaps = np.diff(requests.arrivals[own])
+        prompts, outputs = requests.prompts[own], requests.outputs[own]
         result[name] = {
             "rate": len(own) / span, "input": float(prompts.mean()), "output": float(outputs.mean()),
             "cv": min(float(gaps.std() / gaps.mean()), MOST_CV),

@@ -387,20 +387,20 @@ def _plan_text(plan: dict[str, float]) -> str:
     )
 
 
-def _show(told: dict[str, Any], folder: Path) -> None:
+def _show(summary: dict[str, Any], folder: Path) -> None:
     """Tables of pools, devices and prices, then the answer, its proof and what the replay says."""
     out = console()
-    for table in _tables(told):
+    for table in _tables(summary):
         out.print(table)
-    _show_replay(told)
-    for line in (*_answer_lines(told), *_proof_lines(told), *_replay_lines(told)):
+    _show_replay(summary)
+    for line in (*_answer_lines(summary), *_proof_lines(summary), *_replay_lines(summary)):
         out.print(line, soft_wrap=True)
-    took = told["seconds"]
+    took = summary["seconds"]
     out.print(f"{'':8s} {took['pricing']:.1f} s pricing plans, {took['assignment']:.1f} s assigning")
     out.print(f"codesign verify {folder}   checks the proof", soft_wrap=True)
 
 
-def _tables(told: dict[str, Any]) -> Iterator[Table]:
+def _tables(summary: dict[str, Any]) -> Iterator[Table]:
     """Which class runs where, devices of each kind, and what more of anything is worth."""
     heads = ("class", "on", "replicas", "devices", "plan of a replica", "requests/s each, at most", "carries")
     pools = (
@@ -408,7 +408,7 @@ def _tables(told: dict[str, Any]) -> Iterator[Table]:
             pool["class"], pool["kind"], f"{pool['replicas']:,}", f"{pool['devices']:,}", _plan_text(pool["plan"]),
             f"{pool['requests_per_s_per_replica']:.4g}", f"{pool['requests_per_s']:.4g}/s",
         )
-        for pool in told["pools"]
+        for pool in summary["pools"]
     )  # fmt: skip
     yield text_table("which class runs where", heads, pools, left=("class", "on", "plan of a replica"))
     heads = ("kind", "owned, used", "bought", "spare in boxes", "capital", "a month", "all on it alone",
@@ -420,19 +420,21 @@ def _tables(told: dict[str, Any]) -> Iterator[Table]:
             "cannot" if kind["alone_usd_per_month"] is None else money(kind["alone_usd_per_month"]),
             f"saves {money(kind['owned_device_worth_usd_per_month'])}",
         )
-        for kind in told["kinds"]
+        for kind in summary["kinds"]
     )  # fmt: skip
     yield text_table("devices", heads, kinds, left=("kind",))
     heads = ("class", "a request/s more costs", "1 ms more of TTFT saves", "of TPOT", "1 % of prompts cached")
     worth = ("request_per_s", "ms_ttft", "ms_tpot", "point_cached")
-    prices = ((one["name"], *(money(one[f"usd_per_month_of_a_{name}"]) for name in worth)) for one in told["classes"])
+    prices = (
+        (one["name"], *(money(one[f"usd_per_month_of_a_{name}"]) for name in worth)) for one in summary["classes"]
+    )
     yield text_table("shadow prices, a month", heads, prices, left=("class",))
 
 
-def _answer_lines(told: dict[str, Any]) -> Iterator[str]:
+def _answer_lines(summary: dict[str, Any]) -> Iterator[str]:
     """The fleet and its cost, what one kind alone would cost, capital and power."""
-    best, kinds = told["usd_per_month"], told["kinds"]
-    yield f"answer   {_fleet_text(told)}: {money(best)} a month"
+    best, kinds = summary["usd_per_month"], summary["kinds"]
+    yield f"answer   {_fleet_text(summary)}: {money(best)} a month"
     for kind in kinds:
         usd = kind["alone_usd_per_month"]
         if usd is not None and len(kinds) > 1:
@@ -442,14 +444,14 @@ def _answer_lines(told: dict[str, Any]) -> Iterator[str]:
     yield f"{'':8s} capital {money(sum(kind['capex'] for kind in kinds))}, {power(drawn)} provisioned"
 
 
-def _proof_lines(told: dict[str, Any]) -> Iterator[str]:
+def _proof_lines(summary: dict[str, Any]) -> Iterator[str]:
     """What is proven, and what is assumed."""
-    proof = "proven the least" if told["gap"] <= SMALL else f"at most {told['gap']:.2%} above the least"
-    chance = told["confidence"]
-    every = f"; no fleet of any of these plans is below {money(told['floor_usd_per_month'])}" * (not chance)
+    proof = "proven the least" if summary["gap"] <= SMALL else f"at most {summary['gap']:.2%} above the least"
+    chance = summary["confidence"]
+    every = f"; no fleet of any of these plans is below {money(summary['floor_usd_per_month'])}" * (not chance)
     yield (
         f"proof    {proof} of all numbers of replicas and boxes, with the plan of each size that serves most of"
-        f" {told['plans']:,} priced{' (of the fastest in draws)' * bool(chance)}{every}"
+        f" {summary['plans']:,} priced{' (of the fastest in draws)' * bool(chance)}{every}"
     )
     kept = f"in {chance:.0%} of the draws" if chance else "at the centre"
     yield (
@@ -458,15 +460,15 @@ def _proof_lines(told: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def _replay_lines(told: dict[str, Any]) -> Iterator[str]:
+def _replay_lines(summary: dict[str, Any]) -> Iterator[str]:
     """Rates that the replay lowered, and pools that do not keep their limits in it."""
-    less = [one for one in told["certificate"]["options"] if one["lowered"] < 1]
+    less = [one for one in summary["certificate"]["options"] if one["lowered"] < 1]
     if less:
         names = ", ".join(
             f"{one['request_class']} on {one['devices']} {one['kind']} to {one['lowered']:.0%}" for one in less
         )
         yield f"replay   lowered the rates of {names} of what the closed form says"
-    short = [row for row in told["replay"] if not row["meets"]]
+    short = [row for row in summary["replay"] if not row["meets"]]
     if short:
         names = ", ".join(f"{row['class']} on {row['kind']}" for row in short)
         yield f"replay   does not keep the limits: {names}; --confidence 0.9 asks for room"
@@ -475,9 +477,9 @@ def _replay_lines(told: dict[str, Any]) -> Iterator[str]:
 SMALL = 1e-4
 
 
-def _fleet_text(told: dict[str, Any]) -> str:
+def _fleet_text(summary: dict[str, Any]) -> str:
     parts = list[str]()
-    for kind in told["kinds"]:
+    for kind in summary["kinds"]:
         if kind["owned_used"]:
             parts.append(f"{kind['owned_used']:,} owned {kind['name']}")
         if kind["bought"]:
@@ -485,8 +487,8 @@ def _fleet_text(told: dict[str, Any]) -> str:
     return " and ".join(parts)
 
 
-def _show_replay(told: dict[str, Any]) -> None:
-    if not told["replay"]:
+def _show_replay(summary: dict[str, Any]) -> None:
+    if not summary["replay"]:
         return
     out = console()
     heads = ("class", "on", "requests", "TTFT", "simulated", "TPOT", "simulated", "kept", "agreed", "")
@@ -496,8 +498,8 @@ def _show_replay(told: dict[str, Any]) -> None:
             *(engineering(row[f"{name}_{how}_s"], "s") for name in ("ttft", "tpot") for how in ("closed", "simulated")),
             f"{row['attainment']:.2%}", f"{row['agreed']:.0%}", "yes" if row["meets"] else "no",
         )
-        for row in told["replay"]
+        for row in summary["replay"]
     )  # fmt: skip
     out.print(text_table("replayed, closed form beside the simulation", heads, rows, left=("class", "on", "")))
-    for line in dict.fromkeys(row["doubt"] for row in told["replay"] if row["doubt"]):
+    for line in dict.fromkeys(row["doubt"] for row in summary["replay"] if row["doubt"]):
         out.print(line, soft_wrap=True)

@@ -298,12 +298,12 @@ def _numbers(observed: Observed) -> dict[str, float]:
     return result | {"requests": len(observed.good), "failed": failed, "client_late_p99_s": observed.late_s()}
 
 
-def _show(out: Console, observed: Observed, asked: ObservedLoad, model: str) -> None:
+def _show(out: Console, observed: Observed, load: ObservedLoad, model: str) -> None:
     """Latencies and throughput."""
     inputs, outputs = observed.lengths()
     heads, latencies = ("", "median", "mean", "p90", "p99"), observed.latencies().items()
     rows = ((SHOWN[name], *(engineering(value, "s") for value in shares.values())) for name, shares in latencies)
-    out.print(text_table(f"{model}: {asked.words}", heads, rows))
+    out.print(text_table(f"{model}: {load.words}", heads, rows))
     rates = observed.rates()
     out.print(
         f"{rates['output_tokens_per_s']:,.4g} output tokens/s, {rates['requests_per_s']:,.4g} requests/s; "
@@ -311,15 +311,15 @@ def _show(out: Console, observed: Observed, asked: ObservedLoad, model: str) -> 
     )
 
 
-def _notes(observed: Observed, asked: ObservedLoad) -> list[str]:
+def _notes(observed: Observed, load: ObservedLoad) -> list[str]:
     """Remarks on the run: failures, a late client, prompts of another length than asked."""
     answers, told = observed.driven.answers, list[str]()
     if failed := observed.failures():
         told.append(f"{len(answers) - len(observed.good):,} of {len(answers):,} requests failed: {failed}")
     if observed.driven.stopped:
-        told.append(f"interrupted: {len(answers):,} of {len(asked.requests):,} requests had ended, and are kept")
+        told.append(f"interrupted: {len(answers):,} of {len(load.requests):,} requests had ended, and are kept")
     lengths = observed.lengths()[1]
-    short = [n for (n, answer) in answers if not answer.error and answer.tokens < asked.requests.outputs[n]]
+    short = [n for (n, answer) in answers if not answer.error and answer.tokens < load.requests.outputs[n]]
     if short:
         told.append(f"{len(short):,} answers ended early (mean of all: {lengths.mean():,.4g} tokens)")
     seen = observed.latencies()

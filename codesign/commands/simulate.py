@@ -109,12 +109,12 @@ class ServedBar:
         self.bar.update(self.task, completed=done, total=total)
 
 
-def show_served(out: Console, scenario: Scenario, told: dict[str, Any], group: float) -> None:
+def show_served(out: Console, scenario: Scenario, summary: dict[str, Any], group: float) -> None:
     """Closed form, simulation, and what another seed differs by."""
-    closed, first, second = told["closed_form"], told["simulated"], told["another_seed"]
-    is_closed = told["loop"] == "closed"
-    served = f"{told['requests']:,} requests of " + (f"one of {group:g} engines" if group != 1 else "all engines")
-    title = f"{job_text(scenario)}: {served}, {told['loop']} loop"
+    closed, first, second = summary["closed_form"], summary["simulated"], summary["another_seed"]
+    is_closed = summary["loop"] == "closed"
+    served = f"{summary['requests']:,} requests of " + (f"one of {group:g} engines" if group != 1 else "all engines")
+    title = f"{job_text(scenario)}: {served}, {summary['loop']} loop"
     heads = ("", "closed form", "simulated", "difference", "p50", "p90", "p99", "another seed")
     table = text_table(title, heads, ())
 
@@ -145,7 +145,7 @@ def show_served(out: Console, scenario: Scenario, told: dict[str, Any], group: f
         out.print(doubt(closed["load"]), end="")
         if waits := crowded_text(closed):
             out.print(waits)
-    bound = told["no_scheduler"]
+    bound = summary["no_scheduler"]
     if bound and math.isfinite(bound["tpot_s"]):
         out.print(
             f"no order of serving brings a token below {written(bound['tpot_s'], 's')} on average at this rate,"
@@ -198,10 +198,10 @@ class Pools:
     token_s: float
     drain_s: float
 
-    def simulated(self, asked: Requests, report: Report, *, timeline: bool = False) -> Served:
+    def simulated(self, requests: Requests, report: Report, *, timeline: bool = False) -> Served:
         """Requests one by one."""
         return simulate_apart(
-            self.prefill, self.decode, self.counts, asked, lambda prompts: self.token_s * prompts,
+            self.prefill, self.decode, self.counts, requests, lambda prompts: self.token_s * prompts,
             drain_s=self.drain_s, report=report, timeline=timeline,
         )  # fmt: skip
 
@@ -209,17 +209,17 @@ class Pools:
         """Copy whose accepted tokens are drawn with another seed."""
         return dataclasses.replace(self, decode=dataclasses.replace(self.decode, seed=seed))
 
-    def closed_form(self, asked: Requests) -> OpenLoop:
+    def closed_form(self, requests: Requests) -> OpenLoop:
         """The closed form of these requests.
 
         Raises:
             ConfigError: prompts or decodes would pile up.
         """
-        demand = demand_of(self.decode, float(self.prefill.chunk), asked)
+        demand = demand_of(self.decode, float(self.prefill.chunk), requests)
         engines = (asarray(float(self.counts[0])), asarray(float(self.counts[1])))
         crossing, decode = (
-            asarray(self.token_s * asked.prompts.mean()),
-            with_contexts(traced(self.decode), asked, demand),
+            asarray(self.token_s * requests.prompts.mean()),
+            with_contexts(traced(self.decode), requests, demand),
         )
         seen = 1.5 if self.decode.async_scheduling else 0.5
         result = _apart(traced(self.prefill), decode, demand, engines, crossing, asarray(seen))
@@ -462,22 +462,22 @@ def _under_way(closed: dict[str, float], group: float, host: float) -> int:
     return max(round((closed["concurrency"] - closed["requests_per_s"] * host) / group), 1)
 
 
-def _simulated(engine: Engine, asked: Requests, bar: ServedBar, *, timeline: bool = False) -> Served:
+def _simulated(engine: Engine, requests: Requests, bar: ServedBar, *, timeline: bool = False) -> Served:
     """Requests as they come, or in a closed loop as many at a time as the engine has sequences."""
-    bar.begin(len(asked))
-    if asked.arrivals is not None:
-        return simulate_open(engine, asked, report=bar.tell, timeline=timeline)
-    if engine.sequences * 4 > len(asked):
+    bar.begin(len(requests))
+    if requests.arrivals is not None:
+        return simulate_open(engine, requests, report=bar.tell, timeline=timeline)
+    if engine.sequences * 4 > len(requests):
         least = f"{engine.sequences} at a time need at least {4 * engine.sequences}"
-        raise ConfigError(f"--requests {len(asked)}: {least}")
-    return simulate_closed(engine, asked, engine.sequences, report=bar.tell, timeline=timeline)
+        raise ConfigError(f"--requests {len(requests)}: {least}")
+    return simulate_closed(engine, requests, engine.sequences, report=bar.tell, timeline=timeline)
 
 
-def _write(run: Path, told: dict[str, Any], found: Served) -> None:
+def _write(run: Path, summary: dict[str, Any], served: Served) -> None:
     folder = run / FOLDER
-    line, handed = found.timeline, found.handed
+    line, handed = served.timeline, served.handed
     figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
-    write_files({folder / "summary.json": dumps(told, indent=2), folder / "timeline.png": render(figure)})
+    write_files({folder / "summary.json": dumps(summary, indent=2), folder / "timeline.png": render(figure)})
     note_folder(run, FOLDER)
 
 
@@ -535,18 +535,18 @@ def _check(scenario: Scenario) -> None:
     check_boxes(scenario)
 
 
-def _show(out: Console, title: str, told: dict[str, Any]) -> None:
+def _show(out: Console, title: str, summary: dict[str, Any]) -> None:
     rows = (
-        (label, *(_seconds(told[key]) for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))))
+        (label, *(_seconds(summary[key]) for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))))
         for name, label in TIMES.items()
     )
     out.print(text_table(title, ("", "mean", "p50", "p90", "p99"), rows))
     out.print(
-        f"from the first request to the last answer {engineering(told['duration_s'], 's')}:"
-        f" {told['output_tokens_per_s']:,.4g} output tokens/s, {told['rate']:.4g} requests/s"
+        f"from the first request to the last answer {engineering(summary['duration_s'], 's')}:"
+        f" {summary['output_tokens_per_s']:,.4g} output tokens/s, {summary['rate']:.4g} requests/s"
     )
-    if told["preempted"]:
-        out.print(f"{told['preempted']:,.0f} times a sequence lost its blocks and was computed again")
+    if summary["preempted"]:
+        out.print(f"{summary['preempted']:,.0f} times a sequence lost its blocks and was computed again")
 
 
 def _seconds(value: float) -> str:

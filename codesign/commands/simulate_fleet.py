@@ -212,7 +212,7 @@ def _check_pools(router: str, routers: tuple[str, str], *, two_pools: bool, by_c
 
 def _answered(
     scenario: Scenario,
-    told: dict[str, Any],
+    summary: dict[str, Any],
     agreed: dict[str, Agreed],
     on: str,
     reply: AnswerPlace,
@@ -220,15 +220,15 @@ def _answered(
 ) -> int:
     """Print what came of a simulation, and keep it in the run's folder where there is one."""
     if reply.as_json:
-        print(dumps(told, indent=2))
+        print(dumps(summary, indent=2))
     else:
-        _show(console(), scenario, told, agreed, on)
+        _show(console(), scenario, summary, agreed, on)
     if reply.run:
         folder = reply.run / FOLDER
         with style():
             picture = render(timeline_of(line.table, line.told))
         write_files({
-            folder / "fleet.json": dumps(told | {"headline": line.told}, indent=2), folder / "fleet.png": picture,
+            folder / "fleet.json": dumps(summary | {"headline": line.told}, indent=2), folder / "fleet.png": picture,
             folder / "fleet.csv": line.table.to_csv(index=False, float_format="%.6g"),
         })  # fmt: skip
         page_anew(reply.run, FOLDER)
@@ -239,7 +239,7 @@ def _answered(
 def _two_pools(
     scenario: Scenario,
     pair: TwoPoolFleet,
-    asked: Requests,
+    requests: Requests,
     routers: tuple[str, str],
     agreed: dict[str, Agreed],
     reply: AnswerPlace,
@@ -248,21 +248,21 @@ def _two_pools(
     bar: ServedBar,
 ) -> int:
     """Simulate prefill and decode replicas, and print and keep what came of it."""
-    closed, load = pair.closed_form(asked)
-    pools = pair.simulated(asked, routers, seed, bar.tell)
+    closed, load = pair.closed_form(requests)
+    pools = pair.simulated(requests, routers, seed, bar.tell)
     result = dataclasses.replace(pools.fleet, came=pools.fleet.came - host, served=pools.fleet.served.later(host))
     closed = {name: value + host * name.startswith(("ttft_s", "e2e_s")) for name, value in closed.items()}
     prefill, decode = pair.replicas
     told = {
-        "traffic": traffic_measures(asked), "closed_form": closed | {"hit_rate": 0.0, "load": load},
+        "traffic": traffic_measures(requests), "closed_form": closed | {"hit_rate": 0.0, "load": load},
         "simulated": result.served.summary() | {
             "hit_rate": result.hit_rate, "prefill_busy": pools.prefill_busy, "link_busy": pools.link_busy,
         },
         "classes": result.by_class(agreed), "replicas": list(pair.replicas), "router": list(routers),
         "accelerators_per_replica": list(pair.devices),
-        "store_tokens": pair.pools.prefill.store_blocks * asked.hash_tokens,
-        "doubts": [line for line in [doubts(asked, reply.trace) if reply.trace else ""] if line]
-        + untrusted_pools(load, routers, TRUSTED_LOAD, asked),
+        "store_tokens": pair.pools.prefill.store_blocks * requests.hash_tokens,
+        "doubts": [line for line in [doubts(requests, reply.trace) if reply.trace else ""] if line]
+        + untrusted_pools(load, routers, TRUSTED_LOAD, requests),
     }  # fmt: skip
     assert scenario.cluster.prefill is not None
     names = ", ".join(dict.fromkeys(routers))
@@ -320,10 +320,10 @@ def admitted_of(texts: Sequence[str]) -> dict[str, int]:
     return result
 
 
-def _known_classes(agreed: Mapping[str, object], asked: Requests, option: str = "--slo") -> None:
-    unknown = sorted(set(agreed) - {""} - set(asked.class_names))
+def _known_classes(agreed: Mapping[str, object], requests: Requests, option: str = "--slo") -> None:
+    unknown = sorted(set(agreed) - {""} - set(requests.class_names))
     if unknown:
-        known = ", ".join(asked.class_names) or "none"
+        known = ", ".join(requests.class_names) or "none"
         raise ConfigError(f"{option}: the requests have no class {', '.join(unknown)} (they have {known})")
 
 
@@ -369,7 +369,7 @@ def replica_devices_of(scenario: Scenario) -> float:
 def store_of(
     scenario: Scenario,
     engine: Engine,
-    asked: Requests,
+    requests: Requests,
     size: str,
     cluster: Cluster | None = None,
     layout: Layout | None = None,
@@ -379,14 +379,14 @@ def store_of(
     Args:
         scenario: the design.
         engine: of one replica.
-        asked: requests.
+        requests: requests.
         size: with a unit.
         cluster, layout: of a pool, those of the design without.
 
     Raises:
         ConfigError: no size, requests whose blocks are not known, or less room than a block.
     """
-    if not asked.hashed:
+    if not requests.hashed:
         raise ConfigError(
             f"--prefix-cache {size}: these requests do not say which blocks they begin with: take a trace with hash_ids"
             " (workload.cached_ratio= prices a hit rate that is known)"
@@ -397,17 +397,17 @@ def store_of(
     on_device = float(work.kv_bytes_per_token(layout))
     spread = float(plan.tp * plan.cp * plan.pp / plan.attention_dp)
     room = number(size, "B", "--prefix-cache", "200GB")
-    blocks = int(room / (on_device * spread * asked.hash_tokens))
+    blocks = int(room / (on_device * spread * requests.hash_tokens))
     if blocks < 1:
-        need = on_device * spread * asked.hash_tokens
+        need = on_device * spread * requests.hash_tokens
         raise ConfigError(
-            f"--prefix-cache {size}: one block of {asked.hash_tokens} tokens has {engineering(need, 'B')}"
+            f"--prefix-cache {size}: one block of {requests.hash_tokens} tokens has {engineering(need, 'B')}"
         )
     seconds = on_device * float((cluster or scenario.cluster).host.link.beta_s_per_byte)  # devices load side by side
     return dataclasses.replace(engine, store_blocks=blocks, store_token_s=seconds)
 
 
-def stored_by_design(scenario: Scenario, engine: Engine, asked: Requests) -> tuple[Engine, bool]:
+def stored_by_design(scenario: Scenario, engine: Engine, requests: Requests) -> tuple[Engine, bool]:
     """The engine with the caches of its design as one, and whether all replicas share it.
 
     Of several tiers that are far, blocks come at their mean speed; a pool or store that finds most stands for all.
@@ -415,7 +415,7 @@ def stored_by_design(scenario: Scenario, engine: Engine, asked: Requests) -> tup
     Raises:
         ConfigError: requests whose blocks are not known.
     """
-    if not asked.hashed:
+    if not requests.hashed:
         raise ConfigError(
             "workload.prefix_cache: these requests do not say which blocks they begin with: take --trace FILE with"
             " hash_ids"
@@ -424,8 +424,8 @@ def stored_by_design(scenario: Scenario, engine: Engine, asked: Requests) -> tup
     shared = {tier: room for tier, room in hits.room_tokens.items() if tier not in OWN and hits.tiers[tier] > 0}
     own = sum(hits.room_tokens[tier] for tier in OWN)
     tokens = max(shared.values()) if shared else own
-    result = hits.share * float(asked.prompts.mean())
-    blocks = int(tokens / asked.hash_tokens)
+    result = hits.share * float(requests.prompts.mean())
+    blocks = int(tokens / requests.hash_tokens)
     return dataclasses.replace(
         engine, store_blocks=blocks, store_token_s=hits.fetch_s / result if result > 0 else 0.0
     ), bool(shared)  # fmt: skip
@@ -438,64 +438,68 @@ class Cached:
         self.tokens, self.hit_rate = tokens, float(tokens.sum() / prompts.sum())
 
 
-def in_closed_form(engine: Engine, asked: Requests, router: str, replicas: int) -> tuple[Requests, Any, Cached]:
+def in_closed_form(engine: Engine, requests: Requests, router: str, replicas: int) -> tuple[Requests, Any, Cached]:
     """Requests of one replica, its closed form, and what caches hold; prompts under way by the times that it says."""
-    cached = cached_tokens(engine, asked, router, replicas)
-    share, form = closed_form_of(engine, asked, cached, replicas)
+    cached = cached_tokens(engine, requests, router, replicas)
+    share, form = closed_form_of(engine, requests, cached, replicas)
     for _ in range(ROUNDS if engine.store_blocks else 0):
-        cached = cached_tokens(engine, asked, router, replicas, float(form.ttft_s.mean))
-        share, form = closed_form_of(engine, asked, cached, replicas)
+        cached = cached_tokens(engine, requests, router, replicas, float(form.ttft_s.mean))
+        share, form = closed_form_of(engine, requests, cached, replicas)
     return share, form, cached
 
 
-def _caches(asked: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
+def _caches(requests: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
     """Requests that come to each cache, and its room.
 
     Conversations stay with a replica where a router goes by them, or by prefixes that they have alone; others see
     every N-th request. Without conversations to tell, prefix-aware routing is taken to make one cache of all.
     """
-    everybody = np.arange(len(asked))
-    if router in ("prefix_aware", "session_sticky") and len(asked.sessions):
-        turns = asked.sessions % replicas
+    everybody = np.arange(len(requests))
+    if router in ("prefix_aware", "session_sticky") and len(requests.sessions):
+        turns = requests.sessions % replicas
         return [(everybody[turns == one], room) for one in range(replicas) if (turns == one).any()]
     if router == "prefix_aware":
         return [(everybody, room * replicas)]
     return [(everybody[one::replicas], room) for one in range(replicas)]
 
 
-def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int, ttft_s: float = 0.0) -> Cached:
+def cached_tokens(engine: Engine, requests: Requests, router: str, replicas: int, ttft_s: float = 0.0) -> Cached:
     """Tokens that caches of all replicas hold, by Che's approximation; see `workloads.prefix_reuse`.
 
     Prompts under way hold their blocks beside the room: as many come a second, for `ttft_s`, those of many blocks
     longer in proportion.
     """
-    prompts = asked.prompts
+    prompts = requests.prompts
     if not engine.store_blocks:
-        shared = asked.prefix_tokens * (asked.prefixes >= 0) if engine.prefix_cache and len(asked.prefixes) else 0
+        shared = (
+            requests.prefix_tokens * (requests.prefixes >= 0) if engine.prefix_cache and len(requests.prefixes) else 0
+        )
         return Cached(np.minimum(np.zeros(len(prompts)) + shared, prompts - 1), prompts)
     result = np.zeros(len(prompts))
-    for own, room in _caches(asked, router, replicas, engine.store_blocks):
-        reuse = reuse_of(asked.chosen(own))
-        sizes = np.diff(asked.hash_starts)[own]
-        assert asked.arrivals is not None
+    for own, room in _caches(requests, router, replicas, engine.store_blocks):
+        reuse = reuse_of(requests.chosen(own))
+        sizes = np.diff(requests.hash_starts)[own]
+        assert requests.arrivals is not None
         mean = max(float(sizes.mean()), 1e-9)
-        under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(asked.arrivals)) * ttft_s
+        under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(requests.arrivals)) * ttft_s
         room += under_way
         curve = curve_of_reuse(reuse)
         share = float(curve.hit(asarray(float(room))))
         ages = reuse.ages
         within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
         hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))
-        result[own] = np.minimum(np.where(sizes > 0, hits, 0) * asked.hash_tokens, prompts[own] - 1)
+        result[own] = np.minimum(np.where(sizes > 0, hits, 0) * requests.hash_tokens, prompts[own] - 1)
     return Cached(result, prompts)
 
 
-def closed_form_of(engine: Engine, asked: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
+def closed_form_of(engine: Engine, requests: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
     """Closed form of one replica that gets every N-th request."""
-    own = np.arange(0, len(asked), replicas)
+    own = np.arange(0, len(requests), replicas)
     if len(own) < FEWEST:
-        raise ConfigError(f"{len(asked)} requests over {replicas} replicas leave {len(own)} to one: at least {FEWEST}")
-    share = asked.chosen(own)
+        raise ConfigError(
+            f"{len(requests)} requests over {replicas} replicas leave {len(own)} to one: at least {FEWEST}"
+        )
+    share = requests.chosen(own)
     return share, open_form(engine, share, cached.tokens[own], float(replicas))
 
 
@@ -530,15 +534,15 @@ def untrusted(share: Requests, form: Any, router: str) -> list[str]:
     return result
 
 
-def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed], on: str) -> None:
-    closed, first = told["closed_form"], told["simulated"]
+def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dict[str, Agreed], on: str) -> None:
+    closed, first = summary["closed_form"], summary["simulated"]
     traffic = (
-        (label, f"{told['traffic'][name]:.1%}" if unit == "%" else f"{told['traffic'][name]:,.4g}")
+        (label, f"{summary['traffic'][name]:.1%}" if unit == "%" else f"{summary['traffic'][name]:,.4g}")
         for name, (label, unit) in MEASURED.items()
-        if name in told["traffic"]
+        if name in summary["traffic"]
     )
     out.print(text_table("requests, as measured", ("", " "), traffic))
-    title = f"{scenario.workload.model.name}: {told['traffic']['requests']:,.0f} requests on {on}"
+    title = f"{scenario.workload.model.name}: {summary['traffic']['requests']:,.0f} requests on {on}"
     heads = ("", "closed form", "simulated", "difference", "closed form p99", "simulated p50", "p90", "p99")
     times = (
         (
@@ -549,9 +553,9 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
         for name, label in SHOWN.items()
     )  # fmt: skip
     table = text_table(title, heads, times)
-    came = told["traffic"]["requests_per_s"]
+    came = summary["traffic"]["requests_per_s"]
     table.add_row("requests a second", f"{came:.4g}", f"{first['rate']:.4g}", f"{came / first['rate'] - 1:+.1%}")
-    if told["store_tokens"] or closed["hit_rate"]:
+    if summary["store_tokens"] or closed["hit_rate"]:
         known = "prefill_busy" not in first  # of two pools no closed form knows caches
         gap = f"{100 * (closed['hit_rate'] - first['hit_rate']):+.1f} points" if known else ""
         said = f"{closed['hit_rate']:.1%}" if known else ""
@@ -561,7 +565,7 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
             table.add_row(label, "", f"{first[name]:.1%}")
     out.print(table)
     if agreed:
-        away = any(row["refused"] for row in told["classes"])
+        away = any(row["refused"] for row in summary["classes"])
         heads = ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", "", *(["turned away"] * away))
         kept = (
             (
@@ -569,10 +573,10 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
                 engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
                 "yes" if row["meets"] else "no", *([f"{row['refused']:.2%}"] * away),
             )
-            for row in told["classes"]
+            for row in summary["classes"]
         )  # fmt: skip
         out.print(text_table("requests that kept their limits", heads, kept, left=("class", "")))
-    for line in told["doubts"]:
+    for line in summary["doubts"]:
         out.print(line)
     if first["preempted"]:
         out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")

@@ -167,26 +167,26 @@ def plain_table(title: str, rows: Iterable[Sequence[str]], *columns: str) -> Tab
     return text_table(title, columns, rows, left=columns[:1], min_width=len(title))
 
 
-def show_certificate(out: Console, found: Certificate, text: Callable[[str, float], str]) -> None:
+def show_certificate(out: Console, certificate: Certificate, text: Callable[[str, float], str]) -> None:
     """Bounds, what binds, what more of it would bring; or by how much constraints must give.
 
     Args:
         out: where to.
-        found: the certificate of a trace.
+        certificate: the certificate of a trace.
         text: (name, value) -> the value with its unit.
     """
-    if found.best is not None and found.bound is not None and found.gap is not None:
-        better = "below" if found.sense == "minimise" else "above"
-        away = f"{found.gap:.2%}" if found.gap >= 5e-5 else "less than 0.01%"
-        best, bound = (text(found.goal, value) for value in (found.best, found.bound))
-        out.print(f"{found.goal}: best {best}, no design {better} {bound}, {away} away")
-    table = explained(found)
+    if certificate.best is not None and certificate.bound is not None and certificate.gap is not None:
+        better = "below" if certificate.sense == "minimise" else "above"
+        away = f"{certificate.gap:.2%}" if certificate.gap >= 5e-5 else "less than 0.01%"
+        best, bound = (text(certificate.goal, value) for value in (certificate.best, certificate.bound))
+        out.print(f"{certificate.goal}: best {best}, no design {better} {bound}, {away} away")
+    table = explained(certificate)
     if table is not None and table.name == "infeasible":
         out.print(plain_table("Why nothing is feasible", table.rows, *table.head))
     elif table is not None:
         out.print(binding_text(table.rows), highlight=False)
-    if found.at_bounds:
-        edges = ", ".join(f"{variable(edge.variable)} ({edge.at})" for edge in found.at_bounds)
+    if certificate.at_bounds:
+        edges = ", ".join(f"{variable(edge.variable)} ({edge.at})" for edge in certificate.at_bounds)
         out.print(f"at the edge of their range: {edges}")
 
 

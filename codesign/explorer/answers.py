@@ -56,11 +56,11 @@ class Answerer:
     proofs are kept here for whoever proves (see `proving`).
     """
 
-    def __init__(self, found: Given):
-        self._given, study = found, found.study
+    def __init__(self, setup: Given):
+        self._given, study = setup, setup.study
         self.proofs: OrderedDict[Any, Any] = OrderedDict()
         self._scenario = with_numpy(study.scenario)
-        plans, self.how = _plans(found)
+        plans, self.how = _plans(setup)
         self._objective = dataclasses.replace(study.objective, limits={}, floors={})
         self._asked = [study.objective.goal, *study.objective.limits, *study.objective.floors]
         model = model_of(self._scenario, DesignSpace({}, study.space.hardware), tuple(plans))
@@ -199,9 +199,9 @@ def _front(seconds: np.ndarray, cost: np.ndarray, kept: np.ndarray) -> np.ndarra
     return places[non_dominated_rows(np.stack([seconds[places], cost[places]], axis=-1))] if len(places) else places
 
 
-def _plans(found: Given) -> tuple[dict[str, np.ndarray], str]:
+def _plans(setup: Given) -> tuple[dict[str, np.ndarray], str]:
     """Plans to price at each move, and in words which they are."""
-    space, scenario = found.study.space, found.study.scenario
+    space, scenario = setup.study.space, setup.study.scenario
     if not space.plan:
         name = dataclasses.fields(scenario.plan)[0].name
         return {name: np.array([float(plan_value(name, getattr(scenario.plan, name)))])}, "the one plan of this study"
@@ -210,8 +210,8 @@ def _plans(found: Given) -> tuple[dict[str, np.ndarray], str]:
         count = len(next(iter(plans.values())))
         if count <= MOST_PLANS:
             return plans, f"all {count:,} legal plans"
-    if found.run is not None and all(PLAN_PREFIX + name in found.run.designs for name in space.plan):
-        kept = found.run.designs[[PLAN_PREFIX + name for name in space.plan]].drop_duplicates().to_numpy(dtype=float)
+    if setup.run is not None and all(PLAN_PREFIX + name in setup.run.designs for name in space.plan):
+        kept = setup.run.designs[[PLAN_PREFIX + name for name in space.plan]].drop_duplicates().to_numpy(dtype=float)
         which = f"the {len(kept):,} plans that the run kept"
     else:
         kept = space.legal_sample(scenario, QUICK)

@@ -27,23 +27,23 @@ MORE = ("phases", "prices")
 """Frames beside the table, each a file where it has rows."""
 
 
-def write(found: Comparison, folder: Path) -> Path:
+def write(comparison: Comparison, folder: Path) -> Path:
     """The frames, the facts beside them and the page.
 
     Returns:
         The page.
     """
-    files: dict[Path, str | bytes] = {folder / FRAME: frame_bytes(found.table)}
+    files: dict[Path, str | bytes] = {folder / FRAME: frame_bytes(comparison.table)}
     for name in MORE:
-        frame: pd.DataFrame = getattr(found, name)
+        frame: pd.DataFrame = getattr(comparison, name)
         if not frame.empty:
             files[folder / f"{name}.parquet"] = frame_bytes(frame)
     facts = {
-        "goal": found.goal, "maximised": found.maximised, "job": found.job, "along": found.along,
-        "words": dataclasses.asdict(found.words), **found.facts,
+        "goal": comparison.goal, "maximised": comparison.maximised, "job": comparison.job, "along": comparison.along,
+        "words": dataclasses.asdict(comparison.words), **comparison.facts,
     }  # fmt: skip
     write_files(files | {folder / FACTS: dumps(facts, indent=2)})
-    return write_page(found, folder)
+    return write_page(comparison, folder)
 
 
 def read(folder: Path) -> Comparison:
@@ -63,22 +63,22 @@ def read(folder: Path) -> Comparison:
         raise ConfigError(f"{str(folder)!r} cannot be read as a comparison: {str(error).splitlines()[0]}") from error
 
 
-def write_page(found: Comparison, folder: Path) -> Path:
+def write_page(comparison: Comparison, folder: Path) -> Path:
     """`report.html` of a comparison."""
     from . import comparison_figures as drawn  # matplotlib is loaded for pages alone
 
     pictures = {
         name: (png, "data:image/png;base64," + base64.b64encode(png).decode("ascii"))
-        for name, png in drawn.pictures(found).items()
+        for name, png in drawn.pictures(comparison).items()
     }
     page = folder / PAGE
     text = rendered(
         "comparison.html.j2",
-        found=found,
-        said=sentences(found),
-        columns=columns(found),
-        rows=[dict(row) for _, row in found.table.iterrows()],
-        levels=_level_rows(found),
+        found=comparison,
+        said=sentences(comparison),
+        columns=columns(comparison),
+        rows=[dict(row) for _, row in comparison.table.iterrows()],
+        levels=_level_rows(comparison),
         pictures={name: uri for name, (_, uri) in pictures.items()},
         percent=lambda share: DASH if share is None or share != share else f"{share:.0%}",
         share=percent,
@@ -88,15 +88,15 @@ def write_page(found: Comparison, folder: Path) -> Path:
     return page
 
 
-def _level_rows(found: Comparison) -> list[tuple[str, str, list[str]]]:
+def _level_rows(comparison: Comparison) -> list[tuple[str, str, list[str]]]:
     """(level, best candidate, goal of each candidate) along what was varied."""
-    names = list(found.table["candidate"])
+    names = list(comparison.table["candidate"])
     rows = []
-    for level, best in winners(found):
-        here = found.phases[found.phases["level"] == level].set_index("candidate")
-        cells = [found.text(found.goal, here["objective"].get(name, math.nan)) for name in names]
+    for level, best in winners(comparison):
+        here = comparison.phases[comparison.phases["level"] == level].set_index("candidate")
+        cells = [comparison.text(comparison.goal, here["objective"].get(name, math.nan)) for name in names]
         value = here["value"].iloc[0]
-        rows.append((number(value, unit_of(found.along)) if value == value else level, best, cells))
+        rows.append((number(value, unit_of(comparison.along)) if value == value else level, best, cells))
     return rows
 
 

@@ -90,10 +90,10 @@ def table(run: RunFolder) -> PageTable | None:
     return explained(certificate(run), run.words)
 
 
-def explained(found: Certificate, words: Words = OTHERS) -> PageTable | None:
+def explained(certificate: Certificate, words: Words = OTHERS) -> PageTable | None:
     """The table of a certificate; None where nothing binds."""
-    if found.infeasible:
-        return _conflict(found.infeasible, words)
+    if certificate.infeasible:
+        return _conflict(certificate.infeasible, words)
     rows = [
         (
             constraint(row.constraint, words),
@@ -102,7 +102,7 @@ def explained(found: Certificate, words: Words = OTHERS) -> PageTable | None:
             f"{_reach(row.valid_down)} to {_reach(row.valid_up)}",
             _brought(row),
         )
-        for row in found.constraints or ()
+        for row in certificate.constraints or ()
         if row.used > 0.5
     ]
     head = ("Constraint", "Used", "Elasticity down", "Elasticity up", "Holds over", "10 % more brings")

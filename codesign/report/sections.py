@@ -150,9 +150,9 @@ def sharing(entries: Sequence[Shared]) -> Figure:
     return figure
 
 
-def _ticks(own: Sequence[Shared], names: Sequence[str]) -> FixedLocator:
+def _ticks(shares: Sequence[Shared], names: Sequence[str]) -> FixedLocator:
     """Round numbers over the range of the ratios."""
-    ratios = [entry.own_design[name] / entry.design[name] for entry in own for name in names]
+    ratios = [entry.own_design[name] / entry.design[name] for entry in shares for name in names]
     rounds = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
     shown = [value for value in rounds if 0.6 * min(ratios) <= value <= 1.7 * max(ratios)]
     return FixedLocator(shown if len(shown) > 1 else [0.5, 1.0, 2.0])

@@ -289,6 +289,6 @@ def key_figures(run: RunFolder) -> list[tuple[str, str, str]]:
     return [(entry.label, entry.text(best[name]), interval(entry, best, name)) for name, entry in known]
 
 
-def interval(known: Metric, design: Mapping[str, Any], name: str) -> str:
+def interval(metric: Metric, design: Mapping[str, Any], name: str) -> str:
     """`2.9 s to 14.9 s`; empty where the ends are not known."""
-    return between_text(design.get(f"{name}_low"), design.get(f"{name}_high"), known.text)
+    return between_text(design.get(f"{name}_low"), design.get(f"{name}_high"), metric.text)

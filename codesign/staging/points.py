@@ -141,9 +141,9 @@ class Points:
         exact, broken, below, slopes = np.split(columns, np.cumsum([names, 1, names]), axis=1)
         return Found(exact, broken[:, 0], below, slopes.reshape(count, names, width))
 
-    def _columns(self, count: int, found: Sequence[Any]) -> np.ndarray:
+    def _columns(self, count: int, results: Sequence[Any]) -> np.ndarray:
         columns = np.empty((count, self._width))
-        for number, column in enumerate(found):
+        for number, column in enumerate(results):
             columns[:, number] = column
         return columns
 

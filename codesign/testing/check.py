@@ -150,9 +150,9 @@ def _run(search: AbstractSearch) -> Trace | None:
         return None
 
 
-def leaves_designs_of_the_space(found: FoundBySearch) -> None:
+def leaves_designs_of_the_space(result: FoundBySearch) -> None:
     """Check the designs of a search: complete columns, listed plans, hardware inside its box, a claim of one line."""
-    trace, space = found.trace, small_problem().space
+    trace, space = result.trace, small_problem().space
     if trace is None:
         return
     must(len(trace.method) > 0, "run() leaves no design")
@@ -169,9 +169,9 @@ def leaves_designs_of_the_space(found: FoundBySearch) -> None:
     must(trace.claim and "\n" not in trace.claim, "the claim is not one line")
 
 
-def passes_no_bound_of_its_own(found: FoundBySearch) -> None:
+def passes_no_bound_of_its_own(result: FoundBySearch) -> None:
     """Its designs, priced by the plain model, are no better than what it proves."""
-    trace, problem = found.trace, small_problem()
+    trace, problem = result.trace, small_problem()
     proof = trace.certificate if trace else None
     if trace is None or proof is None or proof.bound is None or proof.goal != problem.objective.goal:
         return
@@ -182,10 +182,10 @@ def passes_no_bound_of_its_own(found: FoundBySearch) -> None:
             must(metrics.time_s >= proof.bound * (1 - ROUNDING), "a design of its own is better than its bound")
 
 
-def leaves_the_same_for_the_same_seed(found: FoundBySearch) -> None:
+def leaves_the_same_for_the_same_seed(result: FoundBySearch) -> None:
     """Every random number comes from the seed."""
-    one = found.trace
-    again = _run(found.search) if one is not None else None
+    one = result.trace
+    again = _run(result.search) if one is not None else None
     if one is None or again is None:
         return
     must(one.method == again.method, "the same seed leaves other designs")

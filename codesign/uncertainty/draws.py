@@ -225,13 +225,13 @@ def strata_of(scenario: Scenario) -> list[dict[str, Any]]:
     own, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
 
-    def told(what: str, found: Spread | None) -> None:
-        if found is not None and (found.kind, found.name, found.regime) not in rows:
-            low, high = np.expm1(found.interval())
-            rows[found.kind, found.name, found.regime] = {
+    def told(what: str, spread: Spread | None) -> None:
+        if spread is not None and (spread.kind, spread.name, spread.regime) not in rows:
+            low, high = np.expm1(spread.interval())
+            rows[spread.kind, spread.name, spread.regime] = {
                 "what": what.replace("_", " "),
-                "regime": "other published jobs" if found.kind == "source" else IN_WORDS[found.regime],
-                "rows": found.rows, "low": float(low), "high": float(high),
+                "regime": "other published jobs" if spread.kind == "source" else IN_WORDS[spread.regime],
+                "rows": spread.rows, "low": float(low), "high": float(high),
             }  # fmt: skip
 
     for name in dict.fromkeys(source_names(scenario)):

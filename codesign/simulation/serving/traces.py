@@ -236,17 +236,17 @@ def read_json_trace(text: str, what: str) -> TraceTable:
     return result if came is None else in_order(result)
 
 
-def in_order(found: TraceTable) -> TraceTable:
+def in_order(table: TraceTable) -> TraceTable:
     """Requests as they come, the first at 0."""
-    assert found.arrivals is not None
-    order = np.argsort(found.arrivals, kind="stable")
-    came = found.arrivals[order]
+    assert table.arrivals is not None
+    order = np.argsort(table.arrivals, kind="stable")
+    came = table.arrivals[order]
     came = came - came[0] if len(came) else came
-    labels = {name: [values[one] for one in order] for name, values in found.labels.items()}
+    labels = {name: [values[one] for one in order] for name, values in table.labels.items()}
     places: list[int] = order.tolist()
-    blocks: list[Sequence[int]] = [found.blocks[one] for one in places] if found.blocks else []
-    return found._replace(
-        prompts=found.prompts[order], outputs=found.outputs[order], arrivals=came, labels=labels, blocks=blocks
+    blocks: list[Sequence[int]] = [table.blocks[one] for one in places] if table.blocks else []
+    return table._replace(
+        prompts=table.prompts[order], outputs=table.outputs[order], arrivals=came, labels=labels, blocks=blocks
     )
 
 
