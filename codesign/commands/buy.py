@@ -80,13 +80,13 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
     Raises:
         ConfigError: none is given, or one cannot be read.
     """
-    asked = [("serve", text) for text in options.serve] + [("train", text) for text in options.train]
-    if not asked:
+    names = [("serve", text) for text in options.serve] + [("train", text) for text in options.train]
+    if not names:
         raise ConfigError(
             'name a job: --serve "llama31_70b --rate 30/s" or --train "llama31_8b --tokens 1T --days 30d"'
         )
     jobs = list[PurchaseJob]()
-    for command, text in asked:
+    for command, text in names:
         try:
             said = shlex.split(text)
         except ValueError as error:
@@ -166,11 +166,11 @@ def with_api(table: pd.DataFrame, usd_per_s: float, years: float) -> pd.DataFram
 
 def _break_even(table: pd.DataFrame) -> str:
     """The share of the loads asked for at which the cheapest product costs what the API does."""
-    kept = table[table["feasible"]]
-    own = kept[kept["product"] != API]
-    if not len(own) or len(own) == len(kept):
+    feasible = table[table["feasible"]]
+    own = feasible[feasible["product"] != API]
+    if not len(own) or len(own) == len(feasible):
         return ""
-    api = float(kept.loc[kept["product"] == API, "usd_per_month"].iloc[0])
+    api = float(feasible.loc[feasible["product"] == API, "usd_per_month"].iloc[0])
     best = own.iloc[0]
     share = float(best["usd_per_month"]) / api if api > 0 else np.inf
     return (
@@ -198,14 +198,14 @@ def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, 
         out.print(f"job {index}: {escape(job)}", highlight=False, soft_wrap=True)
     for _, row in table[~table["feasible"]].iterrows():
         out.print(f"{row['product']}: {escape(str(row['why']))}", highlight=False, soft_wrap=True)
-    kept = table[table["feasible"]]
-    if len(kept):
-        best = kept.iloc[0]
+    feasible = table[table["feasible"]]
+    if len(feasible):
+        best = feasible.iloc[0]
         whole = money(float(best["usd_over_horizon"]))
         bought = API if best["product"] == API else f"{best['devices']:,.0f} x {best['product']}"
         line = f"answer   {bought}: {whole} over {years:g} years"
-        if len(kept) > 1:
-            second = kept.iloc[1]
+        if len(feasible) > 1:
+            second = feasible.iloc[1]
             more = float(second["usd_over_horizon"]) / float(best["usd_over_horizon"]) - 1
             line += f"; {second['product']} comes next, {more:.0%} above"
         out.print(line, highlight=False, soft_wrap=True)

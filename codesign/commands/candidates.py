@@ -137,10 +137,10 @@ def _text(path: Path) -> str:
 def _told_apart(candidates: Sequence[Candidate]) -> list[Candidate]:
     """With labels of the overrides that not all share."""
     pairs = [[text.lstrip("+~").partition("=") for text in candidate.overrides] for candidate in candidates]
-    asked = [{key: value for key, _, value in mine} for mine in pairs]
-    keys = [key for key in dict.fromkeys(itertools.chain(*asked)) if len({mine.get(key) for mine in asked}) > 1]
-    told = []
-    for candidate, mine in zip(candidates, asked, strict=True):
+    names = [{key: value for key, _, value in mine} for mine in pairs]
+    keys = [key for key in dict.fromkeys(itertools.chain(*names)) if len({mine.get(key) for mine in names}) > 1]
+    lines = []
+    for candidate, mine in zip(candidates, names, strict=True):
         varied = {key: mine.get(key, "") for key in keys}
-        told.append(dataclasses.replace(candidate, label=_label(varied) or candidate.folder, varied=varied))
-    return told
+        lines.append(dataclasses.replace(candidate, label=_label(varied) or candidate.folder, varied=varied))
+    return lines

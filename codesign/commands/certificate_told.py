@@ -87,13 +87,15 @@ def check_certificate(
     Raises:
         Refuted: naming the first thing that is not so.
     """
-    told = folder.summary["certificate"]
-    same("summary.json", told, _plain(certificate), "certificate", "what can be read")
+    summary = folder.summary["certificate"]
+    same("summary.json", summary, _plain(certificate), "certificate", "what can be read")
     _check_words(study, certificate)
     if asked is not None and asked.cases is None and certificate.best is not None and certificate.front is None:
-        known = float(results.best["objective" if asked.goal == asked.objective.goal else PLAN_PREFIX + asked.goal])
-        if not math.isclose(certificate.best, known, rel_tol=closeness(study)):
-            raise Refuted(f"summary.json: certificate.best is {certificate.best:.12g}, derived is {known:.12g}")
+        best_value = float(
+            results.best["objective" if asked.goal == asked.objective.goal else PLAN_PREFIX + asked.goal]
+        )
+        if not math.isclose(certificate.best, best_value, rel_tol=closeness(study)):
+            raise Refuted(f"summary.json: certificate.best is {certificate.best:.12g}, derived is {best_value:.12g}")
     rest = ["certificate.history"] * bool(certificate.history)
     _check_history(certificate)
     if certificate.constraints is not None and asked is not None:
@@ -111,12 +113,12 @@ def check_certificate(
     rest += ["certificate.workloads.own_bound", "certificate.workloads.counts"] * bool(certificate.workloads)
     rest += ["certificate.workloads.own_design beyond its worth"] * bool(certificate.workloads)
     rest += ["certificate.bound_of_own_hardware"] * (certificate.bound_of_own_hardware is not None)
-    known = {"open": 0} if certificate.certified and not isinstance(study.search, Mix) else {}
+    best_value = {"open": 0} if certificate.certified and not isinstance(study.search, Mix) else {}
     if certificate.front is not None:
-        known["designs on the front"] = len(certificate.front.points)
+        best_value["designs on the front"] = len(certificate.front.points)
     if certificate.robust is not None:
-        known["cases"] = len(certificate.robust.cases)
-    rest += [name for name in counted(folder.summary["counts"], known) if name != "counts.plans"]
+        best_value["cases"] = len(certificate.robust.cases)
+    rest += [name for name in counted(folder.summary["counts"], best_value) if name != "counts.plans"]
     rest += [f"seconds.{name}" for name in folder.summary["seconds"]]
     _check_methods(study, folder)
     return [f"summary.{name}" for name in rest]
@@ -292,16 +294,16 @@ def _check_edges(search: AbstractSearch, certificate: Certificate, question: Ask
     point = {name: float(best[PLAN_PREFIX + name]) for name in question.space.hardware}
     result = question.space.coordinates({name: asarray(value) for name, value in point.items()})
     u = {name: float(np.clip(np.asarray(result[name]), 0.0, 1.0)) for name in free}
-    known = {name: "low" if at < EDGE else "high" for name, at in u.items() if at < EDGE or at > 1 - EDGE}
+    by_name = {name: "low" if at < EDGE else "high" for name, at in u.items() if at < EDGE or at > 1 - EDGE}
     for name, values in question.values.items():
         ends = sorted({float(value) for value in values})
         if len(ends) > 1 and point[name] in (ends[0], ends[-1]):
-            known[name] = "low" if point[name] == ends[0] else "high"
+            by_name[name] = "low" if point[name] == ends[0] else "high"
     told = {edge.variable: edge.at for edge in certificate.at_bounds or ()}
     near = {name for name, at in u.items() if min(abs(at - EDGE), abs(1 - EDGE - at)) < 1e-9}
-    for name in (*known, *told):
-        if told.get(name) != known.get(name) and name not in near:
-            raise Refuted(f"summary.json: {name} is at {told.get(name) or 'no bound'}, derived is {known.get(name)}")
+    for name in (*by_name, *told):
+        if told.get(name) != by_name.get(name) and name not in near:
+            raise Refuted(f"summary.json: {name} is at {told.get(name) or 'no bound'}, derived is {by_name.get(name)}")
 
 
 def _check_front(front: ProvenFront) -> None:

@@ -261,14 +261,14 @@ def _dispatch(words: list[str]) -> int:
     if not words:
         print(start_text())
         return 0
-    known = parsed(words)
-    known.line = words
-    if not getattr(known, "conf", None):
-        return FUNCTIONS[known.command](known)
+    options = parsed(words)
+    options.line = words
+    if not getattr(options, "conf", None):
+        return FUNCTIONS[options.command](options)
     from ..config import own_files
 
-    with own_files(*known.conf):
-        return FUNCTIONS[known.command](known)
+    with own_files(*options.conf):
+        return FUNCTIONS[options.command](options)
 
 
 def _optimize(options: argparse.Namespace) -> int:

@@ -98,8 +98,8 @@ def sizes(scenario: Scenario, rates: np.ndarray) -> list[Size]:
     if not one.prefill:
         good_for = float(numbers_of(sized(scenario, one))["requests_per_s"])
         return [Size(count * one.decode) for count in replicas_by_hour(rates, good_for).replicas]
-    known = {rate: _of_two(scenario, rate, one) for rate in np.unique(rates).tolist()}
-    return [known[rate] for rate in rates.tolist()]
+    by_rate = {rate: _of_two(scenario, rate, one) for rate in np.unique(rates).tolist()}
+    return [by_rate[rate] for rate in rates.tolist()]
 
 
 def _of_two(scenario: Scenario, rate: float, one: Size) -> Size:

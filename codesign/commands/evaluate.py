@@ -147,8 +147,8 @@ class PrintedTable(NamedTuple):
 
     def explained(self, words: Words) -> list[Explanation]:
         """A line for each column that needs one, and each row."""
-        told = [Explanation(head, text) for head, text in self.columns if head in self.heads]
-        return told + [of_metric(label, name, words) for label, name in self.labels]
+        lines = [Explanation(head, text) for head, text in self.columns if head in self.heads]
+        return lines + [of_metric(label, name, words) for label, name in self.labels]
 
 
 def show_evaluation(out: Console, title: str, tables: Sequence[PrintedTable], words: Words, *, explain: bool) -> None:
@@ -459,12 +459,12 @@ def prefix_text(scenario: Scenario, worth: dict[str, PrefixWorth]) -> list[str]:
     ]
     lines = [f"prefix caches find {hits.share:.1%} of prompt tokens: {', '.join(parts) or 'no room is left'}"]
     for tier, one in worth.items():
-        told: list[str] = []
+        messages: list[str] = []
         if one.requests > 0:
-            told.append(f"{one.requests:+.2g} of the requests/s, worth {money(one.usd)}")
+            messages.append(f"{one.requests:+.2g} of the requests/s, worth {money(one.usd)}")
         if one.ttft_s > LEAST_S:
-            told.append(f"TTFT {1e3 * one.ttft_s:.3g} ms shorter")
-        what = " and ".join(told) or "worth nothing: all that comes back is found, or finds no time to save"
+            messages.append(f"TTFT {1e3 * one.ttft_s:.3g} ms shorter")
+        what = " and ".join(messages) or "worth nothing: all that comes back is found, or finds no time to save"
         price = f" (its price: {money(one.price_usd)})" if one.price_usd else ""
         lines.append(f"a TB more of {NAMES.get(tier, tier)} over all devices{price}, at the margin: {what}")
     return lines
@@ -520,8 +520,8 @@ def evaluate_design(
         print(f"codesign: {line}", file=sys.stderr)
     worth = prefix_worth(scenario, numbers) if has_prefix_cache(scenario) else {}
     if as_json:
-        told = {f"prefix_worth_usd_per_tb_{tier}": one.usd for tier, one in worth.items()}
-        print(dumps(numbers | told | drawn.columns(), indent=2))
+        worths = {f"prefix_worth_usd_per_tb_{tier}": one.usd for tier, one in worth.items()}
+        print(dumps(numbers | worths | drawn.columns(), indent=2))
         return
     capacity = {
         "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
@@ -531,16 +531,16 @@ def evaluate_design(
     words = scenario.workload.words
     tables = sections(numbers, drawn.intervals, table, capacity, top, words.item)
     show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
-    if told := model_text(scenario):
-        console().print(told, highlight=False)
+    if worths := model_text(scenario):
+        console().print(worths, highlight=False)
     for line in prefix_text(scenario, worth) if worth else ():
         console().print(line, highlight=False)
-    if remarks and (told := room_text(scenario)):  # of a launch command: engines print it when they start
-        console().print(told, highlight=False)
-    if max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR and (told := chance_text(scenario)):
-        console().print(told, highlight=False)
-    if told := remarks_text(numbers | drawn.columns()):
-        console().print(told, highlight=False)
+    if remarks and (worths := room_text(scenario)):  # of a launch command: engines print it when they start
+        console().print(worths, highlight=False)
+    if max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR and (worths := chance_text(scenario)):
+        console().print(worths, highlight=False)
+    if worths := remarks_text(numbers | drawn.columns()):
+        console().print(worths, highlight=False)
     for group, text in busy_links(scenario, table)[1].items():
         console().print(f"which cable limits {group}: {text}", highlight=False)
     for remark in (*scenario.cluster.accelerator.hbm.remarks(), *rounding_remarks(numbers)):

@@ -289,8 +289,8 @@ def _broken(deployment: Deployment) -> str:
     """Constraints that a design violates, as text, the worst first."""
     worst = sorted(deployment.broken.items(), key=lambda item: -item[1])
     used = [share_text(share, 1) + ("" if share == math.inf else " of what is allowed") for _, share in worst]
-    told = [f"{name} ({text})" for (name, _), text in zip(worst, used, strict=True)]
-    return " and ".join(told) or "a limit of its study or a rule of its plan"
+    shares = [f"{name} ({text})" for (name, _), text in zip(worst, used, strict=True)]
+    return " and ".join(shares) or "a limit of its study or a rule of its plan"
 
 
 def _meeting(run: RunFolder) -> str:

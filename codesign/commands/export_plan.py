@@ -205,12 +205,12 @@ def usual() -> dict[str, float]:
 def _plan(run: RunFolder, row: Mapping[str, Any]) -> dict[str, float]:
     """Every field: as varied, else as configured, else as usual."""
     said, known = run.setting("plan"), dict(usual())
-    told: dict[str, Any] = {"device_count": run.setting("cluster.device_count") or 1}
-    told |= said if isinstance(said, dict) else {}
-    told |= {key.removeprefix(PLAN_PREFIX): value for key, value in row.items() if key.startswith(PLAN_PREFIX)}
+    summary: dict[str, Any] = {"device_count": run.setting("cluster.device_count") or 1}
+    summary |= said if isinstance(said, dict) else {}
+    summary |= {key.removeprefix(PLAN_PREFIX): value for key, value in row.items() if key.startswith(PLAN_PREFIX)}
     for field in dataclasses.fields(ShapedPlan):
-        if told.get(field.name) is not None:
-            known[field.name] = _legal(field.name, told[field.name], field.metadata)
+        if summary.get(field.name) is not None:
+            known[field.name] = _legal(field.name, summary[field.name], field.metadata)
     return known
 
 
@@ -274,8 +274,8 @@ def unsaid(deployment: Deployment, used: Iterable[str]) -> list[str]:
     ]
     lines = [f"no switch: {name} = {value_text(name, deployment.plan[name])}{_doc(name)}" for name in left]
     if deployment.hardware:
-        told = ", ".join(f"{name} = {engineering(value)}" for name, value in deployment.hardware.items())
-        lines.append(f"hardware that the design is of (SI): {told}")
+        text = ", ".join(f"{name} = {engineering(value)}" for name, value in deployment.hardware.items())
+        lines.append(f"hardware that the design is of (SI): {text}")
     if not deployment.feasible:
         broken = ", ".join(deployment.broken) or "a limit of its study or a rule of its plan"
         lines.insert(0, f"NOT FEASIBLE: this design breaks {broken}; it was exported all the same (--anyway)")

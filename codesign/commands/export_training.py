@@ -51,9 +51,9 @@ def add_overlaps(deployment: Deployment, command: Command) -> None:
 def assumed_overlaps(deployment: Deployment, command: Command) -> None:
     """Note the share of each kind of communication that the model assumes to be overlapped with compute."""
     there = {name: deployment.of(DEGREE[name]) if name in DEGREE else deployment.replicas for name in HIDDEN}
-    told = [f"{HIDDEN[name]} {deployment.plan[name]:.0%}" for name in HIDDEN if there[name] > 1]
-    if told:
-        command.note(f"assumed: communication that hides behind work, {', '.join(told)}; an engine shows what it does")
+    lines = [f"{HIDDEN[name]} {deployment.plan[name]:.0%}" for name in HIDDEN if there[name] > 1]
+    if lines:
+        command.note(f"assumed: communication that hides behind work, {', '.join(lines)}; an engine shows what it does")
     command.taken.update(HIDDEN)
 
 

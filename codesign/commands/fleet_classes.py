@@ -86,8 +86,8 @@ def classes_of(texts: Sequence[str], trace: str | None = None) -> list[FleetClas
         raise ConfigError(f"--class {twice}: named twice: write each class once")
     if trace is None:
         return [fleet_class(name, values) for name, values in said]
-    asked = read_trace(trace)
-    measured = _measured(asked, trace)
+    stream = read_trace(trace)
+    measured = _measured(stream, trace)
     unknown = [name for name in names if name not in measured]
     if unknown:
         raise ConfigError(
@@ -179,16 +179,16 @@ def _measured(requests: Requests, trace: str) -> dict[str, dict[str, float]]:
     span = float(requests.arrivals[-1] - requests.arrivals[0])
     result: dict[str, dict[str, float]] = {}
     for code, name in enumerate(requests.class_names):
-        own = np.flatnonzero(requests.classes == code)
-        if len(own) < LEAST_TRACED or span <= 0:
+        rows = np.flatnonzero(requests.classes == code)
+        if len(rows) < LEAST_TRACED or span <= 0:
             raise ConfigError(
-                f"--trace {trace}: class {name} has {len(own)} requests over {span:g} s: at least {LEAST_TRACED}"
+                f"--trace {trace}: class {name} has {len(rows)} requests over {span:g} s: at least {LEAST_TRACED}"
                 " over some time"
             )
-        gaps = np.diff(requests.arrivals[own])
-        prompts, outputs = requests.prompts[own], requests.outputs[own]
+        gaps = np.diff(requests.arrivals[rows])
+        prompts, outputs = requests.prompts[rows], requests.outputs[rows]
         result[name] = {
-            "rate": len(own) / span, "input": float(prompts.mean()), "output": float(outputs.mean()),
+            "rate": len(rows) / span, "input": float(prompts.mean()), "output": float(outputs.mean()),
             "cv": min(float(gaps.std() / gaps.mean()), MOST_CV),
             "input_cv": float(prompts.std() / prompts.mean()), "output_cv": float(outputs.std() / outputs.mean()),
         }  # fmt: skip

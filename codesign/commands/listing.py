@@ -132,19 +132,19 @@ def list_of(what: str, words: Sequence[str]) -> None:
     begun = [
         re.compile(("(?<![a-z])" if word[:1].isalpha() else "") + re.escape(word)) for word in filters
     ]  # `die` is no part of `gradients`
-    kept = [row for row in rows if all(any(word.search(cell.lower()) for cell in row) for word in begun)]
-    if not kept:
+    selected = [row for row in rows if all(any(word.search(cell.lower()) for cell in row) for word in begun)]
+    if not selected:
         raise ConfigError(
             f"list {what}: nothing has {' and '.join(filters)}; `codesign list {what}` shows all there is"
         )
-    fitted = [row for row in kept if any(part in row[0] for part in FITTED)]
-    own = [row for row in kept if row not in fitted]
+    fitted = [row for row in selected if any(part in row[0] for part in FITTED)]
+    own = [row for row in selected if row not in fitted]
     asked = not own or any(word in part for word in filters for part in FITTED)  # for these constants themselves
-    kept = kept if asked else own
+    selected = selected if asked else own
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), title=study_line(study), title_justify="left")
     for head in heads:
         table.add_column(head, overflow="fold", justify="right" if head in ("now", "limit") else "left")
-    for row in kept:
+    for row in selected:
         table.add_row(*map(Text, row))
     console().print(table)
     if fitted and not asked:
@@ -227,11 +227,11 @@ def _variables(study: Study) -> tuple[Row, list[Row]]:
         told = varied.get(path) or _range(metadata, unit)
         text = metadata.get("doc") or _owner(study.scenario, path)
         rows.append((path, unit, readable(float(value), unit), told, text))
-    known = {row[0] for row in rows}
+    first_cells = {row[0] for row in rows}
     rows += [
         (path, "", "", told, str((plan_field(path[5:]) or {}).get("doc", "")))
         for path, told in varied.items()
-        if path not in known
+        if path not in first_cells
     ]
     rows.sort(key=lambda row: (row[0] not in varied, not row[0].startswith("plan."), row[0]))
     return ("variable", "unit", "now", "varied, usual or legal", "meaning"), rows

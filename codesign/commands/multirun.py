@@ -372,9 +372,9 @@ def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words, 
         named = [(one.head, "job" if one.name == "rank" else one.name) for one in shown_columns(numbered, *shown)[0]]
         varied = {variable(name): Explanation(variable(name), f"varied: {name}", unit) for name, unit in units.items()}
         print_explanations(out, of_table(named, numbered.columns, words, varied))
-    asked = [str(text).split() for text in frame["overrides"]]
-    for job_number, mine in zip(frame["job"], asked, strict=True):
-        varied = [word for word in mine if not all(word in others for others in asked)]
+    names = [str(text).split() for text in frame["overrides"]]
+    for job_number, mine in zip(frame["job"], names, strict=True):
+        varied = [word for word in mine if not all(word in others for others in names)]
         out.print(f"  {job_number}: {' '.join(varied or mine)}", markup=False)
     out.print(
         f"collected: {root / 'collected.parquet'}; the page of a job: codesign report {root / str(frame['job'][0])}"

@@ -120,23 +120,23 @@ def observe(options: argparse.Namespace) -> int:
         ConfigError: a wrong option, a server that does not answer, or none of whose answers came whole.
     """
     stated = _stated(options.columns)
-    asked = _asked(options)
+    stream = _asked(options)
     endpoint = Endpoint.of_url(
         options.url, chat=options.chat, key=_key(options.key_env), timeout_s=_positive(options.timeout, "timeout")
     )
-    observed, model, note = asyncio.run(_measured(endpoint, asked, stated, options))
+    observed, model, note = asyncio.run(_measured(endpoint, stream, stated, options))
     if not observed.good:
         if observed.driven.stopped:
             print("codesign: interrupted before a request ended: nothing is measured", file=sys.stderr)
             return INTERRUPTED
         raise ConfigError(f"observe: all {len(observed.driven.answers)} requests failed: {observed.failures()}")
-    row = observed.run_row({"source": "codesign observe", "model": model} | stated, asked.clients, asked.traced)
+    row = observed.run_row({"source": "codesign observe", "model": model} | stated, stream.clients, stream.traced)
     paths = _write(Path(options.out), observed, row)
     if options.json:
         print(dumps(_numbers(observed), indent=2))
     else:
-        _show(console(), observed, asked, model)
-    for line in (note, *_notes(observed, asked)):
+        _show(console(), observed, stream, model)
+    for line in (note, *_notes(observed, stream)):
         if line:
             print(f"codesign: {line}", file=sys.stderr)
     print(f"codesign: `codesign validate {paths[0].parent}` compares this run", file=sys.stderr)

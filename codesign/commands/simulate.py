@@ -313,34 +313,34 @@ def simulate_design(
         if has_two_pools(scenario):
             pools = pools_of(scenario, dataclasses.replace(engine, sequences=batch_of(scenario)), group)
             group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
-        asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
+        stream = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
         more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
-        if asked.arrivals is not None:
-            cached = asked.prefix_tokens * float(np.mean(asked.prefixes >= 0)) if len(asked.prefixes) else 0.0
-            form = pools.closed_form(asked) if pools else open_form(engine, asked, cached, group)
+        if stream.arrivals is not None:
+            cached = stream.prefix_tokens * float(np.mean(stream.prefixes >= 0)) if len(stream.prefixes) else 0.0
+            form = pools.closed_form(stream) if pools else open_form(engine, stream, cached, group)
             most = math.inf if isinstance(scenario.workload, AbstractOpenServing) else closed["requests_per_s"]
-            closed |= form_told(form.later(host)) | _load(asked.arrivals, form, group, most)
+            closed |= form_told(form.later(host)) | _load(stream.arrivals, form, group, most)
         if pools is not None:
-            bar.begin(len(asked))
-            result = pools.simulated(asked, bar.tell, timeline=True)
+            bar.begin(len(stream))
+            result = pools.simulated(stream, bar.tell, timeline=True)
             again = pools.reseeded(seed + 1).simulated(more, bar.tell) if more else None
         else:
-            if asked.arrivals is None:
+            if stream.arrivals is None:
                 engine = dataclasses.replace(engine, sequences=_under_way(closed, group, host))
-            result = _simulated(engine, asked, bar, timeline=True)
+            result = _simulated(engine, stream, bar, timeline=True)
             other = dataclasses.replace(engine, seed=seed + 1)
             again = _simulated(other, more, bar) if more else None
     result, again = result.later(host), again and again.later(host)
-    told: dict[str, Any] = {"closed_form": closed, "simulated": result.summary()}
-    told["another_seed"] = again.summary() if again else {}
-    told["no_scheduler"] = {} if pools else bounds(engine, asked, result, group)
-    told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
+    summary: dict[str, Any] = {"closed_form": closed, "simulated": result.summary()}
+    summary["another_seed"] = again.summary() if again else {}
+    summary["no_scheduler"] = {} if pools else bounds(engine, stream, result, group)
+    summary["requests"], summary["loop"] = len(stream), "closed" if stream.arrivals is None else "open"
     if as_json:
-        print(dumps(told, indent=2))
+        print(dumps(summary, indent=2))
     else:
-        show_served(console(), scenario, told, group)
+        show_served(console(), scenario, summary, group)
     if run:
-        _write(run, told, result)
+        _write(run, summary, result)
         out.print(f"kept: {run / FOLDER}")
     return 0
 

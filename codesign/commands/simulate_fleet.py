@@ -112,7 +112,7 @@ def simulate_replicas(
     _check_numbers(requests, seed, rate, cv, trace)
     varying = varying_traffic(profile, markov, rate, trace=trace)
     agreed, admitted = agreed_of(slo), admitted_of(admit)
-    asked = _read(trace, priority, routers, agreed, admitted)
+    stream = _read(trace, priority, routers, agreed, admitted)
     by_class = bool(priority or admit)
     prepare_jax()
     run, scenario = design_of(what, design)
@@ -128,45 +128,45 @@ def simulate_replicas(
         engine = dataclasses.replace(engine, seed=seed, sequences=batch_of(scenario))
         pair = two_pool_fleet(scenario, closed, counts, seed) if two_pools else None
         count = counts[0] if counts else round(group)
-        if asked is None:
+        if stream is None:
             usual = pair.rate if pair else closed.get("requests_per_s", 0.0) / group * count
             if varying is not None:
-                asked = _varying(scenario, varying, requests, rate, cv, seed)
+                stream = _varying(scenario, varying, requests, rate, cv, seed)
             else:
-                asked = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
+                stream = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
             for name in {*routers} - {ONE_QUEUE}:
-                router_of(name, asked)
-            _known_classes(agreed, asked)
+                router_of(name, stream)
+            _known_classes(agreed, stream)
         shared = False
         if prefix_cache is not None and pair is not None:
-            pair = pair.with_store(store_of, prefix_cache, scenario, asked)
+            pair = pair.with_store(store_of, prefix_cache, scenario, stream)
         elif prefix_cache is not None:
-            engine = store_of(scenario, engine, asked, prefix_cache)
+            engine = store_of(scenario, engine, stream, prefix_cache)
         elif has_prefix_cache(scenario):
-            engine, shared = stored_by_design(scenario, engine, asked)
+            engine, shared = stored_by_design(scenario, engine, stream)
         agreed = agreed or _of_workload(scenario)
-        bar.begin(len(asked))
+        bar.begin(len(stream))
         reply = AnswerPlace(run, out, as_json, trace)
         if pair is not None:
-            return _two_pools(scenario, pair, asked, routers, agreed, reply, host, seed, bar)
-        share, form, found_in_cache = in_closed_form(engine, asked, router, count)
+            return _two_pools(scenario, pair, stream, routers, agreed, reply, host, seed, bar)
+        share, form, found_in_cache = in_closed_form(engine, stream, router, count)
         result = simulate_fleet(
-            engine, asked, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
+            engine, stream, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
         )
     result = dataclasses.replace(result, came=result.came - host, served=result.served.later(host))
-    told = {
-        "traffic": traffic_measures(asked),
+    summary = {
+        "traffic": traffic_measures(stream),
         "closed_form": form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)},
         "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
         "classes": result.by_class(agreed), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
-        "store_tokens": engine.store_blocks * asked.hash_tokens, "requests_per_engine": len(share),
-        "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router)
+        "store_tokens": engine.store_blocks * stream.hash_tokens, "requests_per_engine": len(share),
+        "doubts": [line for line in [doubts(stream, trace) if trace else ""] if line] + untrusted(share, form, router)
         + ["the closed form serves whoever came first and turns nobody away"] * by_class,
     }  # fmt: skip
-    on = f"{count} replicas of {told['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
+    on = f"{count} replicas of {summary['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
     line = FleetPicture(fleet_table(result, agreed), fleet_told(result, agreed))
-    return _answered(scenario, told, agreed, on, reply, line)
+    return _answered(scenario, summary, agreed, on, reply, line)
 
 
 def _check_numbers(requests: int | None, seed: int, rate: float, cv: float | None, trace: str) -> None:
@@ -186,18 +186,18 @@ def _read(
     admitted: Mapping[str, object],
 ) -> Requests | None:
     """Requests of a trace, ranked; classes and routers that it has not are refused before anything is priced."""
-    asked = read_trace(trace) if trace else None
-    if (priority or admitted) and (asked is None or not asked.class_names):
+    stream = read_trace(trace) if trace else None
+    if (priority or admitted) and (stream is None or not stream.class_names):
         raise ConfigError("simulate: --priority and --admit are of classes: take a --trace with a column class")
-    if asked is None:
+    if stream is None:
         return None
     if priority:
-        asked = asked.served_first([name.strip() for name in priority.split(",") if name.strip()])
-    _known_classes(admitted, asked, "--admit")
+        stream = stream.served_first([name.strip() for name in priority.split(",") if name.strip()])
+    _known_classes(admitted, stream, "--admit")
     for name in {*routers} - {ONE_QUEUE}:
-        router_of(name, asked)
-    _known_classes(agreed, asked)
-    return asked
+        router_of(name, stream)
+    _known_classes(agreed, stream)
+    return stream
 
 
 def _check_pools(router: str, routers: tuple[str, str], *, two_pools: bool, by_class: bool) -> None:
@@ -253,7 +253,7 @@ def _two_pools(
     result = dataclasses.replace(pools.fleet, came=pools.fleet.came - host, served=pools.fleet.served.later(host))
     closed = {name: value + host * name.startswith(("ttft_s", "e2e_s")) for name, value in closed.items()}
     prefill, decode = pair.replicas
-    told = {
+    summary = {
         "traffic": traffic_measures(requests), "closed_form": closed | {"hit_rate": 0.0, "load": load},
         "simulated": result.served.summary() | {
             "hit_rate": result.hit_rate, "prefill_busy": pools.prefill_busy, "link_busy": pools.link_busy,
@@ -271,7 +271,12 @@ def _two_pools(
         f" {decode} decode replicas of {pair.devices[1]:g} x {scenario.cluster.accelerator.name}, {names}"
     )
     return _answered(
-        scenario, told, agreed, on, reply, FleetPicture(fleet_table(result, agreed, pools), fleet_told(result, agreed))
+        scenario,
+        summary,
+        agreed,
+        on,
+        reply,
+        FleetPicture(fleet_table(result, agreed, pools), fleet_told(result, agreed)),
     )
 
 

@@ -192,13 +192,13 @@ def show_certificate(out: Console, certificate: Certificate, text: Callable[[str
 
 def intervals_text(row: Any) -> str:
     """Ends of the 90 % intervals of a design's times and cost; empty where they are not known."""
-    told = []
+    lines = []
     for name, label, unit in INTERVALS:
         low, high = (row.get(f"{name}_{end}", math.nan) for end in ("low", "high"))
         text = between_text(low, high, lambda value, unit=unit: quantity_text(value, unit))
         if text and (name != "time_s" or "tpot_s" not in row):
-            told.append(f"{label} {text}")
-    line = f"The best design's 90 % intervals: {', '.join(told)}." if told else ""
+            lines.append(f"{label} {text}")
+    line = f"The best design's 90 % intervals: {', '.join(lines)}." if lines else ""
     return " ".join(part for part in (line, remarks_text(dict(row))) if part)
 
 

@@ -186,8 +186,8 @@ def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, 
     Raises:
         Refuted: naming the first value that differs.
     """
-    told = folder.summary
-    counts, seconds = told.get("counts"), told.get("seconds")
+    summary = folder.summary
+    counts, seconds = summary.get("counts"), summary.get("seconds")
     for name, part in (("counts", counts), ("seconds", seconds)):
         if not is_mapping(part) or not all(_is_number(value) and value >= 0 for value in part.values()):
             raise Refuted(f"summary.json: {name} is no mapping of names to numbers")
@@ -195,11 +195,11 @@ def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, 
     assert is_mapping(seconds)
     trace = Trace({}, [], counts, seconds, claim, certificate)
     result = json.loads(dumps(summary_of(study, results, trace)))
-    regret: Any = told.get("regret")
+    regret: Any = summary.get("regret")
     if folder.schema < SCHEMA and is_mapping(regret) and "text" in regret:  # said in other words, of the same numbers
         renewed: dict[str, Any] = result.get("regret") or {}
-        told = told | {"regret": regret | {"text": renewed.get("text")}}
-    same("summary.json", told, result, close=closeness(study))
+        summary = summary | {"regret": regret | {"text": renewed.get("text")}}
+    same("summary.json", summary, result, close=closeness(study))
     told_of = [one.plain for one in (*study.unusual, *unusual_answer(study, results))]
     same("unusual.json", _json(folder, "unusual.json"), json.loads(dumps(told_of)))
     same("provenance.json", _json(folder, "provenance.json"), json.loads(dumps(study.provenance)))
@@ -294,8 +294,8 @@ def _points(study: Study, raw: pd.DataFrame) -> tuple[dict[str, np.ndarray], lis
         Refuted: naming the first that is not.
     """
     space, points = study.space, dict[str, np.ndarray]()
-    known = {*space.plan, *space.hardware} or {*study.scenario.plan.told()}
-    names = [str(name) for name in raw.columns if str(name).removeprefix(PLAN_PREFIX) in known]
+    fields = {*space.plan, *space.hardware} or {*study.scenario.plan.told()}
+    names = [str(name) for name in raw.columns if str(name).removeprefix(PLAN_PREFIX) in fields]
     for name in (name for name in names if name.startswith(PLAN_PREFIX)):
         column = raw[name].to_numpy()
         if column.dtype.kind not in "fiu" or not np.isfinite(column).all():

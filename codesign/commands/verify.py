@@ -491,8 +491,8 @@ def _answer(
         return Answer(False, f"not verified: {result if isinstance(result, Refuted) else 'claim cannot be read'}")
     answer = verify(question, claim, proof, attack, seed, watch)
     if not answer.verified and "plan." in answer.line:
-        kept = [text for text in folder.overrides if text.lstrip("+~").split(".")[0].split("=")[0] not in SEARCHED]
-        answer.numbers["again"] = " ".join(["codesign evaluate", *kept, answer.line.rpartition("): ")[2]])
+        overrides = [text for text in folder.overrides if text.lstrip("+~").split(".")[0].split("=")[0] not in SEARCHED]
+        answer.numbers["again"] = " ".join(["codesign evaluate", *overrides, answer.line.rpartition("): ")[2]])
     return answer
 
 

@@ -145,8 +145,8 @@ class Purchase:
     def bought(self) -> str:
         """`24 x b200 (3 boxes of 8)`."""
         boxes = self.devices // self.box
-        told = f" ({boxes:,} box{'es' if boxes > 1 else ''} of {self.box})" if 1 < self.box <= self.devices else ""
-        return f"{self.devices:,} x {self.device}{told}"
+        text = f" ({boxes:,} box{'es' if boxes > 1 else ''} of {self.box})" if 1 < self.box <= self.devices else ""
+        return f"{self.devices:,} x {self.device}{text}"
 
     @property
     def spare(self) -> str:

@@ -302,7 +302,7 @@ class Study:
         """Goal, limits, what varies in which range, and the search: of each the texts that say it."""
         goal, space = self.objective, self.space
         bounds = ((goal.limits, "at most"), (goal.floors, "at least"))
-        told = {
+        summary = {
             "minimise" if goal.minimise else "maximise": [goal.goal],
             "limits": [f"{name} {how} {number_text(at, name)}" for of, how in bounds for name, at in of.items()],
             "plan": [f"{name} {' '.join(map(str, values))}" for name, values in space.plan.items()],
@@ -314,7 +314,7 @@ class Study:
             ],
             "search": [type(self.search).__name__],
         }
-        return {name: texts for name, texts in told.items() if texts}
+        return {name: texts for name, texts in summary.items() if texts}
 
     @functools.cached_property
     def problem(self) -> Problem:
@@ -481,10 +481,10 @@ def _settle_goal(objective: dict[str, Any], overrides: Sequence[str]) -> None:
 
 def _refuse_unread(resolved: dict[str, Any]) -> None:
     """Refuse keys at the top that nobody reads: they would be forgotten."""
-    known = {*SCENARIO, *KINDS, *SETTINGS}
+    sections = {*SCENARIO, *KINDS, *SETTINGS}
     for key in resolved:
-        if key not in known:
-            raise ConfigError(f"{key}: no such key at the top of a study{suggestion(key, known)}")
+        if key not in sections:
+            raise ConfigError(f"{key}: no such key at the top of a study{suggestion(key, sections)}")
 
 
 def _check_settings(resolved: dict[str, Any]) -> None:

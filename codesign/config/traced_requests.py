@@ -84,17 +84,17 @@ def _described(entries: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{KEY} = {trace!r} is no path of a trace")
     from ..simulation.serving import read_trace  # with the first trace that is read
 
-    asked = read_trace(trace, timed=False)
-    if not asked.hashed or not len(asked.hashes):
+    stream = read_trace(trace, timed=False)
+    if not stream.hashed or not len(stream.hashes):
         raise ConfigError(
             f"{KEY} = {trace!r} does not say which blocks prompts begin with: take a trace with hash_ids, or give"
             " workload.cached_ratio"
         )
-    if router == "session_sticky" and not len(asked.sessions):
+    if router == "session_sticky" and not len(stream.sessions):
         raise ConfigError(f"{KEY}.router = {router!r} goes by a column session, which {trace!r} does not have")
     origin = {"source": f"trace {trace}", "kind": "derived", "note": f"Che's approximation, {router or ROUTED[0]}"}
     reuse = {
-        "_target_": f"{MODULE}.TracedPrefixes", "curves": curves_of(asked, router or ROUTED[0]),
+        "_target_": f"{MODULE}.TracedPrefixes", "curves": curves_of(stream, router or ROUTED[0]),
         "provenance": {"curves": origin},
     }  # fmt: skip
     return known | {"reuse": reuse}
@@ -272,11 +272,11 @@ def _said(path: Any, work: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         )
     from ..simulation.serving import read_trace  # with the first trace that is read
 
-    asked = read_trace(path, timed=False)
-    said = {name: value for name, value in (moments(asked) | kinds(asked)).items() if name in known}
+    stream = read_trace(path, timed=False)
+    said = {name: value for name, value in (moments(stream) | kinds(stream)).items() if name in known}
     if work.get("prefix_cache") is not None:
         said.pop("cached_ratio", None)  # follows from room
-    return said, doubts(asked, path)
+    return said, doubts(stream, path)
 
 
 def _refuse_twice(path: str, said: Mapping[str, Any], overrides: Sequence[str]) -> None:

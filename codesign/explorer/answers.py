@@ -80,8 +80,8 @@ class Answerer:
         def told(answers: Answers) -> list[Any]:
             metrics, objective = answers.metrics, self._given.study.objective
             self._tiers = list(metrics.usage)
-            asked = [objective.value(metrics, name) for name in self._asked]
-            return [*asked, metrics.time_s, metrics.usd_per_million_tokens, _worst(metrics), *metrics.usage.values()]
+            values = [objective.value(metrics, name) for name in self._asked]
+            return [*values, metrics.time_s, metrics.usd_per_million_tokens, _worst(metrics), *metrics.usage.values()]
 
         return EveryPlan(model, model.asked(told), self._scenario, plans)
 
@@ -161,11 +161,15 @@ class Answerer:
         floored = enumerate(floors.items(), start=1 + len(limits))
         used |= {name: np.asarray(used_share(bound, asked[at])) for at, (name, bound) in floored}
         excess = np.maximum(np.max([share - 1 for share in used.values()], axis=0), worst)
-        told: dict[str, Any] = {"design": np.arange(count), "rank": np.arange(1, count + 1)}
-        told |= {"feasible": feasible(excess), "objective": asked[0], "excess": excess}
-        told |= {PLAN_PREFIX + name: column for name, column in {**plans, **hardware}.items() if name in self._varied}
-        told |= rows | dict(zip(self._asked, asked, strict=True)) | {f"limit.{n}": share for n, share in used.items()}
-        frame = pd.DataFrame(told)
+        summary: dict[str, Any] = {"design": np.arange(count), "rank": np.arange(1, count + 1)}
+        summary |= {"feasible": feasible(excess), "objective": asked[0], "excess": excess}
+        summary |= {
+            PLAN_PREFIX + name: column for name, column in {**plans, **hardware}.items() if name in self._varied
+        }
+        summary |= (
+            rows | dict(zip(self._asked, asked, strict=True)) | {f"limit.{n}": share for n, share in used.items()}
+        )
+        frame = pd.DataFrame(summary)
         frame["active_constraints"] = [binding(row) for _, row in frame.iterrows()]
         return frame
 

@@ -82,10 +82,10 @@ def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
 
 
 def _tile(run: RunFolder, name: str, best: Mapping[str, float]) -> Markup:
-    known = run.metric(name)
-    told = wording.interval(known, best, name)
+    metric = run.metric(name)
+    told = wording.interval(metric, best, name)
     ends = Markup('<small title="90 % interval">{}</small>').format(told) if told else Markup("")
-    return Markup("<div><span>{}</span><b>{}</b>{}</div>").format(known.label, known.text(best[name]), ends)
+    return Markup("<div><span>{}</span><b>{}</b>{}</div>").format(metric.label, metric.text(best[name]), ends)
 
 
 def budgets(run: RunFolder) -> Markup:

@@ -57,8 +57,8 @@ def read(folder: Path) -> Comparison:
         there = [name for name in MORE if (folder / f"{name}.parquet").is_file()]
         more = {name: pd.read_parquet(folder / f"{name}.parquet") for name in there}
         words = Words.from_json(facts.pop("words"))
-        known = {name: facts.pop(name) for name in ("goal", "maximised", "job", "along")}
-        return Comparison(pd.read_parquet(folder / FRAME), words=words, facts=facts, **more, **known)
+        by_name = {name: facts.pop(name) for name in ("goal", "maximised", "job", "along")}
+        return Comparison(pd.read_parquet(folder / FRAME), words=words, facts=facts, **more, **by_name)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{str(folder)!r} cannot be read as a comparison: {str(error).splitlines()[0]}") from error
 

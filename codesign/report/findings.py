@@ -124,12 +124,12 @@ def beside(axes: Axes, text: str, x: float, y: float, colour: str = GREY, shift:
 def plain_ticks(axes: Axes, which: str, places: Sequence[float], texts: Sequence[str] | None = None) -> None:
     """A logarithmic axis that carries these numbers, written out, and no others."""
     axis = getattr(axes, f"{which}axis")
-    known = dict(zip(places, texts or [f"{place:g}" for place in places], strict=True))
+    by_place = dict(zip(places, texts or [f"{place:g}" for place in places], strict=True))
     axis.set_major_locator(FixedLocator(list(places)))
     axis.set_minor_locator(NullLocator())
 
     def named(value: float, _: object) -> str:
-        return known.get(value, f"{value:g}")
+        return by_place.get(value, f"{value:g}")
 
     axis.set_major_formatter(FuncFormatter(named))
 
@@ -172,13 +172,13 @@ def _time(run: RunFolder) -> str:
         return known.get(str(name), (str(name).replace("_", " "),))[0].replace("comm.", "communication")
 
     others = " and ".join(f"{share:.0%} {words(name)}" for name, share in rest if share >= SHOWN)
-    told = f"{first[1]:.0%} of the best {run.words.step} is {words(first[0])}" + (f", {others}" if others else "")
+    text = f"{first[1]:.0%} of the best {run.words.step} is {words(first[0])}" + (f", {others}" if others else "")
     if len(table) < 2:
-        return told
+        return text
     more = 100 * float(table.iloc[1].sum() / table.iloc[0].sum() - 1)
     share = signed(abs(more), 1).removeprefix("+")
     longer = f"{share} % longer" if more > 0 else f"{share} % less time"
-    return f"{told}; the next design takes {'as long' if share == '0' else longer}"
+    return f"{text}; the next design takes {'as long' if share == '0' else longer}"
 
 
 def _cost(run: RunFolder) -> str:
@@ -189,8 +189,8 @@ def _cost(run: RunFolder) -> str:
     kept = int(table["feasible"].sum())
     fast, cheap = front.iloc[0], front.iloc[-1]
     if len(front) == 1:
-        told = f"The fastest of {kept:,} feasible designs is the cheapest too" if kept > 1 else "One design is kept"
-        return f"{told}: {number(fast['time_s'], 's')}, {number(fast['usd_per_million_tokens'], '$')} a million tokens"
+        text = f"The fastest of {kept:,} feasible designs is the cheapest too" if kept > 1 else "One design is kept"
+        return f"{text}: {number(fast['time_s'], 's')}, {number(fast['usd_per_million_tokens'], '$')} a million tokens"
     less = 1 - float(cheap["usd_per_million_tokens"] / fast["usd_per_million_tokens"])
     if less < LITTLE:
         return f"Of {kept:,} feasible designs {len(front)} are worth a choice, all within {less:.2%} of cost"
@@ -456,14 +456,14 @@ def _found(every: pd.DataFrame, shown: pd.DataFrame) -> str:
     missed = int((every["ok"].astype(str) == "False").sum()) if "ok" in every else 0
     apart = every["apart"].abs()
     near, far = (f"{v:.2g}" if v < 10 else f"{v:.0f}" for v in (max(float(apart.median()), 0.01), float(apart.max())))
-    told = f", {missed} of {len(every)} miss their bar" if missed else ""
+    text = f", {missed} of {len(every)} miss their bar" if missed else ""
     same, rest = int((apart < SAME_PER_CENT).sum()), len(every) - len(shown)
     parts = [f"the farthest {len(shown)} are shown"] if rest > same else []
     parts += [f"{same} agree within {SAME_PER_CENT:g}{HARD}%"] if same and rest == same else []
     part = f" ({'; '.join(parts)})" if parts else ""
     return (
         f"Half of {len(every)} predicted or fitted numbers lie within {near}{HARD}% of the paper's, the farthest at"
-        f" {far}{HARD}%{told}{part}"
+        f" {far}{HARD}%{text}{part}"
     )
 
 

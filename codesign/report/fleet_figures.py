@@ -214,10 +214,10 @@ def _good(served: FleetServed, agreed: dict[str, Agreed]) -> np.ndarray:
 def fleet_told(served: FleetServed, agreed: dict[str, Agreed]) -> str:
     """Sentence on a simulation: who keeps the limits, and what caches hold."""
     count, late = len(served.came), float(np.percentile(served.served.ttft_s, 99))
-    told = f"{count:,} requests: {late:.3g} s to the first token at p99"
+    text = f"{count:,} requests: {late:.3g} s to the first token at p99"
     if agreed:
-        told = f"{100 * _good(served, agreed).mean():.1f} % of {count:,} requests keep their limits"
-    return told + (f", {100 * served.hit_rate:.0f} % of prompt tokens come from a cache" if served.hit_rate else "")
+        text = f"{100 * _good(served, agreed).mean():.1f} % of {count:,} requests keep their limits"
+    return text + (f", {100 * served.hit_rate:.0f} % of prompt tokens come from a cache" if served.hit_rate else "")
 
 
 def fleet_table(served: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsServed | None = None) -> pd.DataFrame:

@@ -99,7 +99,7 @@ class Comparison:
 def sentences(comparison: Comparison) -> list[str]:
     """Sentences on the table: the best and the next, how sure that is, who is not in it."""
     ranked = comparison.feasible
-    told: list[str] = []
+    lines: list[str] = []
     if ranked.empty:
         return [f"None of the {len(comparison.table)} candidates has a design: {_reasons(comparison)}"]
     best, least = ranked.iloc[0], "most" if comparison.maximised else "least"
@@ -110,23 +110,23 @@ def sentences(comparison: Comparison) -> list[str]:
         second = ranked.iloc[1]
         away = abs(second["objective"] / best["objective"] - 1)
         line += f"; {second['candidate']} comes next, {away:.0%} {'below' if comparison.maximised else 'above'}"
-    told.append(line + ".")
+    lines.append(line + ".")
     if "wins" in ranked and len(ranked) > 1 and ranked["wins"].notna().any():
         order = ranked.sort_values("wins", ascending=False, kind="stable")
         shares = [f"{row['candidate']} in {row['wins']:.0%}" for _, row in order.iterrows() if row["wins"] >= 0.005]
         line = f"Under joint draws of the model's errors the best is {', '.join(shares)} of them"
         keeps = float(best.get("keeps", 1.0))
         line += f"; {best['candidate']} keeps all limits in {keeps:.0%}" if keeps < 1 else ""
-        told.append(line + ".")
-    told += api_sentences(comparison)
+        lines.append(line + ".")
+    lines += api_sentences(comparison)
     doubts = [(row["candidate"], load_text(dict(row))) for _, row in ranked.iterrows()]
-    told += [f"{name}: {doubt}" for name, doubt in doubts if doubt]
+    lines += [f"{name}: {doubt}" for name, doubt in doubts if doubt]
     modified = [row["device"] for _, row in ranked.iterrows() if row.get("differs")]
     if modified:
-        told.append(f"Not catalogue products: {', '.join(dict.fromkeys(modified))}.")
+        lines.append(f"Not catalogue products: {', '.join(dict.fromkeys(modified))}.")
     if len(ranked) < len(comparison.table):
-        told.append(f"Without a design: {_reasons(comparison)}")
-    return told + space_sentences(comparison) + price_sentences(comparison) + turning_points(comparison)
+        lines.append(f"Without a design: {_reasons(comparison)}")
+    return lines + space_sentences(comparison) + price_sentences(comparison) + turning_points(comparison)
 
 
 def api_sentences(comparison: Comparison) -> list[str]:
@@ -136,11 +136,11 @@ def api_sentences(comparison: Comparison) -> list[str]:
     if own.empty or listed.empty:
         return []
     best, api = own.iloc[0], float(listed.iloc[0]["objective"])
-    told = ["An API is paid by the request, a fleet by the hour; how fast the API answers is not known."]
+    lines = ["An API is paid by the request, a fleet by the hour; how fast the API answers is not known."]
     if api > best["objective"]:
         share = float(best["objective"]) / api
-        told[0] = f"Below {share:.0%} of the load that {best['candidate']} serves here the API is cheaper. {told[0]}"
-    return told
+        lines[0] = f"Below {share:.0%} of the load that {best['candidate']} serves here the API is cheaper. {lines[0]}"
+    return lines
 
 
 def space_sentences(comparison: Comparison) -> list[str]:
@@ -189,15 +189,15 @@ def shortened(text: str) -> str:
 
 def winners(comparison: Comparison) -> list[tuple[str, str]]:
     """(level, best candidate) along what was varied; a dash where nothing has a design."""
-    told: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     for level, rows in comparison.phases.groupby("level", sort=False) if not comparison.phases.empty else ():
         rows = rows[rows["feasible"]]
         if rows.empty:
-            told.append((str(level), DASH))
+            lines.append((str(level), DASH))
             continue
         order = rows.sort_values("objective", ascending=not comparison.maximised, kind="stable")
-        told.append((str(level), str(order["candidate"].iloc[0])))
-    return told
+        lines.append((str(level), str(order["candidate"].iloc[0])))
+    return lines
 
 
 def turning_points(comparison: Comparison) -> list[str]:

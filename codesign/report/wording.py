@@ -97,16 +97,16 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
 
 def own_choices(design: Mapping[str, Any], words: Words) -> list[str]:
     """Fields of a family's own plan: numbers above one, and choices by their names."""
-    told = []
+    lines = []
     for name, text in words.plan.items():
         value = design.get(PLAN_PREFIX + name)
         if value is None or value != value:
             continue
         if words_of(name):
-            told.append(text.format(shown(name, value).replace("_", " ")))
+            lines.append(text.format(shown(name, value).replace("_", " ")))
         elif value > 1:
-            told.append(text.format(value))
-    return told
+            lines.append(text.format(value))
+    return lines
 
 
 def hardware_names(run: RunFolder) -> list[str]:
@@ -216,10 +216,10 @@ def binds(design: Mapping[str, Any], words: Words = OTHERS) -> tuple[str, ...]:
 def _named(part: str, words: Words) -> str:
     """`capex_usd 98.4%` is `capex 98.4%`, `tp 15% of time` is `tensor-parallel comm. 15% of time`."""
     name, _, rest = part.partition(" ")
-    known = {key: entry[0] for key, entry in PARTS.items()} | TIERS
-    known |= {key: inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
-    known |= dict(words.parts) | {key: inside(label) for key, (label, _) in words.metrics.items()}
-    return f"{known.get(name) or variable(name.replace('.', ' '))} {rest}".strip()
+    labels = {key: entry[0] for key, entry in PARTS.items()} | TIERS
+    labels |= {key: inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
+    labels |= dict(words.parts) | {key: inside(label) for key, (label, _) in words.metrics.items()}
+    return f"{labels.get(name) or variable(name.replace('.', ' '))} {rest}".strip()
 
 
 def claim(run: RunFolder) -> str:

@@ -112,8 +112,8 @@ class Points:
     ) -> Found:
         """Evaluate many points that have few values of each variable: what few values reach is looked up too."""
         assert not self.slopes
-        known = dict(zip(self.rows.variables, u.T, strict=True))
-        table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | known)
+        coordinates = dict(zip(self.rows.variables, u.T, strict=True))
+        table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | coordinates)
         first = len(self.plans.fields)
         tables = self.tables.of(scenario)
         given, whole = {slot: tables[slot] for slot in self._read}, self._whole()

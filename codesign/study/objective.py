@@ -292,26 +292,26 @@ class Objective:
         Raises:
             ConfigError: a name that is none of these, with a suggestion.
         """
-        known = metrics.flat()
+        numbers = metrics.flat()
         if quantity in self.custom:
             return own_quantity(quantity, self.custom[quantity], metrics)
-        if quantity in known:
-            return known[quantity]
+        if quantity in numbers:
+            return numbers[quantity]
         if _is_metric(quantity):
-            hint = suggestion(quantity, (*self.custom, *known))
+            hint = suggestion(quantity, (*self.custom, *numbers))
             raise ConfigError(f"{self._where(quantity)}: metric {quantity!r} does not exist{hint}")
         expression = Expression(quantity, self._where(quantity))
-        expression.check((*self.custom, *known))
+        expression.check((*self.custom, *numbers))
         custom = self.custom
-        return expression.value(lambda n: own_quantity(n, custom[n], metrics) if n in custom else known[n])
+        return expression.value(lambda n: own_quantity(n, custom[n], metrics) if n in custom else numbers[n])
 
     def _where(self, quantity: str) -> str:
         return next((where for where, text in self._places() if text == quantity), "expression")
 
     def made(self, metrics: Metrics) -> dict[str, Array]:
         """Quantities of this objective that are no metrics."""
-        known = metrics.flat()
-        return {text: self.value(metrics, text) for _, text in self._places() if text not in known}
+        numbers = metrics.flat()
+        return {text: self.value(metrics, text) for _, text in self._places() if text not in numbers}
 
     def log_goal(self, metrics: Metrics) -> Array:
         """Log of the goal, to be minimised."""

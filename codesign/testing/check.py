@@ -252,10 +252,10 @@ def members(name: str) -> dict[str, type]:
     if name not in FAMILIES:
         raise ConfigError(f"family {name!r} does not exist{suggestion(name, FAMILIES)}")
     family = FAMILIES[name]
-    known = {**vars(family.menu), **plugin_classes()}
+    classes = {**vars(family.menu), **plugin_classes()}
     return {
         key: cls
-        for key, cls in known.items()
+        for key, cls in classes.items()
         if inspect.isclass(cls) and issubclass(cls, family.base) and not inspect.isabstract(cls)
     }
 

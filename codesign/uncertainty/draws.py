@@ -76,23 +76,25 @@ def wires_of(cluster: Cluster) -> str:
 
 def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     """Regime of a class of kernels: measured on this device, on one of its generation, or on neither."""
-    own = cluster.accelerator
-    chip = getattr(own.kernel(kind, number_format), "chip", None)
+    accelerator = cluster.accelerator
+    chip = getattr(accelerator.kernel(kind, number_format), "chip", None)
     label = FittedOn.of(chip.label) if chip is not None else None
     names = ((label.kind if label is not None else kind), ANY)
-    result = among(own, find("kernel", names, PHYSICS, MEASURED))
+    result = among(accelerator, find("kernel", names, PHYSICS, MEASURED))
     if result == NEW:
         return NEW
-    if chip is None or label is None or own.arithmetic(number_format) not in own.peak_flops_per_s:
+    if chip is None or label is None or accelerator.arithmetic(number_format) not in accelerator.peak_flops_per_s:
         return RELATIVE
-    rates = [(own.hbm.bandwidth(), chip.bandwidth_bytes_per_s)]
+    rates = [(accelerator.hbm.bandwidth(), chip.bandwidth_bytes_per_s)]
     rates += (
-        [] if kind == "elementwise" else [(own.peak_flops_per_s[own.arithmetic(number_format)], chip.peak_flops_per_s)]
+        []
+        if kind == "elementwise"
+        else [(accelerator.peak_flops_per_s[accelerator.arithmetic(number_format)], chip.peak_flops_per_s)]
     )
     moved = max(abs(float(np.log(float(live) / float(then)))) for live, then in rates)
     if moved > np.log(FAR):
         return NEW
-    here = result == MEASURED and own.name == label.accelerator and moved <= np.log(MOVED)
+    here = result == MEASURED and accelerator.name == label.accelerator and moved <= np.log(MOVED)
     return MEASURED if here else RELATIVE
 
 
@@ -102,9 +104,9 @@ def named_so(cluster: Cluster, kind: str, number_format: str, found: str) -> tup
     Constants that were fitted on no chip say no more of one class than of another: on a family that nobody measured
     (a TPU, say) every class errs as all do together.
     """
-    own = cluster.accelerator
-    fitted = getattr(own.kernel(kind, number_format), "chip", None) is not None
-    return (f"{kind} {number_format}", kind, ANY) if fitted or found != NEW or not own.generation else (ANY,)
+    accelerator = cluster.accelerator
+    fitted = getattr(accelerator.kernel(kind, number_format), "chip", None) is not None
+    return (f"{kind} {number_format}", kind, ANY) if fitted or found != NEW or not accelerator.generation else (ANY,)
 
 
 @functools.cache

@@ -166,12 +166,12 @@ def fitted(missed: Missed) -> dict[str, Any]:
     shares = covered(parts, TRIED)
     place = int(np.argmax(shares >= SHARE)) if (shares >= SHARE).any() else int(np.argmin(np.abs(TRIED - APART)))
     ends = widened(quantiles(parts, LEVELS), LEVELS.index(0.5), TRIED[place])
-    told: dict[str, Any] = {name: getattr(missed, name) for name in ("kind", "name", "model", "regime")}
-    told |= {"rows": len(missed.errors), "groups": len(set(missed.groups)), "inflation": TRIED[place]}
+    summary: dict[str, Any] = {name: getattr(missed, name) for name in ("kind", "name", "model", "regime")}
+    summary |= {"rows": len(missed.errors), "groups": len(set(missed.groups)), "inflation": TRIED[place]}
     low, high = (ends[LEVELS.index(level)] for level in (TAIL, 1 - TAIL))
-    told |= {"coverage": shares[place], "width": np.exp((max(high, 0.0) - min(low, 0.0)) / 2)}
-    told |= {column(level): size for level, size in zip(LEVELS, ends, strict=True)}
-    return told | {"members": " ".join(missed.members)}
+    summary |= {"coverage": shares[place], "width": np.exp((max(high, 0.0) - min(low, 0.0)) / 2)}
+    summary |= {column(level): size for level, size in zip(LEVELS, ends, strict=True)}
+    return summary | {"members": " ".join(missed.members)}
 
 
 def as_text(missed: Iterable[Missed]) -> str:

@@ -134,10 +134,10 @@ def format_overrides(switches: Switches, model: LaunchedModel, notes: list[str],
     dtype = DTYPES.get(switches.text("dtype", default="auto").lower(), "")
     chosen = [f"workload={workload}"]
     cache = _cache(switches, notes)
-    kept = [f"workload.precision.kv_cache={cache}"] if cache else []
+    overrides = [f"workload.precision.kv_cache={cache}"] if cache else []
     if model.published:
         notes.append(f"the published checkpoint is in {model.format}: so are its weights here")
-        return [*chosen, "precision=checkpoint", *kept]
+        return [*chosen, "precision=checkpoint", *overrides]
     weights = weight_format(asked)
     if not weights and model.format not in ("bf16", ""):
         weights = model.format
@@ -145,13 +145,13 @@ def format_overrides(switches: Switches, model: LaunchedModel, notes: list[str],
     elif not weights and asked not in ("", "none", "auto"):
         notes.append(f"--quantization {asked} says no format that is known: weights are priced in two bytes")
     if weights in OPTIONS:
-        found_cache = kept or (["workload.precision.kv_cache=bf16"] if weights in ("fp8", "mxfp8") else [])
+        found_cache = overrides or (["workload.precision.kv_cache=bf16"] if weights in ("fp8", "mxfp8") else [])
         routed = [f"workload.precision.by_class.{name}=bf16" for name in ("attention", "linear_attention")]
         only = model.experts and weights in ROUTED and not asked
         return [*chosen, f"precision={OPTIONS[weights]}", *found_cache, *(routed if only else [])]
     if dtype in ("fp16", "fp32"):
-        return [*chosen, *(f"workload.precision.{tensor}={dtype}" for tensor in ("compute", "weights")), *kept]
-    return [*chosen, *kept]
+        return [*chosen, *(f"workload.precision.{tensor}={dtype}" for tensor in ("compute", "weights")), *overrides]
+    return [*chosen, *overrides]
 
 
 def _cache(switches: Switches, notes: list[str]) -> str:

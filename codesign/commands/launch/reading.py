@@ -262,11 +262,11 @@ def with_launch(source: str, overrides: Iterable[str]) -> tuple[tuple[str, ...],
     chosen = next((one for one in own if one.startswith("model=")), "")
     result = read_launch(source, model=chosen)
     said = {one.partition("=")[0].lstrip("+~") for one in own}
-    kept = [one for one in result.overrides if not {one.partition("=")[0], *_also(one)} & said]
-    more, notes = memory_overrides(result.memory, [*kept, *own], said)
-    kept += more
+    read = [one for one in result.overrides if not {one.partition("=")[0], *_also(one)} & said]
+    more, notes = memory_overrides(result.memory, [*read, *own], said)
+    read += more
     left = [line for line in result.left if not any(f"{key} is the default" in line for key in said)]
-    return (*kept, *own), (f"read as: {' '.join(kept)}", *left, *notes)
+    return (*read, *own), (f"read as: {' '.join(read)}", *left, *notes)
 
 
 def _also(override: str) -> tuple[str, ...]:
@@ -533,8 +533,8 @@ def _pool(servers: list[tuple[Server, EnginePlan]], notes: list[str], *, missing
     }
     if missing:
         notes.append("engines of one role alone are given: as many of the other role are taken to run by the same plan")
-    told = [f"plan.{fields[key]}={value}" for key, value in plan.plan.items() if key in fields]
-    return ["prefill=same", f"plan.prefill_devices={count}", *told]
+    lines = [f"plan.{fields[key]}={value}" for key, value in plan.plan.items() if key in fields]
+    return ["prefill=same", f"plan.prefill_devices={count}", *lines]
 
 
 def _left(servers: list[Server]) -> list[str]:

@@ -353,8 +353,8 @@ def _formats(switches: Switches, formats: str) -> list[str]:
     compute = "fp8" if switches.has("fp8-format") else "fp4" if switches.has("fp4-format") else ""
     if said and not compute:
         compute = {"fp8": "fp8", "mxfp8": "fp8", "fp4": "fp4", "nvfp4": "fp4"}.get(said[1].lower(), "")
-    told = [f"workload.precision.compute={compute}"] if compute else []
-    return told + (["workload.precision.gradients=bf16"] if switches.has("grad-reduce-in-bf16") else [])
+    lines = [f"workload.precision.compute={compute}"] if compute else []
+    return lines + (["workload.precision.gradients=bf16"] if switches.has("grad-reduce-in-bf16") else [])
 
 
 def _megatron_model(switches: Switches, recipe: str, notes: list[str]) -> tuple[list[str], int, bool]:
@@ -653,5 +653,5 @@ def _finished(
         notes.append(
             f"no launcher says how many devices there are: {ranks:,}, one replica; cluster.device_count says more"
         )
-    told = [f"cluster.device_count={devices or ranks}", *(f"plan.{key}={value}" for key, value in plan.items())]
-    return [*overrides, *told], [*notes, *not_modelled_line([switches])]
+    lines = [f"cluster.device_count={devices or ranks}", *(f"plan.{key}={value}" for key, value in plan.items())]
+    return [*overrides, *lines], [*notes, *not_modelled_line([switches])]
