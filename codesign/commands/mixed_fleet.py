@@ -401,7 +401,7 @@ def _show(summary: dict[str, Any], folder: Path) -> None:
 
 
 def _tables(summary: dict[str, Any]) -> Iterator[Table]:
-    """Which class runs where, devices of each kind, and what more of anything is worth."""
+    """Tables of pools, of devices of each kind, and of what more of anything is worth."""
     heads = ("class", "on", "replicas", "devices", "plan of a replica", "requests/s each, at most", "carries")
     pools = (
         (
@@ -445,7 +445,7 @@ def _answer_lines(summary: dict[str, Any]) -> Iterator[str]:
 
 
 def _proof_lines(summary: dict[str, Any]) -> Iterator[str]:
-    """What is proven, and what is assumed."""
+    """Lines on the proof and on what it assumes."""
     proof = "proven the least" if summary["gap"] <= SMALL else f"at most {summary['gap']:.2%} above the least"
     chance = summary["confidence"]
     every = f"; no fleet of any of these plans is below {money(summary['floor_usd_per_month'])}" * (not chance)
