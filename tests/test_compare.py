@@ -14,7 +14,7 @@ from codesign.config import study_from_config
 from codesign.config.as_sold import device_name, differences
 from codesign.core.errors import ConfigError
 from codesign.report import build_report
-from codesign.report.candidates_page import read, write
+from codesign.report.comparison_pages import read, write
 from codesign.report.side_by_side import sentences
 from codesign.search.results import placed
 

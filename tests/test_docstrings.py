@@ -8,14 +8,12 @@ VAGUE = re.compile(
     r'"""(Of|Whether|What|Who|The same|That|All that|As|Why|Anything|Something|Those|It|How|Which|Where|When'
     r"|Everything|These|In|Both)\b"
 )
-TEMPLATES = {"skeletons.py"}  # files that `codesign scaffold` writes, to be filled in
 
 
 def test_first_lines_say_what_the_thing_is():
     wrong = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in sorted((ROOT / "codesign").rglob("*.py"))
-        if path.name not in TEMPLATES
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if VAGUE.search(line)
     ]

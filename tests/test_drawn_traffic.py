@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from codesign.commands.cli import main
-from codesign.commands.drawn_traffic import VaryingTraffic, load_of, modulation_of, varying_traffic
+from codesign.commands.plain_values import VaryingTraffic, load_of, modulation_of, varying_traffic
 from codesign.core.errors import ConfigError
 from codesign.simulation.fleet import Modulation, by_profile
 

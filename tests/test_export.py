@@ -15,8 +15,7 @@ from example_run import write_run
 
 from codesign.commands.cli import main
 from codesign.commands.export import TARGETS, exported
-from codesign.commands.export_command import known_options
-from codesign.commands.export_plan import SERVERS, TRAINERS, deployment, published, unsaid
+from codesign.commands.export_plan import SERVERS, TRAINERS, deployment, known_options, published, unsaid
 from codesign.commands.export_training import RECIPES
 from codesign.commands.launch import read_launch, with_launch
 from codesign.core.errors import ConfigError

@@ -34,7 +34,7 @@ from codesign.core.atomic_files import is_replaceable, write_bytes, write_files,
 from codesign.core.errors import ConfigError, WriteError
 from codesign.core.terminal_encoding import lenient_output, nearest
 from codesign.evidence.validation import validate
-from codesign.report import charts, interactive
+from codesign.report import charts, pages
 from codesign.report.run_folder import read_run
 from codesign.search.exhaustive.grid import CHECKPOINT
 from codesign.staging.program_cache import made_once
@@ -103,7 +103,7 @@ def program(_):
 def chart(folder):
     run = read_run(folder / "run" if (folder / "run").is_dir() else write_run(folder / "run"))
     marks, roofs, names, ends = charts.roofline_data(run)
-    return interactive.chart("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, (1.0, 2e15))
+    return pages.chart("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, (1.0, 2e15))
 
 
 def text(_):

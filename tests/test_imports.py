@@ -69,7 +69,6 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
     ],
     "commands": [
         {"parser"},
-        {"evidence_commands"},
         {"cli", "plain_questions"},
         {"__init__"},
     ],

@@ -9,7 +9,7 @@ from codesign.config import composition, plain_composition
 from codesign.config.plain_composition import Composition, kept
 from codesign.core import disk_cache as kept_on_disk
 from codesign.core.json_yaml import dumps
-from codesign.report import charts, interactive
+from codesign.report import charts, pages
 from codesign.report.run_folder import read_run
 
 
@@ -73,7 +73,7 @@ def by_bokeh(made, place):
     item = dict(json_item(made))
     item["target_id"] = place
     names: dict[str, str] = {}
-    return interactive.NAMED.sub(lambda found: names.setdefault(found[0], f'"c{len(names)}"'), dumps(item))
+    return pages.NAMED.sub(lambda found: names.setdefault(found[0], f'"c{len(names)}"'), dumps(item))
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["made", "read back"])
@@ -83,7 +83,7 @@ def test_a_chart_filled_in_is_the_chart_that_bokeh_makes(again, kept_here, tmp_p
     marks["y"] = [float("nan"), *marks["y"][1:]]
     how = ("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, (1.0, 2e15))
     if again:
-        interactive.chart(*how)
-    result = interactive.chart(*how)
+        pages.chart(*how)
+    result = pages.chart(*how)
     wanted = by_bokeh(charts.roofline_plot(380, marks, roofs, names, ends, (1.0, 2e15)), "roofline")
     assert wanted.replace("<", "\\u003c") in result

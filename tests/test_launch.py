@@ -7,7 +7,7 @@ import pytest
 from launches import COMMANDS, MANIFESTS, REFUSED
 
 from codesign.commands.cli import main
-from codesign.commands.export_command import OPTIONS
+from codesign.commands.export_plan import OPTIONS
 from codesign.commands.launch import read_launch, with_launch
 from codesign.commands.launch.switches import ENGINES, options_of, read_switches
 from codesign.config import available

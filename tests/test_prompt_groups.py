@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.commands.simulate import engine_of, pools_of
-from codesign.commands.simulate_told import doubt
+from codesign.commands.simulate import doubt, engine_of, pools_of
 from codesign.config import check_plan, scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate

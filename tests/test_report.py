@@ -22,12 +22,12 @@ from codesign.core.units import YEAR_S
 from codesign.report import (
     build_report,
     compare_runs,
+    comparison_pages,
     proof,
     read_run,
     sections,
     series,
     text_tables,
-    two_runs,
     wording,
     write_experiment_report,
 )
@@ -478,9 +478,9 @@ def test_two_runs_side_by_side(folder, tmp_path):
     frame = pd.read_parquet(other / "designs.parquet")
     frame.assign(usd_per_million_tokens=1.1 * frame["usd_per_million_tokens"]).to_parquet(other / "designs.parquet")
     first, second = read_run(folder), read_run(other)
-    rows = {(row.path, row.first, row.second) for row in two_runs.differences(first, second)}
+    rows = {(row.path, row.first, row.second) for row in comparison_pages.differences(first, second)}
     assert rows == {("objective.limits.capex_usd", "$45\u202fM", "$50\u202fM")}
-    lines = {line.label: line.change for line in two_runs.numbers(first, second)}
+    lines = {line.label: line.change for line in comparison_pages.numbers(first, second)}
     assert lines["Cost per million tokens"] == "+10.0 %"
     assert lines["Step time"] == "the same"
     page = Page(compare_runs(folder, other).read_text(encoding="utf-8"))

@@ -92,6 +92,6 @@ def test_what_cannot_be_drawn_is_refused(monkeypatch):
         Robust(Cases())
     with pytest.raises(ConfigError, match=r"draws = 2: only search=robust draws"):
         robust_oracle(Oracle(PROBLEM, rows_of(PROBLEM), 64), Cases(draws=2), "worst", 0.1, 0)
-    monkeypatch.setattr("codesign.uncertainty.stated_cases.spreads", dict)
+    monkeypatch.setattr("codesign.uncertainty.draws.spreads", dict)
     with pytest.raises(ConfigError, match=r"draws = 2: no errors of the model are known"):
         Cases(draws=2)

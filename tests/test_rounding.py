@@ -182,7 +182,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_what_loses_its_digits_is_not_proven_and_the_operation_is_named(name):
-    from codesign.curvature.judgement import TOLERATED, told
+    from codesign.curvature.walk import TOLERATED, told
 
     function, words = LOSSES[name]
     (value,), walk = walked(lambda a, b, u, v: [jnp.log(function(5.0**u, 30.0**v))])

@@ -6,7 +6,7 @@ import pytest
 
 from codesign import study_from_config
 from codesign.commands.cli import main
-from codesign.commands.sized import sized
+from codesign.commands.evaluate import sized
 from codesign.config import scenario_from_config
 from codesign.config.legal_start import legal_start
 from codesign.core.fields import replace

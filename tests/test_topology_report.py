@@ -19,7 +19,7 @@ from codesign.model.networks.topology import Crossbar, RailCluster, Torus, all_f
 from codesign.model.networks.topology import load as load_of
 from codesign.model.workloads import Plan
 from codesign.report import build_report
-from codesign.report.topology import links_frame, topology_figure
+from codesign.report.findings import links_frame, topology_figure
 from codesign.search.results import busy_links
 
 OPS = pd.DataFrame({"axis": ["tp", "data", None], "total_s": [1.0, 3.0, 9.0], "repeats": [2.0, 1.0, 1.0]})

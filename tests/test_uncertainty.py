@@ -17,7 +17,6 @@ from codesign.model.metrics import account
 from codesign.search.results import numbers_of
 from codesign.staging import at_points, base_of, model
 from codesign.uncertainty import (  # fmt: skip
-    fitting,
     intervals,
     metrics_under_draws,
     of_designs,
@@ -27,7 +26,23 @@ from codesign.uncertainty import (  # fmt: skip
     with_room,
 )
 from codesign.uncertainty.draws import beyond, draw_doubts, factors, no_doubts, regime, source_names, wires_of
-from codesign.uncertainty.spreads import LEARNED, LEVELS, MEASURED, NEW, PHYSICS, RELATIVE, find
+from codesign.uncertainty.spreads import (
+    APART,
+    LEARNED,
+    LEVELS,
+    MEASURED,
+    NEW,
+    PHYSICS,
+    RELATIVE,
+    TRIED,
+    Missed,
+    covered,
+    find,
+    fitted,
+    parts_of,
+    quantiles,
+    widened,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +51,24 @@ def scenario():
 
 
 def missed(errors, groups):
-    return fitting.Missed("kernel", "gemm", PHYSICS, NEW, np.asarray(errors), np.asarray(groups))
+    return Missed("kernel", "gemm", PHYSICS, NEW, np.asarray(errors), np.asarray(groups))
 
 
 def test_groups_count_alike_and_left_out_ones_are_covered():
     rng = np.random.default_rng(1)
     errors = np.concatenate([rng.normal(0.0, 0.1, 300), rng.normal(0.05, 0.1, 30), rng.normal(-0.02, 0.1, 30)])
     groups = np.repeat(["a", "b", "c"], [300, 30, 30])
-    row = fitting.fitted(missed(errors, groups))
+    row = fitted(missed(errors, groups))
     assert (row["groups"], row["rows"]) == (3, 360)
     assert row["coverage"] >= 0.9
     assert row["width"] == pytest.approx(np.exp((row["p95"] - row["p05"]) / 2), rel=0.02)
-    assert fitting.quantiles([np.zeros(1000), np.ones(10)], (0.25, 0.75)) == pytest.approx([0.0, 1.0], abs=0.01)
+    assert quantiles([np.zeros(1000), np.ones(10)], (0.25, 0.75)) == pytest.approx([0.0, 1.0], abs=0.01)
 
 
 def test_widening_stops_where_groups_have_nothing_in_common():
     apart = np.concatenate([np.full(50, level) + np.linspace(0, 1e-3, 50) for level in (-9.0, 0.0, 2.0)])
-    row = fitting.fitted(missed(apart, np.repeat(["a", "b", "c"], 50)))
-    assert row["inflation"] == pytest.approx(fitting.APART)
+    row = fitted(missed(apart, np.repeat(["a", "b", "c"], 50)))
+    assert row["inflation"] == pytest.approx(APART)
     assert row["coverage"] < 0.9  # and it says so
 
 
@@ -61,8 +76,8 @@ def test_errors_of_one_sign_need_no_tail_on_the_other_side():
     """An interval holds the prediction itself: where all errors are far below, one end lets nothing out."""
     rng = np.random.default_rng(2)
     sided = missed(rng.normal(-1.0, 0.1, 1000), np.repeat(list("abcde"), 200))
-    row = fitting.fitted(sided)
-    assert fitting.covered(fitting.parts_of(sided), np.array([1.0]))[0] > 0.94
+    row = fitted(sided)
+    assert covered(parts_of(sided), np.array([1.0]))[0] > 0.94
     assert row["inflation"] < 0.9
     assert 0.9 <= row["coverage"] < 0.91
 
@@ -70,13 +85,13 @@ def test_errors_of_one_sign_need_no_tail_on_the_other_side():
 def test_more_is_covered_by_wider_intervals():
     rng = np.random.default_rng(3)
     parts = [rng.normal(shift, 0.1, 80) for shift in (-0.1, 0.0, 0.2)]
-    shares = fitting.covered(parts, fitting.TRIED)
+    shares = covered(parts, TRIED)
     assert (np.diff(shares) >= 0).all()
-    low, _, high = fitting.widened(fitting.quantiles(parts[1:], (0.05, 0.5, 0.95)), 1, 1.4)
+    low, _, high = widened(quantiles(parts[1:], (0.05, 0.5, 0.95)), 1, 1.4)
     alone = np.mean((parts[0] >= min(low, 0.0)) & (parts[0] <= max(high, 0.0)))
-    rest = [fitting.covered([parts[0], *parts[1:]], np.array([1.4]))[0] * 3]
+    rest = [covered([parts[0], *parts[1:]], np.array([1.4]))[0] * 3]
     for mine, others in ((parts[1], [parts[0], parts[2]]), (parts[2], parts[:2])):
-        low, _, high = fitting.widened(fitting.quantiles(others, (0.05, 0.5, 0.95)), 1, 1.4)
+        low, _, high = widened(quantiles(others, (0.05, 0.5, 0.95)), 1, 1.4)
         alone += np.mean((mine >= min(low, 0.0)) & (mine <= max(high, 0.0)))
     assert rest[0] == pytest.approx(alone)
 

@@ -139,8 +139,8 @@ def answered(
             f"{'':8s} {candidate.label}: {framework}, devices {listed(place.counts)}{place.formats}",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
-    known = {candidate.label: place for candidate, place in zip(question.candidates, places, strict=True)}
-    folder, result = run_all(question.candidates, root, _searching(question, known))
+    by_name = {candidate.label: place for candidate, place in zip(question.candidates, places, strict=True)}
+    folder, result = run_all(question.candidates, root, _searching(question, by_name))
     command = shlex.join(["codesign", *words])
     joint = dated(beside_each_other(result, ("", ()), pd.DataFrame()), folder, command)
     code = finish(joint, folder, command)
@@ -165,10 +165,10 @@ def _show_api(question: Question, answer: Purchase, best: Candidate, prices: Api
     month = each * question.requests_per_s * MONTH_S
     cheaper, always = fleet.cheaper_from(each), fleet.always_from(each)
     out.print(f"api      {prices.text()}", highlight=False)
-    told = f"{money(month)} a month at this load, own {money(answer.month_usd)}"
+    text = f"{money(month)} a month at this load, own {money(answer.month_usd)}"
     more = month / answer.month_usd
     factor = f"the API costs {more:.3g} times as much" if more >= 1 else f"owning costs {1 / more:.3g} times as much"
-    out.print(f"{'':8s} {told}: {factor}", highlight=False)
+    out.print(f"{'':8s} {text}: {factor}", highlight=False)
     if math.isinf(always):
         out.print(f"{'':8s} a full replica costs more than the API: owning pays at no load", highlight=False)
     else:
@@ -248,8 +248,8 @@ def _finer(study: Study, candidate: Candidate) -> tuple[tuple[str, ...], tuple[s
 
 
 def _with_counts(candidate: Candidate, counts: Sequence[int]) -> Candidate:
-    told = f"++space.plan.device_count=[{','.join(map(str, counts))}]"
-    return dataclasses.replace(candidate, overrides=(*candidate.overrides, told))
+    text = f"++space.plan.device_count=[{','.join(map(str, counts))}]"
+    return dataclasses.replace(candidate, overrides=(*candidate.overrides, text))
 
 
 def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candidate, Path, str], Candidate]:

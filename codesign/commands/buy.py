@@ -9,11 +9,11 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from rich.markup import escape
-from rich.table import Table
 
 from ..core.atomic_files import frame_bytes, make_folder, write_files
 from ..core.errors import ConfigError
@@ -22,7 +22,7 @@ from .api_prices import ApiPrices, api_prices, usd_per_request
 from .ask import QuestionAnswer, answered
 from .plain_values import accelerators, number
 from .questions import Question, serving_question, training_question
-from .terminal import console
+from .terminal import console, text_table
 from .what_to_buy import MONTH_S, money, power
 
 HORIZON = "4y"
@@ -80,13 +80,13 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
     Raises:
         ConfigError: none is given, or one cannot be read.
     """
-    asked = [("serve", text) for text in options.serve] + [("train", text) for text in options.train]
-    if not asked:
+    names = [("serve", text) for text in options.serve] + [("train", text) for text in options.train]
+    if not names:
         raise ConfigError(
             'name a job: --serve "llama31_70b --rate 30/s" or --train "llama31_8b --tokens 1T --days 30d"'
         )
-    jobs = []
-    for command, text in asked:
+    jobs = list[PurchaseJob]()
+    for command, text in names:
         try:
             said = shlex.split(text)
         except ValueError as error:
@@ -108,20 +108,22 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
     return jobs
 
 
-def costs(products: Sequence[str], names: Sequence[str], found: Sequence[QuestionAnswer], years: float) -> pd.DataFrame:
+def costs(
+    products: Sequence[str], names: Sequence[str], answers: Sequence[QuestionAnswer], years: float
+) -> pd.DataFrame:
     """A row for each product: devices of each job, capital, cost of a month and of the horizon; the cheapest first.
 
     Args:
         products: accelerators.
         names: of the jobs.
-        found: the answers to each job.
+        answers: the answers to each job.
         years: the horizon; what is bought is kept for all of it.
     """
-    rows = []
+    rows = list[dict[str, Any]]()
     for product in products:
-        row = {"product": product, "feasible": True, "why": ""}
+        row: dict[str, Any] = {"product": product, "feasible": True, "why": ""}
         total = {"devices": 0.0, "capex_usd": 0.0, "provisioned_power_w": 0.0, "usd_per_month": 0.0}
-        for number_, (name, answer) in enumerate(zip(names, found, strict=True)):
+        for number_, (name, answer) in enumerate(zip(names, answers, strict=True)):
             table = answer.joint.table
             best = table[table["varied.accelerator"] == product].iloc[0]
             if not best["feasible"]:
@@ -138,10 +140,10 @@ def costs(products: Sequence[str], names: Sequence[str], found: Sequence[Questio
     return pd.DataFrame(rows).sort_values("usd_over_horizon", kind="stable").reset_index(drop=True)
 
 
-def api_usd_per_s(prices: ApiPrices, jobs: Sequence[PurchaseJob], found: Sequence[QuestionAnswer]) -> float:
+def api_usd_per_s(prices: ApiPrices, jobs: Sequence[PurchaseJob], answers: Sequence[QuestionAnswer]) -> float:
     """Dollars a second of all jobs at an API's prices; not a number where one trains or has no design to read."""
     total = 0.0
-    for job, answer in zip(jobs, found, strict=True):
+    for job, answer in zip(jobs, answers, strict=True):
         if job.words[0] != "serve" or answer.best is None:
             return np.nan
         total += job.question.requests_per_s * usd_per_request(prices, answer.best.scenario)
@@ -164,11 +166,11 @@ def with_api(table: pd.DataFrame, usd_per_s: float, years: float) -> pd.DataFram
 
 def _break_even(table: pd.DataFrame) -> str:
     """The share of the loads asked for at which the cheapest product costs what the API does."""
-    kept = table[table["feasible"]]
-    own = kept[kept["product"] != API]
-    if not len(own) or len(own) == len(kept):
+    feasible = table[table["feasible"]]
+    own = feasible[feasible["product"] != API]
+    if not len(own) or len(own) == len(feasible):
         return ""
-    api = float(kept.loc[kept["product"] == API, "usd_per_month"].iloc[0])
+    api = float(feasible.loc[feasible["product"] == API, "usd_per_month"].iloc[0])
     best = own.iloc[0]
     share = float(best["usd_per_month"]) / api if api > 0 else np.inf
     return (
@@ -177,33 +179,33 @@ def _break_even(table: pd.DataFrame) -> str:
     )
 
 
+def _cells(row: pd.Series, jobs: int) -> list[str]:
+    """Cells of a product: devices of each job, sums, power."""
+    if not row["feasible"]:
+        return [str(row["product"]), *("" for _ in range(jobs)), "", "", "", "none"]
+    counts = [f"{row[f'devices_{index}']:,.0f}" for index in range(jobs)]
+    sums = [money(float(row[key])) if row[key] == row[key] else "rented" for key in SUMS]
+    return [str(row["product"]), *counts, *sums, power(float(row["provisioned_power_w"]))]
+
+
 def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, words: Sequence[str]) -> None:
     out = console()
-    shown = Table(title=f"{len(jobs)} jobs over {years:g} years", title_justify="left", header_style="bold")
-    for head in ("product", *(f"devices,\njob {index}" for index in range(1, len(jobs) + 1)), "capital", "a month"):
-        shown.add_column(head, justify="left" if head == "product" else "right")
-    shown.add_column(f"over\n{years:g} years", justify="right")
-    shown.add_column("provisioned", justify="right")
-    for _, row in table.iterrows():
-        if not row["feasible"]:
-            shown.add_row(str(row["product"]), *("" for _ in jobs), "", "", "", "none")
-            continue
-        counts = [f"{row[f'devices_{index}']:,.0f}" for index in range(len(jobs))]
-        sums = [money(float(row[key])) if row[key] == row[key] else "rented" for key in SUMS]
-        shown.add_row(str(row["product"]), *counts, *sums, power(float(row["provisioned_power_w"])))
-    out.print(shown)
+    counts = (f"devices,\njob {index}" for index in range(1, len(jobs) + 1))
+    heads = ("product", *counts, "capital", "a month", f"over\n{years:g} years", "provisioned")
+    rows = (_cells(row, len(jobs)) for _, row in table.iterrows())
+    out.print(text_table(f"{len(jobs)} jobs over {years:g} years", heads, rows, left=("product",)))
     for index, job in enumerate(jobs, 1):
         out.print(f"job {index}: {escape(job)}", highlight=False, soft_wrap=True)
     for _, row in table[~table["feasible"]].iterrows():
         out.print(f"{row['product']}: {escape(str(row['why']))}", highlight=False, soft_wrap=True)
-    kept = table[table["feasible"]]
-    if len(kept):
-        best = kept.iloc[0]
+    feasible = table[table["feasible"]]
+    if len(feasible):
+        best = feasible.iloc[0]
         whole = money(float(best["usd_over_horizon"]))
         bought = API if best["product"] == API else f"{best['devices']:,.0f} x {best['product']}"
         line = f"answer   {bought}: {whole} over {years:g} years"
-        if len(kept) > 1:
-            second = kept.iloc[1]
+        if len(feasible) > 1:
+            second = feasible.iloc[1]
             more = float(second["usd_over_horizon"]) / float(best["usd_over_horizon"]) - 1
             line += f"; {second['product']} comes next, {more:.0%} above"
         out.print(line, highlight=False, soft_wrap=True)

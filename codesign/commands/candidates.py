@@ -92,18 +92,18 @@ def _label(varied: dict[str, str]) -> str:
     )
 
 
-def refuse_all(found: Sequence[Candidate]) -> None:
+def refuse_all(candidates: Sequence[Candidate]) -> None:
     """Raise an error if none of the candidates has a study.
 
     Raises:
         ConfigError: the reason of all, or that of each.
     """
-    if any(candidate.study is not None for candidate in found):
+    if any(candidate.study is not None for candidate in candidates):
         return
-    reasons = {candidate.why for candidate in found}
+    reasons = {candidate.why for candidate in candidates}
     if len(reasons) == 1:
         raise ConfigError(next(iter(reasons)))
-    raise ConfigError("; ".join(f"{candidate.label}: {candidate.why}" for candidate in found))
+    raise ConfigError("; ".join(f"{candidate.label}: {candidate.why}" for candidate in candidates))
 
 
 def study_of(candidate: Candidate, more: Sequence[str] = ()) -> Study:
@@ -134,13 +134,13 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
-def _told_apart(found: Sequence[Candidate]) -> list[Candidate]:
+def _told_apart(candidates: Sequence[Candidate]) -> list[Candidate]:
     """With labels of the overrides that not all share."""
-    pairs = [[text.lstrip("+~").partition("=") for text in candidate.overrides] for candidate in found]
-    asked = [{key: value for key, _, value in mine} for mine in pairs]
-    keys = [key for key in dict.fromkeys(itertools.chain(*asked)) if len({mine.get(key) for mine in asked}) > 1]
-    told = []
-    for candidate, mine in zip(found, asked, strict=True):
+    pairs = [[text.lstrip("+~").partition("=") for text in candidate.overrides] for candidate in candidates]
+    names = [{key: value for key, _, value in mine} for mine in pairs]
+    keys = [key for key in dict.fromkeys(itertools.chain(*names)) if len({mine.get(key) for mine in names}) > 1]
+    lines = []
+    for candidate, mine in zip(candidates, names, strict=True):
         varied = {key: mine.get(key, "") for key in keys}
-        told.append(dataclasses.replace(candidate, label=_label(varied) or candidate.folder, varied=varied))
-    return told
+        lines.append(dataclasses.replace(candidate, label=_label(varied) or candidate.folder, varied=varied))
+    return lines

@@ -14,7 +14,7 @@ from ..config import Study
 from ..config.device_counts import listed as counts_listed
 from ..core.atomic_files import write_text
 from ..core.errors import CodesignError, ConfigError, WriteError
-from ..report.candidates_page import write
+from ..report.comparison_pages import write
 from ..report.side_by_side import API, Comparison, columns, sentences, shortened, without
 from ..search import Mix, Pareto
 from .api_prices import api_prices

@@ -161,14 +161,14 @@ def without_along(overrides: Sequence[str]) -> tuple[list[str], tuple[str, tuple
     if any(text.startswith(EARLIER) for text in overrides):
         say_once(EARLIER, ALONG)
         overrides = [ALONG + text.removeprefix(EARLIER) if text.startswith(EARLIER) else text for text in overrides]
-    asked = [text for text in overrides if text.startswith(ALONG)]
+    names = [text for text in overrides if text.startswith(ALONG)]
     rest = [text for text in overrides if not text.startswith(ALONG)]
-    if not asked:
+    if not names:
         return rest, ("", ())
-    key, colon, values = asked[-1].removeprefix(ALONG).partition(":")
+    key, colon, values = names[-1].removeprefix(ALONG).partition(":")
     levels = tuple(value.strip() for value in values.split(",") if value.strip())
-    if not (key and colon and levels) or len(asked) > 1 or "=" in key:
-        raise ConfigError(f"{asked[-1]}: one key and its values, as in sweep=objective.limits.tpot_s:0.02,0.03,0.05")
+    if not (key and colon and levels) or len(names) > 1 or "=" in key:
+        raise ConfigError(f"{names[-1]}: one key and its values, as in sweep=objective.limits.tpot_s:0.02,0.03,0.05")
     return rest, (key, levels)
 
 
@@ -180,15 +180,15 @@ def refuse_along(candidates: Sequence[Candidate], along: tuple[str, tuple[str, .
     """
     key, levels = along
     for level in levels:
-        told: list[CodesignError] = []
+        errors: list[CodesignError] = []
         for candidate in candidates:
             try:
                 check_study(study_of(candidate, [f"{key}={level}"]))
                 break
             except CodesignError as error:
-                told.append(error)
+                errors.append(error)
         else:
-            raise ConfigError(f"{ALONG}{key}:{level}: {told[0]}")
+            raise ConfigError(f"{ALONG}{key}:{level}: {errors[0]}")
 
 
 def solved(candidate: Candidate, more: Sequence[str] = (), tell: Tell = _silent) -> Candidate:
@@ -245,8 +245,8 @@ def phases(
             value = _setting(done.study.resolved, expand(key)) if done.study is not None else None
             rows.append({"level": level, "value": value, "candidate": candidate.label, **_numbers(done)})
         if api is not None:
-            told = [study_of(candidate, [f"{key}={level}"]) for candidate in candidates[:1]]
-            rows.append({"level": level, "value": None, **_api_row(api, _paid(api, told))})
+            studies = [study_of(candidate, [f"{key}={level}"]) for candidate in candidates[:1]]
+            rows.append({"level": level, "value": None, **_api_row(api, _paid(api, studies))})
     frame = pd.DataFrame(rows)
     if not frame.empty:
         frame["value"] = frame.groupby("level")["value"].transform("first")
@@ -347,8 +347,8 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     objective = candidate.study.objective
     rented = isinstance(candidate.scenario.cluster.facility.ownership, Cloud)
     asked = {objective.goal, *objective.limits, *objective.floors}
-    told = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
-    numbers = {name: float(best[name]) for name in (*told, *(name for name in OF_THE_LOAD if name in best))}
+    names = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
+    numbers = {name: float(best[name]) for name in (*names, *(name for name in OF_THE_LOAD if name in best))}
     devices = all_devices(candidate.scenario)
     return {
         "feasible": True, "why": "", "objective": float(best["objective"]), **numbers, "devices": devices,

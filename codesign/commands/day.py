@@ -4,17 +4,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from ..config.consistency import at_rate
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.fields import replace
+from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.units import HOUR_S, KWH, engineering
 from ..model.metrics.cache_placement import has_prefix_cache
@@ -36,12 +35,11 @@ from ..simulation.fleet import (
     least_replicas,
     simulate_fleet,
 )
-from .drawn_traffic import DAY, load_of, modulation_of
-from .plain_values import number
+from .plain_values import DAY, load_of, modulation_of, number
 from .setup import prepare_jax
 from .simulate import design_of
 from .simulate_fleet import page_anew
-from .terminal import console, job_text
+from .terminal import console, job_text, text_table
 
 __all__ = ["BOUND", "Size", "day", "day_of_design", "hours", "replica_devices", "served", "sizes", "steepest"]
 
@@ -80,9 +78,7 @@ def replica_devices(scenario: Scenario) -> Size:
 def sized(scenario: Scenario, size: Size) -> Scenario:
     """Copy of the design on so many accelerators."""
     path = "cluster.device_count" if scenario.plan.device_count is None else "plan.device_count"
-    return replace(
-        scenario, {path: jnp.asarray(float(size.decode)), "plan.prefill_devices": jnp.asarray(float(size.prefill))}
-    )
+    return replace(scenario, {path: asarray(float(size.decode)), "plan.prefill_devices": asarray(float(size.prefill))})
 
 
 def served(scenario: Scenario, rate: float, size: Size) -> dict[str, float]:
@@ -102,8 +98,8 @@ def sizes(scenario: Scenario, rates: np.ndarray) -> list[Size]:
     if not one.prefill:
         good_for = float(numbers_of(sized(scenario, one))["requests_per_s"])
         return [Size(count * one.decode) for count in replicas_by_hour(rates, good_for).replicas]
-    known = {rate: _of_two(scenario, rate, one) for rate in np.unique(rates).tolist()}
-    return [known[rate] for rate in rates.tolist()]
+    by_rate = {rate: _of_two(scenario, rate, one) for rate in np.unique(rates).tolist()}
+    return [by_rate[rate] for rate in rates.tolist()]
 
 
 def _of_two(scenario: Scenario, rate: float, one: Size) -> Size:
@@ -228,17 +224,16 @@ def steepest(rates: np.ndarray) -> np.ndarray:
 def show_policies(out: Console, table: pd.DataFrame, start_s: float) -> None:
     """One row a policy."""
     title = f"policies, replicas that take {engineering(start_s, 's')} to start, simulated"
-    shown = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("", "replica-hours", "kept the SLO", "TTFT p99", "TPOT p99", "$ accelerators", "starts"):
-        shown.add_column(name, justify="right" if name else "left")
-    for row in table.to_dict("records"):
-        bound = row["policy"] == BOUND
-        shown.add_row(
+    heads = ("", "replica-hours", "kept the SLO", "TTFT p99", "TPOT p99", "$ accelerators", "starts")
+    rows = [
+        (
             row["policy"], f"{row['replica_hours']:,.1f}", f"{row['kept']:.2%}",
-            "" if bound else engineering(row["ttft_p99_s"], "s"), "" if bound else engineering(row["tpot_p99_s"], "s"),
-            f"{row['usd']:,.0f}", "" if bound else f"{row['starts']:.0f}",
-        )  # fmt: skip
-    out.print(shown)
+            *(["", ""] if row["policy"] == BOUND else [engineering(row[f"{name}_p99_s"], "s") for name in SHOWN]),
+            f"{row['usd']:,.0f}", "" if row["policy"] == BOUND else f"{row['starts']:.0f}",
+        )
+        for row in table.to_dict("records")
+    ]  # fmt: skip
+    out.print(text_table(title, heads, rows))
     first = table.iloc[0]
     last = int(first["first_hour"]) + int(first["hours"])
     part = float(first["simulated_share"])
@@ -246,6 +241,7 @@ def show_policies(out: Console, table: pd.DataFrame, start_s: float) -> None:
     out.print(f"of the hours from {int(first['first_hour'])} to {last}, between which the load changes most{share}")
 
 
+SHOWN = ("ttft", "tpot")
 FOLDER = "day"  # in the run's
 WAYS = {
     "peak": "all replicas on all day",
@@ -326,7 +322,7 @@ def hours(scenario: Scenario, rates: np.ndarray, out: Console | None = None) -> 
             " workload=goodput, goodput_fp8, disaggregated_goodput or disaggregated_goodput_fp8"
         )
     one, kept = replica_devices(scenario), sizes(scenario, rates)
-    most, rows = Size(max(size.decode for size in kept), max(size.prefill for size in kept)), []
+    most, rows = Size(max(size.decode for size in kept), max(size.prefill for size in kept)), list[dict[str, Any]]()
     quiet = Console(quiet=True) if out is None else out
     for hour, (rate, size) in enumerate(
         track(list(zip(rates, kept, strict=True)), "hours", console=quiet, transient=True)
@@ -350,14 +346,14 @@ def day(scenario: Scenario, table: pd.DataFrame) -> dict[str, dict[str, float]]:
     size = _sizes_in(scenario, table)
     most = Size(max(one.decode for one in size), max(one.prefill for one in size))
     held = {one: _held_usd_per_s(scenario, one) for one in {*size, most}}
-    nothing = jnp.asarray(0.0)
-    result = {}
+    nothing = asarray(0.0)
+    result: dict[str, dict[str, float]] = {}
     for way in WAYS:
         watts = table["power_all_on_w" if way == "peak" else "power_w"]
         joules = float(watts.sum()) * HOUR_S
         kept = size if way == "hourly" else [most] * len(size)
         on = [most] * len(size) if way == "peak" else size
-        electricity = float(facility.usd(nothing, nothing, nothing, jnp.asarray(joules)))
+        electricity = float(facility.usd(nothing, nothing, nothing, asarray(joules)))
         machines = sum(held[one] for one in kept) * HOUR_S
         result[way] = {
             "accelerator_hours": sum(one.accelerators for one in on),
@@ -377,35 +373,34 @@ def _sizes_in(scenario: Scenario, table: pd.DataFrame) -> list[Size]:
 
 def _held_usd_per_s(scenario: Scenario, size: Size) -> float:
     """Cost of so many accelerators without electricity, $/s."""
-    capex, nothing = jnp.asarray(numbers_of(sized(scenario, size))["capex_usd"]), jnp.asarray(0.0)
-    return float(scenario.cluster.facility.usd(capex, jnp.asarray(size.accelerators), jnp.asarray(1.0), nothing))
+    capex, nothing = asarray(numbers_of(sized(scenario, size))["capex_usd"]), asarray(0.0)
+    return float(scenario.cluster.facility.usd(capex, asarray(size.accelerators), asarray(1.0), nothing))
 
 
-def _show(out: Console, scenario: Scenario, table: pd.DataFrame, told: dict[str, Any]) -> None:
+def _show(out: Console, scenario: Scenario, table: pd.DataFrame, summary: dict[str, Any]) -> None:
     """Print both tables."""
     one = replica_devices(scenario)
     apart = f", prefill engines of {one.prefill:g}" if one.prefill else ""
     title = f"{job_text(scenario)}: replicas of {one.decode:g}{apart} by the hour"
-    by_hour = Table(title=title, title_justify="left", header_style="bold")
     prompts = ("prefill",) if one.prefill else ()
-    for name in ("hour", "requests/s", "replicas", *prompts, "TTFT p99", "TPOT p99", "power", "power, all on"):
-        by_hour.add_column(name, justify="right")
-    for _, row in table.iterrows():
-        by_hour.add_row(
+    heads = ("hour", "requests/s", "replicas", *prompts, "TTFT p99", "TPOT p99", "power", "power, all on")
+    hours = [
+        (
             f"{row['hour']:.0f}", f"{row['requests_per_s']:.4g}", f"{row['replicas']:.0f}",
             *((f"{row['prompt_engines']:.0f}",) if one.prefill else ()),
-            engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
-            engineering(row["power_w"], "W"), engineering(row["power_all_on_w"], "W"),
-        )  # fmt: skip
-    out.print(by_hour)
-    ways = Table(title=f"{len(table)} hours", title_justify="left", header_style="bold")
-    for name in ("", "accelerator-hours on", "kWh", "$ electricity", "$ accelerators", "$ together", "$/M tokens"):
-        ways.add_column(name, justify="right" if name else "left")
-    for way, label in WAYS.items():
-        row = told[way]
-        ways.add_row(
-            label, f"{row['accelerator_hours']:,.0f}", f"{row['kwh']:,.0f}",
-            *(f"{row[name]:,.0f}" for name in ("usd_electricity", "usd_accelerators", "usd")),
-            f"{row['usd_per_million_tokens']:.4g}",
-        )  # fmt: skip
-    out.print(ways)
+            *(engineering(row[f"{name}_p99_s"], "s") for name in SHOWN),
+            *(engineering(row[name], "W") for name in ("power_w", "power_all_on_w")),
+        )
+        for _, row in table.iterrows()
+    ]  # fmt: skip
+    out.print(text_table(title, heads, hours))
+    ways = [
+        (
+            label, f"{summary[way]['accelerator_hours']:,.0f}", f"{summary[way]['kwh']:,.0f}",
+            *(f"{summary[way][name]:,.0f}" for name in ("usd_electricity", "usd_accelerators", "usd")),
+            f"{summary[way]['usd_per_million_tokens']:.4g}",
+        )
+        for way, label in WAYS.items()
+    ]  # fmt: skip
+    heads = ("", "accelerator-hours on", "kWh", "$ electricity", "$ accelerators", "$ together", "$/M tokens")
+    out.print(text_table(f"{len(table)} hours", heads, ways))

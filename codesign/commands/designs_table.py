@@ -1,7 +1,7 @@
 """One compact table of designs: a row each, hardware in absolute numbers, as many columns as there is room for."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -80,7 +80,7 @@ def designs_table(
     title: str,
     count: int = 8,
     units: Mapping[str, str] = MappingProxyType({}),
-    asked: Sequence[str] = (),
+    names: Sequence[str] = (),
     words: Words = OTHERS,
     hardware: Mapping[str, Sequence[str]] | None = None,
     width: int = PLAIN_WIDTH,
@@ -92,13 +92,13 @@ def designs_table(
         title: above the table.
         count: how many are shown.
         units: hardware variable -> unit.
-        asked: metrics that are shown besides.
+        names: metrics that are shown besides.
         words: of their jobs.
         hardware: what the variables come to, name -> text of each row; without, the variables as they are.
         width: characters of the terminal; columns that do not fit are named below the table.
     """
     frame = frame.head(count)
-    shown, rest = shown_columns(frame, count, units, asked, words, hardware, width)
+    shown, rest = shown_columns(frame, count, units, names, words, hardware, width)
     caption = f"no room here for {', '.join(one.head for one in rest)}: see the report" if rest else None
     table = Table(title=title, title_justify="left", header_style="bold", box=None, padding=(0, AROUND, 0, 0))
     table.caption, table.caption_justify = caption, "left"
@@ -113,14 +113,14 @@ def shown_columns(
     frame: pd.DataFrame,
     count: int = 8,
     units: Mapping[str, str] = MappingProxyType({}),
-    asked: Sequence[str] = (),
+    names: Sequence[str] = (),
     words: Words = OTHERS,
     hardware: Mapping[str, Sequence[str]] | None = None,
     width: int = PLAIN_WIDTH,
 ) -> tuple[list[ShownColumn], list[ShownColumn]]:
     """(columns of the table, those that do not fit); the arguments are those of `designs_table`."""
     frame = frame.head(count)
-    return fitting(_columns(frame, units, asked, words, width, hardware or _variables(frame, units)), width)
+    return fitting(_columns(frame, units, names, words, width, hardware or _variables(frame, units)), width)
 
 
 def fitting(columns: Sequence[ShownColumn], width: int) -> tuple[list[ShownColumn], list[ShownColumn]]:
@@ -139,16 +139,16 @@ def _variables(frame: pd.DataFrame, units: Mapping[str, str]) -> dict[str, list[
 
 
 def _columns(
-    frame: pd.DataFrame, units: Mapping[str, str], asked: Sequence[str], words: Words, width: int,
+    frame: pd.DataFrame, units: Mapping[str, str], names: Sequence[str], words: Words, width: int,
     hardware: Mapping[str, Sequence[str]],
 ) -> list[ShownColumn]:  # fmt: skip
     times = ("ttft_s", "tpot_s") if "tpot_s" in frame else ("time_s",)
-    asked = [name for name in asked if name in frame and name not in (*times, *ALWAYS_SHOWN)]
+    names = [name for name in names if name in frame and name not in (*times, *ALWAYS_SHOWN)]
     rows: list[Any] = [row for _, row in frame.iterrows()]
     item = words.item
     paid = f"output {item}" if "tpot_s" in frame else item
 
-    def each(head: str, name: str, text: Any, wanted: int, **more: Any) -> ShownColumn:
+    def each(head: str, name: str, text: Callable[[Any], str], wanted: int, **more: Any) -> ShownColumn:
         return ShownColumn(head, [text(row) for row in rows], wanted, name=name, **more)
 
     columns = [
@@ -160,7 +160,7 @@ def _columns(
         each(f"$/M {paid}s", "usd_per_million_tokens",
              lambda row: end_text(row["usd_per_million_tokens"], "{:.4g}".format), FIRST),
         *(each(name, name, lambda row, name=name: goal_text(name, row[name], units, digits=4), FIRST)
-          for name in asked),
+          for name in names),
         each(f"{item}s/s", "tokens_per_s", lambda row: f"{row['tokens_per_s']:,.0f}", LATER),
         each("a device", "tokens_per_s_per_device", _rate_of_device, LAST),
         each("MFU", "mfu", lambda row: f"{row['mfu']:.1%}", LATER),

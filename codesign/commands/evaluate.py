@@ -1,25 +1,30 @@
 """`codesign evaluate`: the price of one design, with its full breakdown."""
 
+import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 from jaxtyping import Array
+from omegaconf import OmegaConf
 from rich.console import Console
 
-from ..config import check_memory, check_plan
-from ..config.checks import check_hopeful, check_outcome
+from ..config import check_memory
+from ..config.checks import check_hopeful, check_outcome, check_plan
+from ..config.composition import compose
 from ..config.consistency import check_boxes, check_load
+from ..config.device_counts import counts_of_job, left_open, more_devices, rack_of
 from ..config.legal_start import legal_start
 from ..config.parts_built import format_lines
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
+from ..core.errors import ConfigError
 from ..core.fields import as_leaf, get_path, replace
 from ..core.interval_text import between_text, remarks_text
 from ..core.jax_typed import asarray
-from ..core.json_yaml import dumps
+from ..core.json_yaml import dumps, is_mapping
 from ..core.smooth import used_share
 from ..core.units import GB, engineering
 from ..jaxprs.evaluator import interpreted
@@ -28,7 +33,7 @@ from ..model.hardware.memory_pool import SharedPool
 from ..model.metrics import cache_room, cache_tokens
 from ..model.metrics.cache_placement import has_prefix_cache, hits_of
 from ..model.scenario import Scenario
-from ..model.workloads import AbstractServing, VisionEncoder
+from ..model.workloads import AbstractServing, Plan, Training, VisionEncoder
 from ..model.workloads.base import Words
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..report.labels import money
@@ -38,10 +43,65 @@ from ..uncertainty import Interval, uncertain, with_room
 from .memory_fit import chance_text
 from .remarks import Explanation, of_metric, print_explanations, say_default, say_devices, say_trace, warn
 from .setup import prepare_jax
-from .sized import sized
 from .terminal import console, counts_text, job_text, plain_table
 
 __all__ = ["PrefixWorth", "evaluate_design", "prefix_worth", "sections"]
+
+
+# The number of devices of one design, where nothing says how many there are.
+
+
+COUNT = "cluster.device_count"
+FURTHER = 2  # times that more devices are tried: a plan with a small batch needs many
+
+
+def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
+    """The override that names the least number of devices that hold the design and sustain its rate, if it has one.
+
+    Args:
+        scenario: of these overrides.
+        overrides: of the configuration.
+
+    Returns:
+        (overrides that say so, and a line about it); nothing where a number was named or the job is of another kind.
+        Where no listed number suffices it is the largest, which is then refused with what would help.
+    """
+    resolved = OmegaConf.to_container(compose(overrides), resolve=False)
+    if not is_mapping(resolved) or not left_open(overrides, {**resolved, "space": {}}):  # one design searches none
+        return [], ""
+    counts = counts_of_job(scenario)
+    if not counts:
+        return [], ""
+    for further in range(FURTHER + 1):
+        for count in counts if not further else more_devices(counts, rack=rack_of(scenario)):
+            counts = sorted({*counts, count})
+            asked = f"{COUNT}={count}"
+            design = legal_start(replace(scenario, {COUNT: float(count)}), [*overrides, asked])[0]
+            if _runs(design):
+                plan = [f"plan.{name}={value:g}" for name, value in _changed(scenario.plan, design.plan)]
+                does = "sustain the rate" if hasattr(scenario.workload, "arrivals_per_s") else "hold a replica"
+                does = "hold a training step" if isinstance(scenario.workload, Training) else does
+                among = f" with {', '.join(plan)}" if plan else ""
+                return [asked, *plan], f"{asked}{among}, the least devices that {does}; name {COUNT} for another number"
+    return [f"{COUNT}={counts[-1]}"], ""
+
+
+def _changed(before: Plan, after: Plan) -> Iterator[tuple[str, float]]:
+    """Plan fields that differ, with their values afterwards."""
+    for name in (field.name for field in dataclasses.fields(before)):
+        first, second = getattr(before, name), getattr(after, name)
+        if second is not None and (first is None or float(first) != float(second)):
+            yield name, float(second)
+
+
+def _runs(scenario: Scenario) -> bool:
+    """True if the plan is legal, fits and sustains its rate."""
+    try:
+        check_plan(scenario)
+    except ConfigError:
+        return False
+    numbers = numbers_of(scenario)
+    return all(feasible(value - 1) for name, value in numbers.items() if name.startswith("usage."))
 
 
 # Tables of one design on the terminal: headline, time, memory, money, the longest operations.
@@ -87,8 +147,8 @@ class PrintedTable(NamedTuple):
 
     def explained(self, words: Words) -> list[Explanation]:
         """A line for each column that needs one, and each row."""
-        told = [Explanation(head, text) for head, text in self.columns if head in self.heads]
-        return told + [of_metric(label, name, words) for label, name in self.labels]
+        lines = [Explanation(head, text) for head, text in self.columns if head in self.heads]
+        return lines + [of_metric(label, name, words) for label, name in self.labels]
 
 
 def show_evaluation(out: Console, title: str, tables: Sequence[PrintedTable], words: Words, *, explain: bool) -> None:
@@ -399,12 +459,12 @@ def prefix_text(scenario: Scenario, worth: dict[str, PrefixWorth]) -> list[str]:
     ]
     lines = [f"prefix caches find {hits.share:.1%} of prompt tokens: {', '.join(parts) or 'no room is left'}"]
     for tier, one in worth.items():
-        told: list[str] = []
+        messages: list[str] = []
         if one.requests > 0:
-            told.append(f"{one.requests:+.2g} of the requests/s, worth {money(one.usd)}")
+            messages.append(f"{one.requests:+.2g} of the requests/s, worth {money(one.usd)}")
         if one.ttft_s > LEAST_S:
-            told.append(f"TTFT {1e3 * one.ttft_s:.3g} ms shorter")
-        what = " and ".join(told) or "worth nothing: all that comes back is found, or finds no time to save"
+            messages.append(f"TTFT {1e3 * one.ttft_s:.3g} ms shorter")
+        what = " and ".join(messages) or "worth nothing: all that comes back is found, or finds no time to save"
         price = f" (its price: {money(one.price_usd)})" if one.price_usd else ""
         lines.append(f"a TB more of {NAMES.get(tier, tier)} over all devices{price}, at the margin: {what}")
     return lines
@@ -460,8 +520,8 @@ def evaluate_design(
         print(f"codesign: {line}", file=sys.stderr)
     worth = prefix_worth(scenario, numbers) if has_prefix_cache(scenario) else {}
     if as_json:
-        told = {f"prefix_worth_usd_per_tb_{tier}": one.usd for tier, one in worth.items()}
-        print(dumps(numbers | told | drawn.columns(), indent=2))
+        worths = {f"prefix_worth_usd_per_tb_{tier}": one.usd for tier, one in worth.items()}
+        print(dumps(numbers | worths | drawn.columns(), indent=2))
         return
     capacity = {
         "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
@@ -471,16 +531,16 @@ def evaluate_design(
     words = scenario.workload.words
     tables = sections(numbers, drawn.intervals, table, capacity, top, words.item)
     show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
-    if told := model_text(scenario):
-        console().print(told, highlight=False)
+    if worths := model_text(scenario):
+        console().print(worths, highlight=False)
     for line in prefix_text(scenario, worth) if worth else ():
         console().print(line, highlight=False)
-    if remarks and (told := room_text(scenario)):  # of a launch command: engines print it when they start
-        console().print(told, highlight=False)
-    if max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR and (told := chance_text(scenario)):
-        console().print(told, highlight=False)
-    if told := remarks_text(numbers | drawn.columns()):
-        console().print(told, highlight=False)
+    if remarks and (worths := room_text(scenario)):  # of a launch command: engines print it when they start
+        console().print(worths, highlight=False)
+    if max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR and (worths := chance_text(scenario)):
+        console().print(worths, highlight=False)
+    if worths := remarks_text(numbers | drawn.columns()):
+        console().print(worths, highlight=False)
     for group, text in busy_links(scenario, table)[1].items():
         console().print(f"which cable limits {group}: {text}", highlight=False)
     for remark in (*scenario.cluster.accelerator.hbm.remarks(), *rounding_remarks(numbers)):

@@ -1,10 +1,14 @@
 """Deployment of a design for `codesign export`: its plan, model and load, whatever the target calls them."""
 
+import csv
 import dataclasses
 import functools
 import math
 import re
+import shlex
+import textwrap
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
@@ -201,12 +205,12 @@ def usual() -> dict[str, float]:
 def _plan(run: RunFolder, row: Mapping[str, Any]) -> dict[str, float]:
     """Every field: as varied, else as configured, else as usual."""
     said, known = run.setting("plan"), dict(usual())
-    told: dict[str, Any] = {"device_count": run.setting("cluster.device_count") or 1}
-    told |= said if isinstance(said, dict) else {}
-    told |= {key.removeprefix(PLAN_PREFIX): value for key, value in row.items() if key.startswith(PLAN_PREFIX)}
+    summary: dict[str, Any] = {"device_count": run.setting("cluster.device_count") or 1}
+    summary |= said if isinstance(said, dict) else {}
+    summary |= {key.removeprefix(PLAN_PREFIX): value for key, value in row.items() if key.startswith(PLAN_PREFIX)}
     for field in dataclasses.fields(ShapedPlan):
-        if told.get(field.name) is not None:
-            known[field.name] = _legal(field.name, told[field.name], field.metadata)
+        if summary.get(field.name) is not None:
+            known[field.name] = _legal(field.name, summary[field.name], field.metadata)
     return known
 
 
@@ -260,20 +264,20 @@ def value_text(name: str, value: float) -> str:
     return words[round(value)] if words else f"{value:g}"
 
 
-def unsaid(found: Deployment, used: Iterable[str]) -> list[str]:
+def unsaid(deployment: Deployment, used: Iterable[str]) -> list[str]:
     """A line for every field that is not as usual and that no switch took, and for numbers of the hardware."""
-    plain = usual() | {"device_count": found.plan["device_count"]}
+    plain = usual() | {"device_count": deployment.plan["device_count"]}
     left = [
         name
-        for name, value in found.plan.items()
+        for name, value in deployment.plan.items()
         if value != plain.get(name) and name not in used and name not in UNCHANGED
     ]
-    lines = [f"no switch: {name} = {value_text(name, found.plan[name])}{_doc(name)}" for name in left]
-    if found.hardware:
-        told = ", ".join(f"{name} = {engineering(value)}" for name, value in found.hardware.items())
-        lines.append(f"hardware that the design is of (SI): {told}")
-    if not found.feasible:
-        broken = ", ".join(found.broken) or "a limit of its study or a rule of its plan"
+    lines = [f"no switch: {name} = {value_text(name, deployment.plan[name])}{_doc(name)}" for name in left]
+    if deployment.hardware:
+        text = ", ".join(f"{name} = {engineering(value)}" for name, value in deployment.hardware.items())
+        lines.append(f"hardware that the design is of (SI): {text}")
+    if not deployment.feasible:
+        broken = ", ".join(deployment.broken) or "a limit of its study or a rule of its plan"
         lines.insert(0, f"NOT FEASIBLE: this design breaks {broken}; it was exported all the same (--anyway)")
     return lines
 
@@ -281,3 +285,114 @@ def unsaid(found: Deployment, used: Iterable[str]) -> list[str]:
 def _doc(name: str) -> str:
     text = str((plan_field(name) or {}).get("doc", ""))
     return f" ({text})" if text else ""
+
+
+# A command for a shell with comments above it, and the options that a target's parser knows.
+
+
+OPTIONS = Path(__file__).resolve().parent / "engine_options"
+PACKAGES = {
+    "vllm": "vllm",
+    "vllm_bench": "vllm",
+    "sglang": "sglang",
+    "megatron": "megatron-core",
+    "torchtitan": "torchtitan",
+    "maxtext": "maxtext",
+}
+UNCHECKED = {
+    "trtllm": "not checked: no package with the parser of TensorRT-LLM was to be had; names as of commit 00209af"
+}
+WIDTH = 116
+FILL_IN = "FILL-IN"  # begins what stands for something that this package does not know
+
+
+@dataclasses.dataclass
+class Command:
+    """One program and its switches; `taken` are the plan's fields that they say, `notes` what is to be known of it."""
+
+    program: list[str]
+    switches: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+    taken: set[str] = dataclasses.field(default_factory=set)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, option: str, value: object = None, *taken: str) -> None:
+        """A switch with its value, or values, and the fields that it says."""
+        values = value if isinstance(value, tuple) else () if value is None else (value,)
+        self.switches.append((option, *map(str, values)))
+        self.taken.update(taken)
+
+    def note(self, text: str, *taken: str) -> None:
+        """A comment, and the fields that it says."""
+        self.notes.append(text)
+        self.taken.update(taken)
+
+    def words(self) -> list[str]:
+        """Program and switches, as a process takes them."""
+        return [*self.program, *(word for switch in self.switches for word in switch)]
+
+    def text(self) -> str:
+        """Comments, then the command, a switch a line."""
+        lines = [" ".join(map(quoted, self.program))]
+        lines += [" ".join(map(quoted, switch)) for switch in self.switches]
+        return comments(self.notes) + " \\\n  ".join(lines) + "\n"
+
+
+def quoted(word: str) -> str:
+    """For a shell; what begins with $ or holds $(( is left for it to fill in."""
+    return f'"{word}"' if "$" in word and '"' not in word else shlex.quote(word)
+
+
+def comments(notes: Iterable[str]) -> str:
+    """Each on lines of its own."""
+    wrapped = [textwrap.wrap(note, WIDTH, break_long_words=False, break_on_hyphens=False) for note in notes]
+    return "".join(f"# {'  ' if at else ''}{line}\n" for lines in wrapped for at, line in enumerate(lines))
+
+
+@functools.cache
+def known_options(target: str) -> dict[str, tuple[str, ...]]:
+    """Options of a target's newest parser with their choices, empty where any value goes."""
+    newest = checked_version(target)
+    with (OPTIONS / f"{target}.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["version"] == newest]
+    return {row["option"]: tuple(filter(None, row["choices"].split("|"))) for row in rows}
+
+
+@functools.cache
+def checked_version(target: str) -> str:
+    """Version of the newest package whose parser was read."""
+    with (OPTIONS / f"{target}.csv").open(newline="", encoding="utf-8") as file:
+        versions = {row["version"] for row in csv.DictReader(file)}
+    numbers = {one: tuple(map(int, one.split("."))) for one in versions if one.replace(".", "").isdigit()}
+    return max(numbers, key=lambda one: numbers[one])
+
+
+def opening(deployment: Deployment, target: str) -> list[str]:
+    """Opening lines of an export: how far its switches were checked, the design and its model, values to fill in."""
+    model = str(deployment.model.get("name", "a model without a name"))
+    lines = [f"{deployment.title}: {model} on {deployment.devices:,} x {deployment.accelerator or 'accelerator'}"]
+    if deployment.of("prefill_devices"):
+        lines[0] += f" for decodes, and {deployment.of('prefill_devices'):,} accelerators more for prefill"
+    lines.append(f"taken: nodes of {deployment.domain} accelerators, as many as the fastest network joins; set yours")
+    lines.insert(0, checked_text(target))
+    if not deployment.hub and deployment.work in SERVED:
+        lines.append(f"{FILL_IN}: name or folder of the model's weights, which this run does not know")
+    return lines
+
+
+def checked_text(target: str) -> str:
+    """Statement of how far a target's switches were checked."""
+    if target in UNCHECKED:
+        return UNCHECKED[target]
+    package = f"{PACKAGES[target]} {checked_version(target)}"
+    return f"switches as the parser of {package} takes them, read from its package; no engine was started"
+
+
+def closing(deployment: Deployment, commands: Iterable[Command]) -> list[str]:
+    """Notes on what no command said."""
+    return unsaid(deployment, {name for command in commands for name in command.taken})
+
+
+def script(deployment: Deployment, target: str, commands: list[Command], more: Iterable[str] = ()) -> str:
+    """Comments about the whole, then each command under its own."""
+    head = comments([*opening(deployment, target), *more, *closing(deployment, commands)])
+    return "\n".join([head, *(command.text() for command in commands)])

@@ -5,8 +5,7 @@ import math
 from ..core.errors import ConfigError
 from ..model.workloads.plan import PER_OP, RECOMPUTE_MODULES
 from ..model.workloads.recomputation import modules_of
-from .export_command import FILL_IN, Command, script
-from .export_plan import TRAINED, Deployment, value_text
+from .export_plan import FILL_IN, TRAINED, Command, Deployment, script, value_text
 
 # Common parts of trainers' commands: the launcher, the steps of a run, what is taken to hide behind what.
 
@@ -16,45 +15,45 @@ HIDDEN = {"tp_overlap": "tensor", "cp_overlap": "context", "ep_overlap": "expert
 DEGREE = {"tp_overlap": "tp", "cp_overlap": "cp", "ep_overlap": "ep", "pp_overlap": "pp"}
 
 
-def launcher(found: Deployment) -> list[str]:
+def launcher(deployment: Deployment) -> list[str]:
     """`torchrun` on as many nodes as the devices need; the address of the first is the shell's to know."""
-    per_node = min(found.domain, found.devices)
-    nodes = math.ceil(found.devices / per_node)
+    per_node = min(deployment.domain, deployment.devices)
+    nodes = math.ceil(deployment.devices / per_node)
     first = ["torchrun", "--nproc-per-node", f"{per_node}"]
     if nodes == 1:
         return [*first, "--standalone"]
     return [*first, "--nnodes", f"{nodes}", "--rdzv-backend", "c10d", "--rdzv-endpoint", "$HEAD_NODE:29500"]
 
 
-def sequence_of(found: Deployment) -> int:
+def sequence_of(deployment: Deployment) -> int:
     """Tokens of a sequence, as the plan chose or as configured."""
-    return round(found.plan.get("context", found.number("sequence")))
+    return round(deployment.plan.get("context", deployment.number("sequence")))
 
 
-def steps_of(found: Deployment) -> int:
+def steps_of(deployment: Deployment) -> int:
     """Steps of a whole run; 0 where the run priced one step."""
-    tokens = found.plan.get("tokens", found.number("tokens"))
-    batch = sequence_of(found) * found.number("global_batch")
+    tokens = deployment.plan.get("tokens", deployment.number("tokens"))
+    batch = sequence_of(deployment) * deployment.number("global_batch")
     return math.ceil(tokens / batch) if batch else 0
 
 
-def add_overlaps(found: Deployment, command: Command) -> None:
+def add_overlaps(deployment: Deployment, command: Command) -> None:
     """Megatron's switches for what the plan hides; how much is hidden is an assumption of the model."""
-    if found.replicas > 1 and found.plan["dp_overlap"]:
+    if deployment.replicas > 1 and deployment.plan["dp_overlap"]:
         command.add("--overlap-grad-reduce")
-        if found.plan["zero"]:
+        if deployment.plan["zero"]:
             command.add("--overlap-param-gather")
-    if found.of("tp") > 1 and found.plan["tp_overlap"] and found.of("sequence_parallel"):
+    if deployment.of("tp") > 1 and deployment.plan["tp_overlap"] and deployment.of("sequence_parallel"):
         command.add("--tp-comm-overlap")
-    assumed_overlaps(found, command)
+    assumed_overlaps(deployment, command)
 
 
-def assumed_overlaps(found: Deployment, command: Command) -> None:
+def assumed_overlaps(deployment: Deployment, command: Command) -> None:
     """Note the share of each kind of communication that the model assumes to be overlapped with compute."""
-    there = {name: found.of(DEGREE[name]) if name in DEGREE else found.replicas for name in HIDDEN}
-    told = [f"{HIDDEN[name]} {found.plan[name]:.0%}" for name in HIDDEN if there[name] > 1]
-    if told:
-        command.note(f"assumed: communication that hides behind work, {', '.join(told)}; an engine shows what it does")
+    there = {name: deployment.of(DEGREE[name]) if name in DEGREE else deployment.replicas for name in HIDDEN}
+    lines = [f"{HIDDEN[name]} {deployment.plan[name]:.0%}" for name in HIDDEN if there[name] > 1]
+    if lines:
+        command.note(f"assumed: communication that hides behind work, {', '.join(lines)}; an engine shows what it does")
     command.taken.update(HIDDEN)
 
 
@@ -78,31 +77,30 @@ SCHEDULES = {"1f1b": "1F1B", "zb_v": "ZBVZeroBubble"}
 """Schedule of a plan -> that of torch.distributed.pipelining."""
 
 
-def torchtitan(found: Deployment) -> dict[str, str]:
+def torchtitan(deployment: Deployment) -> dict[str, str]:
     """A script with the command.
 
     Raises:
         ConfigError: this trains nothing, or by a plan that torchtitan cannot run.
     """
-    found.refuse_unless(TRAINED, "torchtitan")
-    command = Command([*launcher(found), "-m", "torchtitan.train"])
-    known = RECIPES.get(str(found.model.get("name", ""))) if found.hub else None
+    deployment.refuse_unless(TRAINED, "torchtitan")
+    command = Command([*launcher(deployment), "-m", "torchtitan.train"])
+    known = RECIPES.get(str(deployment.model.get("name", ""))) if deployment.hub else None
     for option, name in zip(("--module", "--config"), known or (f"{FILL_IN}-MODULE", f"{FILL_IN}-CONFIG"), strict=True):
         command.add(option, name)
     if not known:
         command.note(f"{FILL_IN}: torchtitan has no configuration of this model; write one and name it")
     command.note("torchrun's own switches are not checked; what the configuration says beside these holds")
     for part in (_titan_degrees, _sharding, _titan_batch, _titan_memory, _titan_formats):
-        part(found, command)
-    assumed_overlaps(found, command)
-    command.add(
-        f"activation-checkpoint:{'selective' if _is_per_op(found) else TORCHTITAN_RECOMPUTE[found.of('recompute')]}"
-    )
-    return {"torchtitan.sh": script(found, "torchtitan", [command])}
+        part(deployment, command)
+    assumed_overlaps(deployment, command)
+    policy = "selective" if _is_per_op(deployment) else TORCHTITAN_RECOMPUTE[deployment.of("recompute")]
+    command.add(f"activation-checkpoint:{policy}")
+    return {"torchtitan.sh": script(deployment, "torchtitan", [command])}
 
 
-def _titan_degrees(found: Deployment, command: Command) -> None:
-    of = found.of
+def _titan_degrees(deployment: Deployment, command: Command) -> None:
+    of = deployment.of
     for option, name in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"), ("expert", "ep")):
         command.taken.add(name)
         whole = of("tp") if name == "ep" and of("ep") > 1 and not of("etp") else 1
@@ -120,8 +118,8 @@ def _titan_degrees(found: Deployment, command: Command) -> None:
         command.add("--parallelism.no-enable-sequence-parallel")
     command.taken.add("sequence_parallel")
     if of("pp") > 1:
-        command.add("--parallelism.pipeline_parallel_schedule", _schedule(found), "schedule")
-        layers, stages = found.number("model", "layers"), of("pp") * of("virtual_stages")
+        command.add("--parallelism.pipeline_parallel_schedule", _schedule(deployment), "schedule")
+        layers, stages = deployment.number("model", "layers"), of("pp") * of("virtual_stages")
         command.add(
             "--parallelism.pipeline_parallel_layers_per_stage",
             math.ceil((layers + of("first_stage_less") + of("last_stage_less")) / stages) or FILL_IN,
@@ -132,25 +130,25 @@ def _titan_degrees(found: Deployment, command: Command) -> None:
             command.add(f"--parallelism.pipeline_parallel_{name}_layers", of(name), name)
 
 
-def _schedule(found: Deployment) -> str:
+def _schedule(deployment: Deployment) -> str:
     """Name of the schedule in torch.distributed.pipelining.
 
     Raises:
         ConfigError: it has none of this kind.
     """
-    word = value_text("schedule", found.plan["schedule"])
+    word = value_text("schedule", deployment.plan["schedule"])
     if word not in SCHEDULES:
         raise ConfigError(
             f"export: schedule = {word}: torchtitan has {', '.join(SCHEDULES)}, and none of one chunk a stage that"
             " defers weight gradients, nor of two copies"
         )
-    return "Interleaved1F1B" if word == "1f1b" and found.of("virtual_stages") > 1 else SCHEDULES[word]
+    return "Interleaved1F1B" if word == "1f1b" and deployment.of("virtual_stages") > 1 else SCHEDULES[word]
 
 
-def _sharding(found: Deployment, command: Command) -> None:
+def _sharding(deployment: Deployment, command: Command) -> None:
     """ZeRO 2 and 3 are FSDP without and with parameters dropped after the forward pass; 1 has no match."""
-    stage, replicas = math.ceil(found.plan["zero"]), found.replicas
-    if not stage and found.of("ep") > found.of("cp"):
+    stage, replicas = math.ceil(deployment.plan["zero"]), deployment.replicas
+    if not stage and deployment.of("ep") > deployment.of("cp"):
         raise ConfigError("export: ep without zero: torchtitan takes expert ranks out of those that shard parameters")
     command.add("--parallelism.data_parallel_replicate_degree", 1 if stage else replicas)
     command.add("--parallelism.data_parallel_shard_degree", replicas if stage else 1)
@@ -163,36 +161,36 @@ def _sharding(found: Deployment, command: Command) -> None:
     command.taken.add("zero")
 
 
-def _titan_batch(found: Deployment, command: Command) -> None:
+def _titan_batch(deployment: Deployment, command: Command) -> None:
     """Without stages a step of accumulation is one micro-batch; with stages it is all of them in the pipeline."""
-    total, micro = round(found.number("global_batch")), found.of("micro_batch")
-    if total % found.replicas:
-        raise ConfigError(f"export: a batch of {total} sequences does not divide over {found.replicas} replicas")
-    local = total // found.replicas if found.of("pp") > 1 else micro
+    total, micro = round(deployment.number("global_batch")), deployment.of("micro_batch")
+    if total % deployment.replicas:
+        raise ConfigError(f"export: a batch of {total} sequences does not divide over {deployment.replicas} replicas")
+    local = total // deployment.replicas if deployment.of("pp") > 1 else micro
     command.add("--training.local_batch_size", local or FILL_IN, "micro_batch")
     command.add("--training.global_batch_size", total or FILL_IN)
-    if found.of("pp") > 1:
+    if deployment.of("pp") > 1:
         command.add("--parallelism.pipeline_parallel_microbatch_size", micro)
-    command.add("--training.seq_len", sequence_of(found) or FILL_IN, "context")
-    if steps_of(found):
-        command.add("--training.steps", steps_of(found), "tokens")
+    command.add("--training.seq_len", sequence_of(deployment) or FILL_IN, "context")
+    if steps_of(deployment):
+        command.add("--training.steps", steps_of(deployment), "tokens")
     else:
         command.note("the run prices one step: --training.steps is as the configuration says")
 
 
-def _is_per_op(found: Deployment) -> bool:
+def _is_per_op(deployment: Deployment) -> bool:
     """True if the plan has torchtitan's own selective policy."""
-    return modules_of(found.plan["recompute_modules"], RECOMPUTE_MODULES) == (PER_OP,)
+    return modules_of(deployment.plan["recompute_modules"], RECOMPUTE_MODULES) == (PER_OP,)
 
 
-def _titan_memory(found: Deployment, command: Command) -> None:
-    command.taken.update({"recompute", *(("recompute_modules",) if _is_per_op(found) else ())})
-    if found.of("recompute") == 1:
+def _titan_memory(deployment: Deployment, command: Command) -> None:
+    command.taken.update({"recompute", *(("recompute_modules",) if _is_per_op(deployment) else ())})
+    if deployment.of("recompute") == 1:
         command.note(
             "recompute: selective is the attention core in the model; torchtitan's saves that and runs every second"
             " product again (recompute_modules=per_op)"
         )
-    shares = {name: found.plan[f"offload_{name}"] for name in ("weights", "gradients", "optimizer")}
+    shares = {name: deployment.plan[f"offload_{name}"] for name in ("weights", "gradients", "optimizer")}
     if all(shares.values()):
         command.add("--training.enable_cpu_offload")
         command.note("the host takes parameters, gradients and optimizer states whole; the plan says shares")
@@ -201,12 +199,12 @@ def _titan_memory(found: Deployment, command: Command) -> None:
         command.note("--training.enable_cpu_offload would take parameters, gradients and optimizer states together")
 
 
-def _titan_formats(found: Deployment, command: Command) -> None:
-    if found.optimizer == "Muon":
+def _titan_formats(deployment: Deployment, command: Command) -> None:
+    if deployment.optimizer == "Muon":
         command.note("no switch: Muon; torchtitan has Adam and AdamW")
     command.add("--training.mixed_precision_param", "bfloat16")
     command.add("--training.mixed_precision_reduce", "float32")
-    if found.format("compute") != "bf16":
-        command.note(f"no switch: products in {found.format('compute')}; converters stand in the configuration")
-    if found.format("gradients") != "fp32":
-        command.note(f"no switch: gradients reduced in {found.format('gradients')}")
+    if deployment.format("compute") != "bf16":
+        command.note(f"no switch: products in {deployment.format('compute')}; converters stand in the configuration")
+    if deployment.format("gradients") != "fp32":
+        command.note(f"no switch: gradients reduced in {deployment.format('gradients')}")

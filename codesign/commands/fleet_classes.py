@@ -86,8 +86,8 @@ def classes_of(texts: Sequence[str], trace: str | None = None) -> list[FleetClas
         raise ConfigError(f"--class {twice}: named twice: write each class once")
     if trace is None:
         return [fleet_class(name, values) for name, values in said]
-    asked = read_trace(trace)
-    measured = _measured(asked, trace)
+    stream = read_trace(trace)
+    measured = _measured(stream, trace)
     unknown = [name for name in names if name not in measured]
     if unknown:
         raise ConfigError(
@@ -167,28 +167,28 @@ def fleet_class(name: str, values: dict[str, float]) -> FleetClass:
     )  # fmt: skip
 
 
-def _measured(asked: Requests, trace: str) -> dict[str, dict[str, float]]:
+def _measured(requests: Requests, trace: str) -> dict[str, dict[str, float]]:
     """Class -> rate, lengths and variations of a trace with labels.
 
     Raises:
         ConfigError: no labels or times, or a class of too few requests.
     """
-    if not asked.class_names:
+    if not requests.class_names:
         raise ConfigError(f"--trace {trace}: no column class says which class a request is of")
-    assert asked.arrivals is not None
-    span = float(asked.arrivals[-1] - asked.arrivals[0])
+    assert requests.arrivals is not None
+    span = float(requests.arrivals[-1] - requests.arrivals[0])
     result: dict[str, dict[str, float]] = {}
-    for code, name in enumerate(asked.class_names):
-        own = np.flatnonzero(asked.classes == code)
-        if len(own) < LEAST_TRACED or span <= 0:
+    for code, name in enumerate(requests.class_names):
+        rows = np.flatnonzero(requests.classes == code)
+        if len(rows) < LEAST_TRACED or span <= 0:
             raise ConfigError(
-                f"--trace {trace}: class {name} has {len(own)} requests over {span:g} s: at least {LEAST_TRACED}"
+                f"--trace {trace}: class {name} has {len(rows)} requests over {span:g} s: at least {LEAST_TRACED}"
                 " over some time"
             )
-        gaps = np.diff(asked.arrivals[own])
-        prompts, outputs = asked.prompts[own], asked.outputs[own]
+        gaps = np.diff(requests.arrivals[rows])
+        prompts, outputs = requests.prompts[rows], requests.outputs[rows]
         result[name] = {
-            "rate": len(own) / span, "input": float(prompts.mean()), "output": float(outputs.mean()),
+            "rate": len(rows) / span, "input": float(prompts.mean()), "output": float(outputs.mean()),
             "cv": min(float(gaps.std() / gaps.mean()), MOST_CV),
             "input_cv": float(prompts.std() / prompts.mean()), "output_cv": float(outputs.std() / outputs.mean()),
         }  # fmt: skip

@@ -9,12 +9,13 @@ more of them is several replicas, which the assignment counts.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..config import Study, study_from_config
 from ..config.consistency import at_rate, box_of
@@ -375,7 +376,7 @@ def _replicas(plans: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.asarray(values, float)[~several] for name, values in plans.items()}
 
 
-def numbers_at_once(scenarios: Sequence[Scenario], function: Any) -> list[np.ndarray]:
+def numbers_at_once(scenarios: Sequence[Scenario], function: Callable[[Account], Sequence[Array]]) -> list[np.ndarray]:
     """Numbers of several scenarios of one structure, a column each."""
     plain = [with_numpy(scenario) for scenario in scenarios]
     program = base_of(plain[0]).asked(function)

@@ -58,10 +58,11 @@ def _served(study: Study, best: pd.Series, over: dict[str, float]) -> None:
 
 def _conflict(study: Study, proof: Sequence[MustGive]) -> str:
     """Sentence on a certificate's conflict: which constraints, and how much each would have to give alone."""
-    ways = [_given(study, row.constraint, row.factor) for row in proof if row.alone]
+    ways = [_given(study, row.constraint, row.factor) for row in proof if row.alone and row.factor is not None]
     if ways:
         return f"no design keeps all limits; enough, with all else as it is, would be {', or '.join(ways)}"
-    together = [_given(study, row.constraint, row.together) for row in proof if (row.together or 1) > 1 + LITTLE]
+    enough = [(row.constraint, row.together) for row in proof if row.together]
+    together = [_given(study, name, factor) for name, factor in enough if factor > 1 + LITTLE]
     if together:
         return f"no design keeps all limits, and none of them alone can give enough; together: {' and '.join(together)}"
     names = [_place(study, row.constraint) for row in proof]

@@ -22,7 +22,7 @@ from ..config.plausibility import Unusual
 from ..core.atomic_files import frame_bytes, make_folder, write_files, write_frame, write_text
 from ..core.earlier_names import SCHEMA, current_name, migrated
 from ..core.errors import ConfigError
-from ..core.json_yaml import dumps, write_yaml
+from ..core.json_yaml import dumps, is_mapping, write_yaml
 from ..core.untrusted_io import checksum, read_frame, read_json, written
 from ..report.run_folder import CONF
 from ..search import Evidence, Trace
@@ -40,15 +40,15 @@ TABLES = ("nodes", "points", "cuts")  # of every certificate; some have more
 def write_evidence(evidence: Evidence, folder: Path) -> None:
     """Tables as compressed Parquet, the header last: with it the certificate is whole."""
     target = folder / FOLDER
-    header, files = evidence.header | {"counts": {}, "sums": {}}, dict[Path, str | bytes]()
+    counts, sums, files = dict[str, int](), dict[str, str](), dict[Path, str | bytes]()
     for name, columns in evidence.tables.items():
         frame = pd.DataFrame(columns)
-        header["counts"][name] = len(frame)
-        header["sums"][name] = checksum({str(column): frame[column].to_numpy() for column in frame})
+        counts[name] = len(frame)
+        sums[name] = checksum({str(column): frame[column].to_numpy() for column in frame})
         split = [column for column in frame if frame[column].dtype == float]  # weights of few digits compress so
         how = {"compression": "zstd", "use_dictionary": False, "use_byte_stream_split": split or False}
         files[target / f"{name}.parquet"] = frame_bytes(frame, **how)
-    write_files(files | {target / HEADER: dumps(header, indent=1)})
+    write_files(files | {target / HEADER: dumps({**evidence.header, "counts": counts, "sums": sums}, indent=1)})
 
 
 def read_evidence(folder: Path, schema: int = SCHEMA) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
@@ -61,12 +61,13 @@ def read_evidence(folder: Path, schema: int = SCHEMA) -> tuple[dict[str, Any], d
     if not (target / HEADER).is_file():
         return None
     header = read_json(target / HEADER, f"{str(target / HEADER)!r}")
-    if not isinstance(header, dict):
+    if not is_mapping(header):
         raise ConfigError(f"{str(target / HEADER)!r} should hold a mapping of names to values")
-    tables, counts, noted = {}, header.get("counts"), header.get("sums")
-    if noted is not None and not isinstance(noted, dict):
+    tables: dict[str, dict[str, np.ndarray]] = {}
+    counts, noted = header.get("counts"), header.get("sums")
+    if noted is not None and not is_mapping(noted):
         raise ConfigError(f"{str(target / HEADER)!r}: sums should be a mapping of tables to checksums")
-    for name in dict.fromkeys((*TABLES, *(counts if isinstance(counts, dict) else ()))):
+    for name in dict.fromkeys((*TABLES, *(counts if is_mapping(counts) else ()))):
         path = target / f"{name}.parquet"
         frame = read_frame(path, f"{str(path)!r}")
         tables[name] = {str(column): frame[column].to_numpy() for column in frame}

@@ -5,7 +5,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.table import Table
@@ -94,7 +94,8 @@ def _number(value: Any) -> float:
 
 def _named(content: dict[str, Any], group: str) -> str:
     """The option of a group in the defaults of a file."""
-    for entry in content.get("defaults") or []:
+    entries: list[Any] = content.get("defaults") or []
+    for entry in entries:
         if is_mapping(entry) and f"/{group}" in entry:
             return str(entry[f"/{group}"])
     return ""
@@ -131,19 +132,19 @@ def list_of(what: str, words: Sequence[str]) -> None:
     begun = [
         re.compile(("(?<![a-z])" if word[:1].isalpha() else "") + re.escape(word)) for word in filters
     ]  # `die` is no part of `gradients`
-    kept = [row for row in rows if all(any(word.search(cell.lower()) for cell in row) for word in begun)]
-    if not kept:
+    selected = [row for row in rows if all(any(word.search(cell.lower()) for cell in row) for word in begun)]
+    if not selected:
         raise ConfigError(
             f"list {what}: nothing has {' and '.join(filters)}; `codesign list {what}` shows all there is"
         )
-    fitted = [row for row in kept if any(part in row[0] for part in FITTED)]
-    own = [row for row in kept if row not in fitted]
+    fitted = [row for row in selected if any(part in row[0] for part in FITTED)]
+    own = [row for row in selected if row not in fitted]
     asked = not own or any(word in part for word in filters for part in FITTED)  # for these constants themselves
-    kept = kept if asked else own
+    selected = selected if asked else own
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), title=study_line(study), title_justify="left")
     for head in heads:
         table.add_column(head, overflow="fold", justify="right" if head in ("now", "limit") else "left")
-    for row in kept:
+    for row in selected:
         table.add_row(*map(Text, row))
     console().print(table)
     if fitted and not asked:
@@ -192,7 +193,7 @@ def _headlines_first(names: Iterable[str]) -> list[str]:
 def _limits(study: Study) -> tuple[Row, list[Row]]:
     """Key, unit, what it is limited to, value of the design as it stands, meaning."""
     scenario, numbers = study.scenario, _numbers(study.scenario)
-    objective, rows = study.objective, []
+    objective, rows = study.objective, list[Row]()
     for group, bounds in (("limits", objective.limits), ("floors", objective.floors)):
         for name, bound in bounds.items():
             now = _shown(name, numbers[name], scenario) if name in numbers else ""
@@ -226,11 +227,11 @@ def _variables(study: Study) -> tuple[Row, list[Row]]:
         told = varied.get(path) or _range(metadata, unit)
         text = metadata.get("doc") or _owner(study.scenario, path)
         rows.append((path, unit, readable(float(value), unit), told, text))
-    known = {row[0] for row in rows}
+    first_cells = {row[0] for row in rows}
     rows += [
         (path, "", "", told, str((plan_field(path[5:]) or {}).get("doc", "")))
         for path, told in varied.items()
-        if path not in known
+        if path not in first_cells
     ]
     rows.sort(key=lambda row: (row[0] not in varied, not row[0].startswith("plan."), row[0]))
     return ("variable", "unit", "now", "varied, usual or legal", "meaning"), rows
@@ -258,5 +259,5 @@ def _owner(scenario: Scenario, path: str) -> str:
         if dataclasses.is_dataclass(node):
             break
         parent = parent.rpartition(".")[0]
-    doc = inspect.getdoc(type(node)) or ""
+    doc = inspect.getdoc(cast(type, type(node))) or ""
     return f"{type(node).__name__}: {doc.splitlines()[0].rstrip('.')}" if doc else type(node).__name__

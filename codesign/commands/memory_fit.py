@@ -140,61 +140,59 @@ def _order(moment: str) -> tuple[int, str]:
     return (places[0] if places else 0, moment)
 
 
-def _told(found: MemoryFit, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
-    bounds = {name: {"used_bytes": used, "usable_bytes": usable} for name, (used, usable) in found.bounds.items()}
+def _told(fit: MemoryFit, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
+    bounds = {name: {"used_bytes": used, "usable_bytes": usable} for name, (used, usable) in fit.bounds.items()}
     return {
-        "fits": found.fits, "chance": found.chance, "moments": found.moments, "bounds": bounds,
-        "weights": found.weights, "context_bytes": found.outside[0], "communication_bytes": found.outside[1],
-        "cache_room_bytes": found.room_bytes, "cache_tokens": found.room_tokens,
+        "fits": fit.fits, "chance": fit.chance, "moments": fit.moments, "bounds": bounds,
+        "weights": fit.weights, "context_bytes": fit.outside[0], "communication_bytes": fit.outside[1],
+        "cache_room_bytes": fit.room_bytes, "cache_tokens": fit.room_tokens,
         "changes": [list(change) for change in changes],
     }  # fmt: skip
 
 
-def _show(out: Console, scenario: Scenario, found: MemoryFit, changes: Sequence[Sequence[str]]) -> None:
-    classes = list(dict.fromkeys(name for parts in found.moments.values() for name in parts))
+def _show(out: Console, scenario: Scenario, fit: MemoryFit, changes: Sequence[Sequence[str]]) -> None:
+    classes = list(dict.fromkeys(name for parts in fit.moments.values() for name in parts))
     ordered = [name for name in MEMORY_CLASSES if name in classes]
     ordered += [name for name in classes if name not in MEMORY_CLASSES]
-    peak = max(found.moments.values(), key=lambda parts: sum(parts.values()))
+    peak = max(fit.moments.values(), key=lambda parts: sum(parts.values()))
     rows = [
         (
             MEMORY_CLASSES.get(name, (name.replace("_", " "), ""))[0],
-            *(_gib(parts.get(name, 0.0)) for parts in found.moments.values()),
-            f"{peak.get(name, 0.0) / found.capacity_bytes:.1%}",
+            *(_gib(parts.get(name, 0.0)) for parts in fit.moments.values()),
+            f"{peak.get(name, 0.0) / fit.capacity_bytes:.1%}",
         )
         for name in ordered
-        if any(parts.get(name) for parts in found.moments.values())
+        if any(parts.get(name) for parts in fit.moments.values())
     ]
-    totals = [sum(parts.values()) for parts in found.moments.values()]
-    rows.append(("all", *map(_gib, totals), f"{max(totals) / found.capacity_bytes:.1%}"))
+    totals = [sum(parts.values()) for parts in fit.moments.values()]
+    rows.append(("all", *map(_gib, totals), f"{max(totals) / fit.capacity_bytes:.1%}"))
     title = f"{job_text(scenario)}: memory of a device [GiB]"
-    out.print(plain_table(title, rows, "class", *found.moments, "of the device at its peak"))
-    if found.weights:
+    out.print(plain_table(title, rows, "class", *fit.moments, "of the device at its peak"))
+    if fit.weights:
         formats = scenario.workload.precision.by_class
         listed = (
             f"{(name or 'router and norms').replace('_', ' ')} {_gib(nbytes)}"
             + (f" ({getattr(formats, name)})" if formats is not None and name else "")
-            for name, nbytes in sorted(found.weights.items(), key=lambda item: -item[1])
+            for name, nbytes in sorted(fit.weights.items(), key=lambda item: -item[1])
             if nbytes > NEGLIGIBLE
         )
         out.print(f"weights: {', '.join(listed)}", highlight=False)
-    if any(found.outside):
-        context, links = map(_gib, found.outside)
+    if any(fit.outside):
+        context, links = map(_gib, fit.outside)
         out.print(f"of the reserve: context {context}, communication {links}", highlight=False)
-    for name, (used, usable) in found.bounds.items():
+    for name, (used, usable) in fit.bounds.items():
         if used or name != "ddr":
             out.print(f"{_bound(name, scenario)}: {used / GIB:.4g} of {usable / GIB:.4g} GiB", highlight=False)
-    if found.room_tokens > 0:
-        text = (
-            f"room for KV cache: {found.room_bytes / GIB:.4g} GiB a device, {found.room_tokens:,.0f} tokens an engine"
-        )
+    if fit.room_tokens > 0:
+        text = f"room for KV cache: {fit.room_bytes / GIB:.4g} GiB a device, {fit.room_tokens:,.0f} tokens an engine"
         out.print(text, highlight=False)
-    out.print(_verdict(found, changes), highlight=False)
+    out.print(_verdict(fit, changes), highlight=False)
 
 
-def _verdict(found: MemoryFit, changes: Sequence[Sequence[str]]) -> str:
+def _verdict(fit: MemoryFit, changes: Sequence[Sequence[str]]) -> str:
     """Say whether the design fits: the chance near the edge, and the smallest changes that would make it fit."""
-    edge = f" (chance {found.chance:.0%})" if 1 - SURE < found.chance < SURE else ""
-    if found.fits:
+    edge = f" (chance {fit.chance:.0%})" if 1 - SURE < fit.chance < SURE else ""
+    if fit.fits:
         return f"it fits{edge}"
     if not changes:
         return f"it does not fit{edge}; no change of plan or up to 256 times the devices would make it"
@@ -215,9 +213,9 @@ def _gib(nbytes: float) -> str:
     return f"{nbytes / GIB:.2f}"
 
 
-def _draw(path: Path, scenario: Scenario, found: MemoryFit) -> None:
+def _draw(path: Path, scenario: Scenario, fit: MemoryFit) -> None:
     from ..report.figures import memory_picture  # brings matplotlib
 
-    lines: Mapping[str, float] = {"capacity": found.capacity_bytes}
-    write_bytes(path, memory_picture(found.moments, lines, job_text(scenario)))
+    lines: Mapping[str, float] = {"capacity": fit.capacity_bytes}
+    write_bytes(path, memory_picture(fit.moments, lines, job_text(scenario)))
     print(f"codesign: picture: {path}", file=sys.stderr)

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from .left_files import new_folder
 from .plain_values import accelerators, count_of, number
 from .questions import serving_base, share_of
 from .setup import prepare_jax
-from .terminal import console
+from .terminal import console, text_table
 from .verify_jobs import FLEET_FILE
 from .what_to_buy import MONTH_S, money, power
 
@@ -387,91 +387,99 @@ def _plan_text(plan: dict[str, float]) -> str:
     )
 
 
-def _show(told: dict[str, Any], folder: Path) -> None:
+def _show(summary: dict[str, Any], folder: Path) -> None:
+    """Tables of pools, devices and prices, then the answer, its proof and what the replay says."""
     out = console()
-    pools = Table(title="which class runs where", title_justify="left", header_style="bold")
-    for name in ("class", "on", "replicas", "devices", "plan of a replica", "requests/s each, at most", "carries"):
-        pools.add_column(name, justify="left" if name in ("class", "on", "plan of a replica") else "right")
-    for pool in told["pools"]:
-        pools.add_row(
+    for table in _tables(summary):
+        out.print(table)
+    _show_replay(summary)
+    for line in (*_answer_lines(summary), *_proof_lines(summary), *_replay_lines(summary)):
+        out.print(line, soft_wrap=True)
+    took = summary["seconds"]
+    out.print(f"{'':8s} {took['pricing']:.1f} s pricing plans, {took['assignment']:.1f} s assigning")
+    out.print(f"codesign verify {folder}   checks the proof", soft_wrap=True)
+
+
+def _tables(summary: dict[str, Any]) -> Iterator[Table]:
+    """Tables of pools, of devices of each kind, and of what more of anything is worth."""
+    heads = ("class", "on", "replicas", "devices", "plan of a replica", "requests/s each, at most", "carries")
+    pools = (
+        (
             pool["class"], pool["kind"], f"{pool['replicas']:,}", f"{pool['devices']:,}", _plan_text(pool["plan"]),
             f"{pool['requests_per_s_per_replica']:.4g}", f"{pool['requests_per_s']:.4g}/s",
-        )  # fmt: skip
-    out.print(pools)
-    kinds = Table(title="devices", title_justify="left", header_style="bold")
-    for name in (
-        "kind",
-        "owned, used",
-        "bought",
-        "spare in boxes",
-        "capital",
-        "a month",
-        "all on it alone",
-        "an owned device more",
-    ):
-        kinds.add_column(name, justify="left" if name == "kind" else "right")
-    for kind in told["kinds"]:
-        alone = kind["alone_usd_per_month"]
-        kinds.add_row(
+        )
+        for pool in summary["pools"]
+    )  # fmt: skip
+    yield text_table("which class runs where", heads, pools, left=("class", "on", "plan of a replica"))
+    heads = ("kind", "owned, used", "bought", "spare in boxes", "capital", "a month", "all on it alone",
+             "an owned device more")  # fmt: skip
+    kinds = (
+        (
             kind["name"], f"{kind['owned_used']:,} of {kind['owned_boxes'] * kind['box']:,}", f"{kind['bought']:,}",
             f"{kind['spare']:,}", money(kind["capex"]), money(kind["usd_per_month"]),
-            "cannot" if alone is None else money(alone), f"saves {money(kind['owned_device_worth_usd_per_month'])}",
-        )  # fmt: skip
-    out.print(kinds)
-    worth = Table(title="shadow prices, a month", title_justify="left", header_style="bold")
-    for name in ("class", "a request/s more costs", "1 ms more of TTFT saves", "of TPOT", "1 % of prompts cached"):
-        worth.add_column(name, justify="left" if name == "class" else "right")
-    for one in told["classes"]:
-        worth.add_row(
-            one["name"], money(one["usd_per_month_of_a_request_per_s"]), money(one["usd_per_month_of_a_ms_ttft"]),
-            money(one["usd_per_month_of_a_ms_tpot"]), money(one["usd_per_month_of_a_point_cached"]),
-        )  # fmt: skip
-    out.print(worth)
-    _show_replay(told)
-    best, alone = told["usd_per_month"], {k["name"]: k["alone_usd_per_month"] for k in told["kinds"]}
-    out.print(f"answer   {_fleet_text(told)}: {money(best)} a month", soft_wrap=True)
-    for name, usd in alone.items():
-        if usd is not None and len(alone) > 1:
+            "cannot" if kind["alone_usd_per_month"] is None else money(kind["alone_usd_per_month"]),
+            f"saves {money(kind['owned_device_worth_usd_per_month'])}",
+        )
+        for kind in summary["kinds"]
+    )  # fmt: skip
+    yield text_table("devices", heads, kinds, left=("kind",))
+    heads = ("class", "a request/s more costs", "1 ms more of TTFT saves", "of TPOT", "1 % of prompts cached")
+    worth = ("request_per_s", "ms_ttft", "ms_tpot", "point_cached")
+    prices = (
+        (one["name"], *(money(one[f"usd_per_month_of_a_{name}"]) for name in worth)) for one in summary["classes"]
+    )
+    yield text_table("shadow prices, a month", heads, prices, left=("class",))
+
+
+def _answer_lines(summary: dict[str, Any]) -> Iterator[str]:
+    """The fleet and its cost, what one kind alone would cost, capital and power."""
+    best, kinds = summary["usd_per_month"], summary["kinds"]
+    yield f"answer   {_fleet_text(summary)}: {money(best)} a month"
+    for kind in kinds:
+        usd = kind["alone_usd_per_month"]
+        if usd is not None and len(kinds) > 1:
             more = f"{usd / best - 1:.1%} above it" if usd < 2 * best else f"{usd / best:.3g} times as much"
-            out.print(f"{'':8s} {more}: all classes on {name}, {money(usd)}")
-    limit = told["kinds"]
-    drawn = sum(kind["provisioned_w"] for kind in limit)
-    out.print(f"{'':8s} capital {money(sum(kind['capex'] for kind in limit))}, {power(drawn)} provisioned")
-    proof = "proven the least" if told["gap"] <= SMALL else f"at most {told['gap']:.2%} above the least"
-    chance = told["confidence"]
-    every = f"; no fleet of any of these plans is below {money(told['floor_usd_per_month'])}" * (not chance)
-    out.print(
+            yield f"{'':8s} {more}: all classes on {kind['name']}, {money(usd)}"
+    drawn = sum(kind["provisioned_w"] for kind in kinds)
+    yield f"{'':8s} capital {money(sum(kind['capex'] for kind in kinds))}, {power(drawn)} provisioned"
+
+
+def _proof_lines(summary: dict[str, Any]) -> Iterator[str]:
+    """Lines on the proof and on what it assumes."""
+    proof = "proven the least" if summary["gap"] <= SMALL else f"at most {summary['gap']:.2%} above the least"
+    chance = summary["confidence"]
+    every = f"; no fleet of any of these plans is below {money(summary['floor_usd_per_month'])}" * (not chance)
+    yield (
         f"proof    {proof} of all numbers of replicas and boxes, with the plan of each size that serves most of"
-        f" {told['plans']:,} priced{' (of the fastest in draws)' * bool(chance)}{every}",
-        soft_wrap=True,
+        f" {summary['plans']:,} priced{' (of the fastest in draws)' * bool(chance)}{every}"
     )
     kept = f"in {chance:.0%} of the draws" if chance else "at the centre"
-    out.print(
+    yield (
         "assumed  classes share no replica; load evenly over a class's replicas; electricity as at full load; rates"
-        f" that keep the limits {kept} of the model's errors{' (--confidence 0.9)' * (not chance)}",
-        soft_wrap=True,
+        f" that keep the limits {kept} of the model's errors{' (--confidence 0.9)' * (not chance)}"
     )
-    less = [one for one in told["certificate"]["options"] if one["lowered"] < 1]
+
+
+def _replay_lines(summary: dict[str, Any]) -> Iterator[str]:
+    """Rates that the replay lowered, and pools that do not keep their limits in it."""
+    less = [one for one in summary["certificate"]["options"] if one["lowered"] < 1]
     if less:
         names = ", ".join(
             f"{one['request_class']} on {one['devices']} {one['kind']} to {one['lowered']:.0%}" for one in less
         )
-        out.print(f"replay   lowered the rates of {names} of what the closed form says", soft_wrap=True)
-    short = [row for row in told["replay"] if not row["meets"]]
+        yield f"replay   lowered the rates of {names} of what the closed form says"
+    short = [row for row in summary["replay"] if not row["meets"]]
     if short:
         names = ", ".join(f"{row['class']} on {row['kind']}" for row in short)
-        out.print(f"replay   does not keep the limits: {names}; --confidence 0.9 asks for room", soft_wrap=True)
-    took = told["seconds"]
-    out.print(f"{'':8s} {took['pricing']:.1f} s pricing plans, {took['assignment']:.1f} s assigning")
-    out.print(f"codesign verify {folder}   checks the proof", soft_wrap=True)
+        yield f"replay   does not keep the limits: {names}; --confidence 0.9 asks for room"
 
 
 SMALL = 1e-4
 
 
-def _fleet_text(told: dict[str, Any]) -> str:
-    parts = []
-    for kind in told["kinds"]:
+def _fleet_text(summary: dict[str, Any]) -> str:
+    parts = list[str]()
+    for kind in summary["kinds"]:
         if kind["owned_used"]:
             parts.append(f"{kind['owned_used']:,} owned {kind['name']}")
         if kind["bought"]:
@@ -479,20 +487,19 @@ def _fleet_text(told: dict[str, Any]) -> str:
     return " and ".join(parts)
 
 
-def _show_replay(told: dict[str, Any]) -> None:
-    if not told["replay"]:
+def _show_replay(summary: dict[str, Any]) -> None:
+    if not summary["replay"]:
         return
     out = console()
-    table = Table(title="replayed, closed form beside the simulation", title_justify="left", header_style="bold")
-    for name in ("class", "on", "requests", "TTFT", "simulated", "TPOT", "simulated", "kept", "agreed", ""):
-        table.add_column(name, justify="left" if name in ("class", "on", "") else "right")
-    for row in told["replay"]:
-        table.add_row(
-            row["class"], row["kind"], f"{row['requests']:,}", engineering(row["ttft_closed_s"], "s"),
-            engineering(row["ttft_simulated_s"], "s"), engineering(row["tpot_closed_s"], "s"),
-            engineering(row["tpot_simulated_s"], "s"), f"{row['attainment']:.2%}", f"{row['agreed']:.0%}",
-            "yes" if row["meets"] else "no",
-        )  # fmt: skip
-    out.print(table)
-    for line in dict.fromkeys(row["doubt"] for row in told["replay"] if row["doubt"]):
+    heads = ("class", "on", "requests", "TTFT", "simulated", "TPOT", "simulated", "kept", "agreed", "")
+    rows = (
+        (
+            row["class"], row["kind"], f"{row['requests']:,}",
+            *(engineering(row[f"{name}_{how}_s"], "s") for name in ("ttft", "tpot") for how in ("closed", "simulated")),
+            f"{row['attainment']:.2%}", f"{row['agreed']:.0%}", "yes" if row["meets"] else "no",
+        )
+        for row in summary["replay"]
+    )  # fmt: skip
+    out.print(text_table("replayed, closed form beside the simulation", heads, rows, left=("class", "on", "")))
+    for line in dict.fromkeys(row["doubt"] for row in summary["replay"] if row["doubt"]):
         out.print(line, soft_wrap=True)

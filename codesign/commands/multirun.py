@@ -329,7 +329,7 @@ def finished(study: Study, overrides: list[str], folder: Path) -> bool:
 
 def collect_jobs(root: Path, *, explain: bool = False) -> int:
     """`collected.parquet`: the best design of each job with its overrides, shown as a table and explained if asked."""
-    rows, units, failed = [], {}, 0
+    rows, units, failed = list[pd.DataFrame](), dict[str, str](), 0
     folders = sorted((path for path in root.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     for folder in folders:
         failed += (folder / "error.txt").is_file()
@@ -337,8 +337,8 @@ def collect_jobs(root: Path, *, explain: bool = False) -> int:
             continue
         row = pd.read_parquet(folder / "designs.parquet").iloc[[0]]
         variables = read_yaml((folder / "config.yaml").read_text(encoding="utf-8"))["space"]["hardware"]
-        known = (variables or {}).items()
-        units |= {name: unit_of(entry["path"]) for name, entry in known if "path" in (entry or {})}
+        known: dict[str, Any] = variables or {}
+        units |= {name: unit_of(entry["path"]) for name, entry in known.items() if "path" in (entry or {})}
         row.insert(0, "job", int(folder.name))
         row.insert(1, "overrides", (folder / "job.txt").read_text(encoding="utf-8").strip())
         rows.append(row)
@@ -372,9 +372,9 @@ def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words, 
         named = [(one.head, "job" if one.name == "rank" else one.name) for one in shown_columns(numbered, *shown)[0]]
         varied = {variable(name): Explanation(variable(name), f"varied: {name}", unit) for name, unit in units.items()}
         print_explanations(out, of_table(named, numbered.columns, words, varied))
-    asked = [str(text).split() for text in frame["overrides"]]
-    for job_number, mine in zip(frame["job"], asked, strict=True):
-        varied = [word for word in mine if not all(word in others for others in asked)]
+    names = [str(text).split() for text in frame["overrides"]]
+    for job_number, mine in zip(frame["job"], names, strict=True):
+        varied = [word for word in mine if not all(word in others for others in names)]
         out.print(f"  {job_number}: {' '.join(varied or mine)}", markup=False)
     out.print(
         f"collected: {root / 'collected.parquet'}; the page of a job: codesign report {root / str(frame['job'][0])}"

@@ -14,24 +14,79 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from ..core.atomic_files import write_files
-from ..core.errors import ConfigError
+from ..core.atomic_files import write_files, write_text
+from ..core.errors import ConfigError, suggestion
 from ..core.json_yaml import dumps
 from ..core.units import engineering
-from ..evidence.importers import as_csv
-from ..evidence.measurements.folder import CHOICES
+from ..evidence.importers import ImportedRow, as_csv, collective_rows, imported, is_collective
+from ..evidence.measurements.folder import CHOICES, NUMBERS, metric_of, number_path
 from ..evidence.observing import Endpoint, Observed, client_of, drive, measured_sizes, served_model
 from ..evidence.validation.measured_runs import run_of
 from ..simulation.serving import LEAST_REQUESTS, Requests, arrivals, read_trace
-from .importing import check_run_column
 from .optimize import INTERRUPTED
 from .plain_values import rate_or_number
-from .simulate_told import ServedBar
-from .terminal import console
+from .simulate import ServedBar
+from .terminal import console, text_table
 
 __all__ = ["observe"]
+
+
+# `codesign import`: what benchmarks and trainers wrote, as a table of measured runs or of collectives.
+
+
+def import_runs(options: argparse.Namespace) -> int:
+    """Read files, add what they do not say, write or print the table."""
+    paths, added = list[Path](), dict[str, str]()
+    for word in options.files:
+        key, equals, value = word.partition("=")
+        if equals and not Path(word).exists():
+            added[key] = value
+        else:
+            paths.append(Path(word))
+    if not paths:
+        raise ConfigError("import: name at least one file; what it does not say follows as key=value (gpu=h100 tp=8)")
+    rows = [row for path in paths for row in imported(path)]
+    if is_collective(rows):
+        text = as_csv(collective_rows(_of_known_devices(rows), added), {})
+    else:
+        for key in added:
+            check_run_column(key, "import")
+        if not any(CHOICES.get(name.lower()) == "accelerator" for name in (*added, *rows[0])):
+            raise ConfigError("import: no file says on which device it ran; add gpu=NAME, such as gpu=h100_sxm")
+        text = as_csv(rows, added)
+    if options.out is None:
+        print(text, end="")
+        return 0
+    out = Path(options.out)
+    write_text(out, text)
+    what = "row" if is_collective(rows) else "run"
+    told = f"{len(rows)} {what}{'s' if len(rows) > 1 else ''} of {len(paths)} file{'s' if len(paths) > 1 else ''}"
+    print(f"codesign: {told}; `codesign validate {out.parent}` compares them", file=sys.stderr)
+    print(out)
+    return 0
+
+
+def _of_known_devices(rows: list[ImportedRow]) -> list[ImportedRow]:
+    """The rows with devices as files of ours call them, where one does: drivers print `NVIDIA H100 80GB HBM3`."""
+    from ..evidence.validation.row_overrides import accelerator_option  # which loads JAX
+
+    known = dict[str, str]()
+    for name in {row["gpu"] for row in rows if "gpu" in row}:
+        with contextlib.suppress(ConfigError):
+            known[name] = accelerator_option(name)
+    return [row | ({"gpu": known[row["gpu"]]} if row.get("gpu") in known else {}) for row in rows]
+
+
+def check_run_column(key: str, command: str) -> None:
+    """Refuse a column that no table of runs knows.
+
+    Raises:
+        ConfigError: it knows no such.
+    """
+    if not (key.lower() in CHOICES or number_path(key) or metric_of(key)):
+        raise ConfigError(f"{command}: {key} is no column of measured runs{suggestion(key, (*CHOICES, *NUMBERS))}")
+
 
 EACH, IN_ALL = 10, 200  # requests of each client, and those of an open loop, where nobody says how many
 MOST = {"clients": 100_000, "input": 10_000_000, "output": 10_000_000, "requests": 10_000_000, "seed": 2**32 - 1}
@@ -65,23 +120,23 @@ def observe(options: argparse.Namespace) -> int:
         ConfigError: a wrong option, a server that does not answer, or none of whose answers came whole.
     """
     stated = _stated(options.columns)
-    asked = _asked(options)
+    stream = _asked(options)
     endpoint = Endpoint.of_url(
         options.url, chat=options.chat, key=_key(options.key_env), timeout_s=_positive(options.timeout, "timeout")
     )
-    observed, model, note = asyncio.run(_measured(endpoint, asked, stated, options))
+    observed, model, note = asyncio.run(_measured(endpoint, stream, stated, options))
     if not observed.good:
         if observed.driven.stopped:
             print("codesign: interrupted before a request ended: nothing is measured", file=sys.stderr)
             return INTERRUPTED
         raise ConfigError(f"observe: all {len(observed.driven.answers)} requests failed: {observed.failures()}")
-    row = observed.run_row({"source": "codesign observe", "model": model} | stated, asked.clients, asked.traced)
+    row = observed.run_row({"source": "codesign observe", "model": model} | stated, stream.clients, stream.traced)
     paths = _write(Path(options.out), observed, row)
     if options.json:
         print(dumps(_numbers(observed), indent=2))
     else:
-        _show(console(), observed, asked, model)
-    for line in (note, *_notes(observed, asked)):
+        _show(console(), observed, stream, model)
+    for line in (note, *_notes(observed, stream)):
         if line:
             print(f"codesign: {line}", file=sys.stderr)
     print(f"codesign: `codesign validate {paths[0].parent}` compares this run", file=sys.stderr)
@@ -243,16 +298,12 @@ def _numbers(observed: Observed) -> dict[str, float]:
     return result | {"requests": len(observed.good), "failed": failed, "client_late_p99_s": observed.late_s()}
 
 
-def _show(out: Console, observed: Observed, asked: ObservedLoad, model: str) -> None:
+def _show(out: Console, observed: Observed, load: ObservedLoad, model: str) -> None:
     """Latencies and throughput."""
     inputs, outputs = observed.lengths()
-    table = Table(title=f"{model}: {asked.words}", title_justify="left", header_style="bold")
-    table.add_column("")
-    for name in ("median", "mean", "p90", "p99"):
-        table.add_column(name, justify="right")
-    for name, shares in observed.latencies().items():
-        table.add_row(SHOWN[name], *(engineering(value, "s") for value in shares.values()))
-    out.print(table)
+    heads, latencies = ("", "median", "mean", "p90", "p99"), observed.latencies().items()
+    rows = ((SHOWN[name], *(engineering(value, "s") for value in shares.values())) for name, shares in latencies)
+    out.print(text_table(f"{model}: {load.words}", heads, rows))
     rates = observed.rates()
     out.print(
         f"{rates['output_tokens_per_s']:,.4g} output tokens/s, {rates['requests_per_s']:,.4g} requests/s; "
@@ -260,15 +311,15 @@ def _show(out: Console, observed: Observed, asked: ObservedLoad, model: str) -> 
     )
 
 
-def _notes(observed: Observed, asked: ObservedLoad) -> list[str]:
+def _notes(observed: Observed, load: ObservedLoad) -> list[str]:
     """Remarks on the run: failures, a late client, prompts of another length than asked."""
     answers, told = observed.driven.answers, list[str]()
     if failed := observed.failures():
         told.append(f"{len(answers) - len(observed.good):,} of {len(answers):,} requests failed: {failed}")
     if observed.driven.stopped:
-        told.append(f"interrupted: {len(answers):,} of {len(asked.requests):,} requests had ended, and are kept")
+        told.append(f"interrupted: {len(answers):,} of {len(load.requests):,} requests had ended, and are kept")
     lengths = observed.lengths()[1]
-    short = [n for (n, answer) in answers if not answer.error and answer.tokens < asked.requests.outputs[n]]
+    short = [n for (n, answer) in answers if not answer.error and answer.tokens < load.requests.outputs[n]]
     if short:
         told.append(f"{len(short):,} answers ended early (mean of all: {lengths.mean():,.4g} tokens)")
     seen = observed.latencies()

@@ -288,12 +288,12 @@ def check_study(study: Study) -> None:
 
     def named(metrics: Any) -> None:
         study.objective.check(metrics)
-        known = metrics.flat()
+        numbers = metrics.flat()
         for key in ("minimise", "maximise", "objectives"):
             wanted: Any = getattr(study.search, key, ())
             for name in () if isinstance(wanted, bool) else wanted:  # `search=inverse` says which way, not what
-                if name not in known:
-                    raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, known)}")
+                if name not in numbers:
+                    raise ConfigError(f"search.{key}: metric {name!r} does not exist{suggestion(name, numbers)}")
 
     shapes_of(named, base_of(some_design(study)).account.metrics)
     _check_some_plan(study)
@@ -332,10 +332,10 @@ def _check_some_plan(study: Study) -> None:
 
 def run_name(study: Study) -> str:
     """The experiment's name where it was asked for; else what of the design was chosen in place of the default's."""
-    asked = [text.partition("=") for text in study.overrides]
-    if any(key in ("experiment", "name") for key, _, _ in asked):
+    names = [text.partition("=") for text in study.overrides]
+    if any(key in ("experiment", "name") for key, _, _ in names):
         return study.name
-    chosen = [value for key, _, value in asked if key in NAMING and value]
+    chosen = [value for key, _, value in names if key in NAMING and value]
     return "_".join(chosen)[:MOST_NAMED] or study.name
 
 

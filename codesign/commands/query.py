@@ -55,16 +55,16 @@ def refuse_others(serialised: str, tables: Iterable[str]) -> None:
     tree: Any = json.loads(serialised)
     if tree.get("error"):
         raise ConfigError("sql: must be one SELECT over the frames of the run")
-    known = {name.lower() for name in tables}
+    table_names = {name.lower() for name in tables}
     nodes = list(_nodes(tree))
     defined = {str(name).lower() for node in nodes for name in _defined(node)}
     for node in nodes:
         kind = node.get("type")
         if kind == "BASE_TABLE":
             name, schema = str(node.get("table_name", "")), str(node.get("schema_name") or "")
-            if schema or node.get("catalog_name") or name.lower() not in known | defined:
+            if schema or node.get("catalog_name") or name.lower() not in table_names | defined:
                 whole = ".".join(part for part in (str(node.get("catalog_name") or ""), schema, name) if part)
-                raise ConfigError(f"sql: no table {whole!r}{suggestion(name, sorted(known))}")
+                raise ConfigError(f"sql: no table {whole!r}{suggestion(name, sorted(table_names))}")
         elif kind == "TABLE_FUNCTION":
             function = str((node.get("function") or {}).get("function_name", "")).lower()
             if function not in MAKE_ROWS:

@@ -154,14 +154,14 @@ def metric_unit(name: str, words: Words = OTHERS) -> str:
 def of_plan(names: Iterable[str]) -> list[Explanation]:
     """The abbreviations of the plan fields among these columns of a frame (`var.tp`)."""
     fields = {name.removeprefix("var.") for name in names if name.startswith("var.")}
-    told: list[Explanation] = []
+    lines: list[Explanation] = []
     for name in [*SHORT, "dp", *sorted(fields)]:
         short = SHORT[name][0].strip() if name in SHORT else name.replace("_", " ")
         known = plan_field(name)
         text = PLAN_WORDS.get(name) or (f"plan.{name}: {known.get('doc', '')}" if known else "")
-        if name in fields and text and all(text != one.meaning for one in told):
-            told.append(Explanation("sp" if name == "sequence_parallel" else short, text))
-    return told
+        if name in fields and text and all(text != one.meaning for one in lines):
+            lines.append(Explanation("sp" if name == "sequence_parallel" else short, text))
+    return lines
 
 
 def of_hardware(study: Study) -> dict[str, Explanation]:
@@ -190,11 +190,11 @@ def of_table(
         hardware: head -> meaning of each number of the hardware.
     """
     unknown = "a number of the hardware that is varied"
-    told = [
+    lines = [
         of_column(head, name, words) if name else hardware.get(head, Explanation(head, unknown))
         for head, name in columns
     ]
-    return told + of_plan(frame)
+    return lines + of_plan(frame)
 
 
 def print_explanations(out: Console, rows: Sequence[Explanation]) -> None:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..config import check_memory, check_plan, study_from_resolved
 from ..config.checks import check_outcome
@@ -20,6 +20,8 @@ from ..config.study import scenario_from_config
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
 from ..core.fields import replace
+from ..core.interval_text import crowded_text
+from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.units import engineering
 from ..jaxprs.evaluator import interpreted
@@ -62,13 +64,124 @@ from ..simulation.serving.serve import Report
 from .setup import prepare_jax
 from .simulate_forms import bounds, demand_of, open_form, traced, with_contexts
 from .simulate_forms import told as form_told
-from .simulate_told import ServedBar, show_served
-from .terminal import console, job_text
+from .terminal import console, job_text, text_table
 
 __all__ = [
     "FOLDER", "FULLEST", "MOST", "Pools", "checked_design", "design_of", "engine_of", "host_seconds",
     "pools_of", "simulate_design", "simulate_prompts",
 ]  # fmt: skip
+
+
+# Output of `codesign simulate`: a bar while requests are served, and the closed form beside the simulation.
+
+
+TRUSTED = 0.9  # load to which the closed form of an open loop is shown without a word; its bars hold to 0.8
+SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token", "e2e_s": "whole request"}
+
+
+class ServedBar:
+    """Number of requests served."""
+
+    def __init__(self, out: Console) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=out, disable=not out.is_terminal, transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("requests", total=None)
+
+    def __enter__(self) -> "ServedBar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def say(self, what: str) -> None:
+        """Show what is done before requests are served."""
+        self.bar.update(self.task, description=what)
+
+    def begin(self, total: int) -> None:
+        """So many requests from now on."""
+        self.bar.reset(self.task, total=total, description="requests")
+
+    def tell(self, done: int, total: int) -> None:
+        """So many are served."""
+        self.bar.update(self.task, completed=done, total=total)
+
+
+def show_served(out: Console, scenario: Scenario, summary: dict[str, Any], group: float) -> None:
+    """Closed form, simulation, and what another seed differs by."""
+    closed, first, second = summary["closed_form"], summary["simulated"], summary["another_seed"]
+    is_closed = summary["loop"] == "closed"
+    served = f"{summary['requests']:,} requests of " + (f"one of {group:g} engines" if group != 1 else "all engines")
+    title = f"{job_text(scenario)}: {served}, {summary['loop']} loop"
+    heads = ("", "closed form", "simulated", "difference", "p50", "p90", "p99", "another seed")
+    table = text_table(title, heads, ())
+
+    def add(label: str, said: float, name: str, unit: str, factor: float = 1.0) -> None:
+        values = [first.get(key, math.nan) * factor for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))]
+        other = second.get(name, math.nan) * factor / values[0] - 1 if second and values[0] else math.nan
+        text = [written(value, unit) for value in values]
+        gap = f"{said / values[0] - 1:+.1%}" if math.isfinite(said) and values[0] else ""
+        table.add_row(
+            label, written(said, unit), text[0], gap, *text[1:],
+            f"{other:+.1%}" if math.isfinite(other) else "",
+        )  # fmt: skip
+
+    for name, label in SHOWN.items():
+        add(label, closed[name], name, "s")
+    add("requests a second", closed["requests_per_s"], "rate", "", group)
+    add("decoded together", _batch(scenario) if is_closed else closed["decodes"], "decodes", "")
+    add(
+        "steps with prompts",
+        closed["hybrid_step_share"] if is_closed and _alone(scenario) else math.nan,
+        "hybrid_step_share",
+        "%",
+    )
+    out.print(table)
+    if not is_closed:
+        said = [f"{label} {written(closed[f'{name}.p99'], 's')}" for name, label in SHOWN.items()]
+        out.print(f"closed form, 99 of 100 requests below: {', '.join(said)}")
+        out.print(doubt(closed["load"]), end="")
+        if waits := crowded_text(closed):
+            out.print(waits)
+    bound = summary["no_scheduler"]
+    if bound and math.isfinite(bound["tpot_s"]):
+        out.print(
+            f"no order of serving brings a token below {written(bound['tpot_s'], 's')} on average at this rate,"
+            f" or sustains more than {bound['requests_per_s']:.4g} requests/s on this design"
+        )
+    if first["preempted"]:
+        out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")
+
+
+def doubt(load: float) -> str:
+    """A line where queues are longer than closed forms of an open loop are held against simulations for."""
+    if load <= TRUSTED:
+        return ""
+    return (
+        f"engines are {load:.1%} busy: beyond {TRUSTED:.0%} trust the simulation, not the closed form, and more"
+        " requests and seeds (--requests, --seed) rather than one\n"
+    )
+
+
+def written(value: float, unit: str) -> str:
+    """A number as a reader wants it, nothing where there is none."""
+    if not math.isfinite(value):
+        return ""
+    return f"{value:.1%}" if unit == "%" else engineering(value, unit) if unit else f"{value:.4g}"
+
+
+def _batch(scenario: Scenario) -> float:
+    """Sequences that an engine decodes by the plan."""
+    work = scenario.workload
+    assert isinstance(work, AbstractContinuousServing)
+    return float(work.rhythm(scenario.layout).decodes)
+
+
+def _alone(scenario: Scenario) -> bool:
+    """True if an engine's steps wait for no other's."""
+    return float(scenario.plan.ep * scenario.plan.attention_dp) == 1
 
 
 # `codesign simulate` of a design whose prompts have a pool of their own.
@@ -85,10 +198,10 @@ class Pools:
     token_s: float
     drain_s: float
 
-    def simulated(self, asked: Requests, report: Report, *, timeline: bool = False) -> Served:
+    def simulated(self, requests: Requests, report: Report, *, timeline: bool = False) -> Served:
         """Requests one by one."""
         return simulate_apart(
-            self.prefill, self.decode, self.counts, asked, lambda prompts: self.token_s * prompts,
+            self.prefill, self.decode, self.counts, requests, lambda prompts: self.token_s * prompts,
             drain_s=self.drain_s, report=report, timeline=timeline,
         )  # fmt: skip
 
@@ -96,20 +209,20 @@ class Pools:
         """Copy whose accepted tokens are drawn with another seed."""
         return dataclasses.replace(self, decode=dataclasses.replace(self.decode, seed=seed))
 
-    def closed_form(self, asked: Requests) -> OpenLoop:
+    def closed_form(self, requests: Requests) -> OpenLoop:
         """The closed form of these requests.
 
         Raises:
             ConfigError: prompts or decodes would pile up.
         """
-        demand = demand_of(self.decode, float(self.prefill.chunk), asked)
-        engines = (jnp.asarray(float(self.counts[0])), jnp.asarray(float(self.counts[1])))
+        demand = demand_of(self.decode, float(self.prefill.chunk), requests)
+        engines = (asarray(float(self.counts[0])), asarray(float(self.counts[1])))
         crossing, decode = (
-            jnp.asarray(self.token_s * asked.prompts.mean()),
-            with_contexts(traced(self.decode), asked, demand),
+            asarray(self.token_s * requests.prompts.mean()),
+            with_contexts(traced(self.decode), requests, demand),
         )
         seen = 1.5 if self.decode.async_scheduling else 0.5
-        result = _apart(traced(self.prefill), decode, demand, engines, crossing, jnp.asarray(seen))
+        result = _apart(traced(self.prefill), decode, demand, engines, crossing, asarray(seen))
         alone = decodes_of(demand, engines[1])
         prompts = demand.rate / result.load
         check_stable(result, demand, lambda: jnp.minimum(prompts, engines[1] * sustained(decode, alone)))
@@ -128,7 +241,7 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
         one.name for one in dataclasses.fields(work)
     }
     fields = {name: getattr(work, name) for name in names}
-    own = dataclasses.replace(layout.plan, prefill_devices=jnp.asarray(0.0), device_count=layout.devices)
+    own = dataclasses.replace(layout.plan, prefill_devices=asarray(0.0), device_count=layout.devices)
     alike = float(work.together(scenario.layout))
     steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True, alike=alike)
     stages, chunk = float(own.pp), round(float(own.token_budget))
@@ -145,13 +258,20 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
 @interpreted
 def _crossing_s(scenario: Scenario) -> jax.Array:
     """Seconds in which the cache of a mean prompt crosses the link."""
-    return jnp.asarray(sum(cost.time_s for op, cost in priced_ops(scenario) if op.phase == KV_TRANSFER))
+    return asarray(sum(cost.time_s for op, cost in priced_ops(scenario) if op.phase == KV_TRANSFER))
 
 
 FOLDER = "simulation"  # in the run's
 FEWEST = 100  # requests that a simulation says anything of
 MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
+
+
+def check_options(seed: int, rate: float, cv: float | None) -> None:
+    """Refuse numbers of the command line outside their ranges."""
+    for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
+        if not 0 <= value <= MOST[name]:
+            raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
 
 
 def simulate_design(
@@ -172,9 +292,7 @@ def simulate_design(
     """
     if requests < FEWEST:
         raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
-    for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
-        if not 0 <= value <= MOST[name]:
-            raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
+    check_options(seed, rate, cv)
     prepare_jax()
     run, scenario = design_of(what, design)
     if cv is not None and not rate and not isinstance(scenario.workload, AbstractOpenServing):
@@ -195,33 +313,34 @@ def simulate_design(
         if has_two_pools(scenario):
             pools = pools_of(scenario, dataclasses.replace(engine, sequences=batch_of(scenario)), group)
             group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
-        asked = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
+        stream = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
         more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
-        if asked.arrivals is not None:
-            cached = asked.prefix_tokens * float(np.mean(asked.prefixes >= 0)) if len(asked.prefixes) else 0.0
-            form = pools.closed_form(asked) if pools else open_form(engine, asked, cached, group)
+        if stream.arrivals is not None:
+            cached = stream.prefix_tokens * float(np.mean(stream.prefixes >= 0)) if len(stream.prefixes) else 0.0
+            form = pools.closed_form(stream) if pools else open_form(engine, stream, cached, group)
             most = math.inf if isinstance(scenario.workload, AbstractOpenServing) else closed["requests_per_s"]
-            closed |= form_told(form.later(host)) | _load(asked.arrivals, form, group, most)
+            closed |= form_told(form.later(host)) | _load(stream.arrivals, form, group, most)
         if pools is not None:
-            bar.begin(len(asked))
-            result = pools.simulated(asked, bar.tell, timeline=True)
+            bar.begin(len(stream))
+            result = pools.simulated(stream, bar.tell, timeline=True)
             again = pools.reseeded(seed + 1).simulated(more, bar.tell) if more else None
         else:
-            if asked.arrivals is None:
+            if stream.arrivals is None:
                 engine = dataclasses.replace(engine, sequences=_under_way(closed, group, host))
-            result = _simulated(engine, asked, bar, timeline=True)
+            result = _simulated(engine, stream, bar, timeline=True)
             other = dataclasses.replace(engine, seed=seed + 1)
             again = _simulated(other, more, bar) if more else None
     result, again = result.later(host), again and again.later(host)
-    told = {"closed_form": closed, "simulated": result.summary(), "another_seed": again.summary() if again else {}}
-    told["no_scheduler"] = {} if pools else bounds(engine, asked, result, group)
-    told["requests"], told["loop"] = len(asked), "closed" if asked.arrivals is None else "open"
+    summary: dict[str, Any] = {"closed_form": closed, "simulated": result.summary()}
+    summary["another_seed"] = again.summary() if again else {}
+    summary["no_scheduler"] = {} if pools else bounds(engine, stream, result, group)
+    summary["requests"], summary["loop"] = len(stream), "closed" if stream.arrivals is None else "open"
     if as_json:
-        print(dumps(told, indent=2))
+        print(dumps(summary, indent=2))
     else:
-        show_served(console(), scenario, told, group)
+        show_served(console(), scenario, summary, group)
     if run:
-        _write(run, told, result)
+        _write(run, summary, result)
         out.print(f"kept: {run / FOLDER}")
     return 0
 
@@ -236,7 +355,7 @@ def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> di
 
 def host_seconds(scenario: Scenario, closed: dict[str, float]) -> float:
     """Host's share of first tokens, seconds: no simulation knows it, so as much as the closed form adds."""
-    bare = replace(scenario, {f"workload.{name}": jnp.asarray(0.0) for name in HOST})
+    bare = replace(scenario, {f"workload.{name}": asarray(0.0) for name in HOST})
     if isinstance(bare.workload, ContinuousServing):  # what is simulated is beyond its start
         bare = dataclasses.replace(bare, workload=dataclasses.replace(bare.workload, clients=Lockstep()))
     return closed["ttft_s"] - numbers_of(bare)["ttft_s"]
@@ -307,15 +426,10 @@ def _asked(
     """Requests of one engine: of a trace, drawn with arrivals at a rate, or without."""
     work, rng = scenario.workload, np.random.default_rng(seed)
     assert isinstance(work, AbstractContinuousServing)
-    if trace:
-        result = read_trace(trace)
-        assert result.arrivals is not None
-        mine = np.arange(0, len(result), max(round(group), 1))  # by turns over the engines
-        if len(mine) < LEAST_REQUESTS:
-            raise ConfigError(f"trace {trace!r}: {len(result)} requests over {group:g} engines leave one to an engine")
-        result = Requests(result.prompts[mine], result.outputs[mine], result.arrivals[mine])
-        span = float(result.arrivals[-1]) if result.arrivals is not None else 0.0
-        rate = len(mine) / span * group if span > 0 else 0.0
+    recorded = _recorded(trace, group) if trace else None
+    if recorded is not None:
+        span = float(recorded.arrivals[-1]) if recorded.arrivals is not None else 0.0
+        rate = len(recorded) / span * group if span > 0 else 0.0
     if rate and not isinstance(work, AbstractOpenServing):  # of others what their full batch sustains is known
         most = closed["requests_per_s"]  # with its batch always full
         if rate > FULLEST * most:
@@ -324,8 +438,8 @@ def _asked(
                 f" batch and chunk: ask for {FULLEST * most:.4g} or fewer, take a plan with a larger batch,"
                 " or simulate a run of so many requests: --num-prompts N"
             )
-    if trace:
-        return result
+    if recorded is not None:
+        return recorded
     drawn = drawn_requests(scenario, count, rng)
     came = arrivals(rng, rate / group, cv, count) if rate else None
     if came is not None:
@@ -333,27 +447,37 @@ def _asked(
     return dataclasses.replace(drawn, arrivals=came)
 
 
+def _recorded(trace: str, group: float) -> Requests:
+    """Requests of a trace that come to one of so many engines, which take turns."""
+    result = read_trace(trace)
+    assert result.arrivals is not None
+    mine = np.arange(0, len(result), max(round(group), 1))
+    if len(mine) < LEAST_REQUESTS:
+        raise ConfigError(f"trace {trace!r}: {len(result)} requests over {group:g} engines leave one to an engine")
+    return Requests(result.prompts[mine], result.outputs[mine], result.arrivals[mine])
+
+
 def _under_way(closed: dict[str, float], group: float, host: float) -> int:
     """Requests that one engine has at a time in a closed loop: those of its clients, but for those at the host."""
     return max(round((closed["concurrency"] - closed["requests_per_s"] * host) / group), 1)
 
 
-def _simulated(engine: Engine, asked: Requests, bar: ServedBar, *, timeline: bool = False) -> Served:
+def _simulated(engine: Engine, requests: Requests, bar: ServedBar, *, timeline: bool = False) -> Served:
     """Requests as they come, or in a closed loop as many at a time as the engine has sequences."""
-    bar.begin(len(asked))
-    if asked.arrivals is not None:
-        return simulate_open(engine, asked, report=bar.tell, timeline=timeline)
-    if engine.sequences * 4 > len(asked):
+    bar.begin(len(requests))
+    if requests.arrivals is not None:
+        return simulate_open(engine, requests, report=bar.tell, timeline=timeline)
+    if engine.sequences * 4 > len(requests):
         least = f"{engine.sequences} at a time need at least {4 * engine.sequences}"
-        raise ConfigError(f"--requests {len(asked)}: {least}")
-    return simulate_closed(engine, asked, engine.sequences, report=bar.tell, timeline=timeline)
+        raise ConfigError(f"--requests {len(requests)}: {least}")
+    return simulate_closed(engine, requests, engine.sequences, report=bar.tell, timeline=timeline)
 
 
-def _write(run: Path, told: dict[str, Any], found: Served) -> None:
+def _write(run: Path, summary: dict[str, Any], served: Served) -> None:
     folder = run / FOLDER
-    line, handed = found.timeline, found.handed
+    line, handed = served.timeline, served.handed
     figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
-    write_files({folder / "summary.json": dumps(told, indent=2), folder / "timeline.png": render(figure)})
+    write_files({folder / "summary.json": dumps(summary, indent=2), folder / "timeline.png": render(figure)})
     note_folder(run, FOLDER)
 
 
@@ -411,19 +535,18 @@ def _check(scenario: Scenario) -> None:
     check_boxes(scenario)
 
 
-def _show(out: Console, title: str, told: dict[str, Any]) -> None:
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("", "mean", "p50", "p90", "p99"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, label in TIMES.items():
-        table.add_row(label, *(_seconds(told[key]) for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))))
-    out.print(table)
-    out.print(
-        f"from the first request to the last answer {engineering(told['duration_s'], 's')}:"
-        f" {told['output_tokens_per_s']:,.4g} output tokens/s, {told['rate']:.4g} requests/s"
+def _show(out: Console, title: str, summary: dict[str, Any]) -> None:
+    rows = (
+        (label, *(_seconds(summary[key]) for key in (name, *(f"{name}.p{q}" for q in (50, 90, 99)))))
+        for name, label in TIMES.items()
     )
-    if told["preempted"]:
-        out.print(f"{told['preempted']:,.0f} times a sequence lost its blocks and was computed again")
+    out.print(text_table(title, ("", "mean", "p50", "p90", "p99"), rows))
+    out.print(
+        f"from the first request to the last answer {engineering(summary['duration_s'], 's')}:"
+        f" {summary['output_tokens_per_s']:,.4g} output tokens/s, {summary['rate']:.4g} requests/s"
+    )
+    if summary["preempted"]:
+        out.print(f"{summary['preempted']:,.0f} times a sequence lost its blocks and was computed again")
 
 
 def _seconds(value: float) -> str:

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from ..config.traced_requests import doubts
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
+from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.units import engineering
 from ..model.metrics.cache_placement import OWN, has_prefix_cache, hits_of
@@ -30,15 +29,13 @@ from ..report.fleet_figures import fleet_table, fleet_told, timeline_of
 from ..report.run_folder import PAGE, note_folder
 from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
-from .drawn_traffic import VaryingTraffic, varying_traffic
-from .plain_values import number
+from .plain_values import VaryingTraffic, number, varying_traffic
 from .setup import prepare_jax
-from .simulate import FOLDER, MOST, checked_design, design_of, host_seconds
+from .simulate import FOLDER, ServedBar, check_options, checked_design, design_of, doubt, host_seconds
 from .simulate_forms import open_form
 from .simulate_forms import told as form_told
-from .simulate_told import ServedBar, doubt
 from .simulate_two_pools import TwoPoolFleet, replicas_of, routers_of, two_pool_fleet, untrusted_pools
-from .terminal import console
+from .terminal import console, text_table
 
 __all__ = [
     "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "page_anew", "replica_devices_of",
@@ -112,35 +109,16 @@ def simulate_replicas(
     if replicas is not None:
         replicas_of(replicas, MOST_REPLICAS, two_pools="," in replicas)
     routers = routers_of(router) if "," in router or router == ONE_QUEUE else (router, router)
-    if requests is not None and requests < FEWEST:
-        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
-    for name, value in (("seed", seed), ("rate", rate), ("cv", cv or 0.0)):
-        if not 0 <= value <= MOST[name]:
-            raise ConfigError(f"simulate: --{name} {value:g} is outside [0, {MOST[name]:g}]")
-    if trace and (rate or cv is not None):
-        raise ConfigError("simulate: --trace says when requests come: leave out --rate and --cv")
+    _check_numbers(requests, seed, rate, cv, trace)
     varying = varying_traffic(profile, markov, rate, trace=trace)
     agreed, admitted = agreed_of(slo), admitted_of(admit)
-    asked = read_trace(trace) if trace else None
-    if (priority or admit) and (asked is None or not asked.class_names):
-        raise ConfigError("simulate: --priority and --admit are of classes: take a --trace with a column class")
-    if asked is not None:
-        if priority:
-            asked = asked.served_first([name.strip() for name in priority.split(",") if name.strip()])
-        _known_classes(admitted, asked, "--admit")
-        for name in {*routers} - {ONE_QUEUE}:
-            router_of(name, asked)  # refused before anything is priced
-        _known_classes(agreed, asked)
+    stream = _read(trace, priority, routers, agreed, admitted)
+    by_class = bool(priority or admit)
     prepare_jax()
     run, scenario = design_of(what, design)
     two_pools = has_two_pools(scenario)
-    if two_pools and (priority or admit):
-        raise ConfigError("simulate: --priority and --admit are of one pool: leave them out, or take workload=serving")
+    _check_pools(router, routers, two_pools=two_pools, by_class=by_class)
     counts = replicas_of(replicas, MOST_REPLICAS, two_pools=two_pools)
-    if not two_pools and router != routers[0]:
-        raise ConfigError(f"--router {router}: two routers are of two pools: choose workload=disaggregated, or one")
-    if not two_pools and router == ONE_QUEUE:
-        router_of(router, Requests(np.ones(1, int), np.ones(1, int)))  # says which there are
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")
@@ -150,52 +128,91 @@ def simulate_replicas(
         engine = dataclasses.replace(engine, seed=seed, sequences=batch_of(scenario))
         pair = two_pool_fleet(scenario, closed, counts, seed) if two_pools else None
         count = counts[0] if counts else round(group)
-        if asked is None:
+        if stream is None:
             usual = pair.rate if pair else closed.get("requests_per_s", 0.0) / group * count
             if varying is not None:
-                asked = _varying(scenario, varying, requests, rate, cv, seed)
+                stream = _varying(scenario, varying, requests, rate, cv, seed)
             else:
-                asked = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
+                stream = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
             for name in {*routers} - {ONE_QUEUE}:
-                router_of(name, asked)
-            _known_classes(agreed, asked)
+                router_of(name, stream)
+            _known_classes(agreed, stream)
         shared = False
         if prefix_cache is not None and pair is not None:
-            pair = pair.with_store(store_of, prefix_cache, scenario, asked)
+            pair = pair.with_store(store_of, prefix_cache, scenario, stream)
         elif prefix_cache is not None:
-            engine = store_of(scenario, engine, asked, prefix_cache)
+            engine = store_of(scenario, engine, stream, prefix_cache)
         elif has_prefix_cache(scenario):
-            engine, shared = stored_by_design(scenario, engine, asked)
+            engine, shared = stored_by_design(scenario, engine, stream)
         agreed = agreed or _of_workload(scenario)
+        bar.begin(len(stream))
+        reply = AnswerPlace(run, out, as_json, trace)
         if pair is not None:
-            bar.begin(len(asked))
-            return _two_pools(
-                scenario, pair, asked, routers, agreed, AnswerPlace(run, out, as_json, trace), host, seed, bar
-            )
-        share, form, found_in_cache = in_closed_form(engine, asked, router, count)
-        closed_form = form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)}
-        bar.begin(len(asked))
+            return _two_pools(scenario, pair, stream, routers, agreed, reply, host, seed, bar)
+        share, form, found_in_cache = in_closed_form(engine, stream, router, count)
         result = simulate_fleet(
-            engine, asked, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
+            engine, stream, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
         )
     result = dataclasses.replace(result, came=result.came - host, served=result.served.later(host))
-    told = {
-        "traffic": traffic_measures(asked), "closed_form": closed_form,
+    summary = {
+        "traffic": traffic_measures(stream),
+        "closed_form": form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)},
         "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
         "classes": result.by_class(agreed), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
-        "store_tokens": engine.store_blocks * asked.hash_tokens, "requests_per_engine": len(share),
-        "doubts": [line for line in [doubts(asked, trace) if trace else ""] if line] + untrusted(share, form, router)
-        + ["the closed form serves whoever came first and turns nobody away"] * bool(priority or admit),
+        "store_tokens": engine.store_blocks * stream.hash_tokens, "requests_per_engine": len(share),
+        "doubts": [line for line in [doubts(stream, trace) if trace else ""] if line] + untrusted(share, form, router)
+        + ["the closed form serves whoever came first and turns nobody away"] * by_class,
     }  # fmt: skip
-    on = f"{count} replicas of {told['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
+    on = f"{count} replicas of {summary['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
     line = FleetPicture(fleet_table(result, agreed), fleet_told(result, agreed))
-    return _answered(scenario, told, agreed, on, AnswerPlace(run, out, as_json, trace), line)
+    return _answered(scenario, summary, agreed, on, reply, line)
+
+
+def _check_numbers(requests: int | None, seed: int, rate: float, cv: float | None, trace: str) -> None:
+    """Refuse numbers of the command line outside their ranges, and rates beside a trace."""
+    if requests is not None and requests < FEWEST:
+        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
+    check_options(seed, rate, cv)
+    if trace and (rate or cv is not None):
+        raise ConfigError("simulate: --trace says when requests come: leave out --rate and --cv")
+
+
+def _read(
+    trace: str,
+    priority: str | None,
+    routers: tuple[str, str],
+    agreed: Mapping[str, object],
+    admitted: Mapping[str, object],
+) -> Requests | None:
+    """Requests of a trace, ranked; classes and routers that it has not are refused before anything is priced."""
+    stream = read_trace(trace) if trace else None
+    if (priority or admitted) and (stream is None or not stream.class_names):
+        raise ConfigError("simulate: --priority and --admit are of classes: take a --trace with a column class")
+    if stream is None:
+        return None
+    if priority:
+        stream = stream.served_first([name.strip() for name in priority.split(",") if name.strip()])
+    _known_classes(admitted, stream, "--admit")
+    for name in {*routers} - {ONE_QUEUE}:
+        router_of(name, stream)
+    _known_classes(agreed, stream)
+    return stream
+
+
+def _check_pools(router: str, routers: tuple[str, str], *, two_pools: bool, by_class: bool) -> None:
+    """Refuse options of one pool for a design of two, and the other way round."""
+    if two_pools and by_class:
+        raise ConfigError("simulate: --priority and --admit are of one pool: leave them out, or take workload=serving")
+    if not two_pools and router != routers[0]:
+        raise ConfigError(f"--router {router}: two routers are of two pools: choose workload=disaggregated, or one")
+    if not two_pools and router == ONE_QUEUE:
+        router_of(router, Requests(np.ones(1, int), np.ones(1, int)))  # says which there are
 
 
 def _answered(
     scenario: Scenario,
-    told: dict[str, Any],
+    summary: dict[str, Any],
     agreed: dict[str, Agreed],
     on: str,
     reply: AnswerPlace,
@@ -203,15 +220,15 @@ def _answered(
 ) -> int:
     """Print what came of a simulation, and keep it in the run's folder where there is one."""
     if reply.as_json:
-        print(dumps(told, indent=2))
+        print(dumps(summary, indent=2))
     else:
-        _show(console(), scenario, told, agreed, on)
+        _show(console(), scenario, summary, agreed, on)
     if reply.run:
         folder = reply.run / FOLDER
         with style():
             picture = render(timeline_of(line.table, line.told))
         write_files({
-            folder / "fleet.json": dumps(told | {"headline": line.told}, indent=2), folder / "fleet.png": picture,
+            folder / "fleet.json": dumps(summary | {"headline": line.told}, indent=2), folder / "fleet.png": picture,
             folder / "fleet.csv": line.table.to_csv(index=False, float_format="%.6g"),
         })  # fmt: skip
         page_anew(reply.run, FOLDER)
@@ -222,7 +239,7 @@ def _answered(
 def _two_pools(
     scenario: Scenario,
     pair: TwoPoolFleet,
-    asked: Requests,
+    requests: Requests,
     routers: tuple[str, str],
     agreed: dict[str, Agreed],
     reply: AnswerPlace,
@@ -231,21 +248,21 @@ def _two_pools(
     bar: ServedBar,
 ) -> int:
     """Simulate prefill and decode replicas, and print and keep what came of it."""
-    closed, load = pair.closed_form(asked)
-    pools = pair.simulated(asked, routers, seed, bar.tell)
+    closed, load = pair.closed_form(requests)
+    pools = pair.simulated(requests, routers, seed, bar.tell)
     result = dataclasses.replace(pools.fleet, came=pools.fleet.came - host, served=pools.fleet.served.later(host))
     closed = {name: value + host * name.startswith(("ttft_s", "e2e_s")) for name, value in closed.items()}
     prefill, decode = pair.replicas
-    told = {
-        "traffic": traffic_measures(asked), "closed_form": closed | {"hit_rate": 0.0, "load": load},
+    summary = {
+        "traffic": traffic_measures(requests), "closed_form": closed | {"hit_rate": 0.0, "load": load},
         "simulated": result.served.summary() | {
             "hit_rate": result.hit_rate, "prefill_busy": pools.prefill_busy, "link_busy": pools.link_busy,
         },
         "classes": result.by_class(agreed), "replicas": list(pair.replicas), "router": list(routers),
         "accelerators_per_replica": list(pair.devices),
-        "store_tokens": pair.pools.prefill.store_blocks * asked.hash_tokens,
-        "doubts": [line for line in [doubts(asked, reply.trace) if reply.trace else ""] if line]
-        + untrusted_pools(load, routers, TRUSTED_LOAD, asked),
+        "store_tokens": pair.pools.prefill.store_blocks * requests.hash_tokens,
+        "doubts": [line for line in [doubts(requests, reply.trace) if reply.trace else ""] if line]
+        + untrusted_pools(load, routers, TRUSTED_LOAD, requests),
     }  # fmt: skip
     assert scenario.cluster.prefill is not None
     names = ", ".join(dict.fromkeys(routers))
@@ -254,7 +271,12 @@ def _two_pools(
         f" {decode} decode replicas of {pair.devices[1]:g} x {scenario.cluster.accelerator.name}, {names}"
     )
     return _answered(
-        scenario, told, agreed, on, reply, FleetPicture(fleet_table(result, agreed, pools), fleet_told(result, agreed))
+        scenario,
+        summary,
+        agreed,
+        on,
+        reply,
+        FleetPicture(fleet_table(result, agreed, pools), fleet_told(result, agreed)),
     )
 
 
@@ -303,10 +325,10 @@ def admitted_of(texts: Sequence[str]) -> dict[str, int]:
     return result
 
 
-def _known_classes(agreed: Mapping[str, object], asked: Requests, option: str = "--slo") -> None:
-    unknown = sorted(set(agreed) - {""} - set(asked.class_names))
+def _known_classes(agreed: Mapping[str, object], requests: Requests, option: str = "--slo") -> None:
+    unknown = sorted(set(agreed) - {""} - set(requests.class_names))
     if unknown:
-        known = ", ".join(asked.class_names) or "none"
+        known = ", ".join(requests.class_names) or "none"
         raise ConfigError(f"{option}: the requests have no class {', '.join(unknown)} (they have {known})")
 
 
@@ -352,7 +374,7 @@ def replica_devices_of(scenario: Scenario) -> float:
 def store_of(
     scenario: Scenario,
     engine: Engine,
-    asked: Requests,
+    requests: Requests,
     size: str,
     cluster: Cluster | None = None,
     layout: Layout | None = None,
@@ -362,14 +384,14 @@ def store_of(
     Args:
         scenario: the design.
         engine: of one replica.
-        asked: requests.
+        requests: requests.
         size: with a unit.
         cluster, layout: of a pool, those of the design without.
 
     Raises:
         ConfigError: no size, requests whose blocks are not known, or less room than a block.
     """
-    if not asked.hashed:
+    if not requests.hashed:
         raise ConfigError(
             f"--prefix-cache {size}: these requests do not say which blocks they begin with: take a trace with hash_ids"
             " (workload.cached_ratio= prices a hit rate that is known)"
@@ -380,17 +402,17 @@ def store_of(
     on_device = float(work.kv_bytes_per_token(layout))
     spread = float(plan.tp * plan.cp * plan.pp / plan.attention_dp)
     room = number(size, "B", "--prefix-cache", "200GB")
-    blocks = int(room / (on_device * spread * asked.hash_tokens))
+    blocks = int(room / (on_device * spread * requests.hash_tokens))
     if blocks < 1:
-        need = on_device * spread * asked.hash_tokens
+        need = on_device * spread * requests.hash_tokens
         raise ConfigError(
-            f"--prefix-cache {size}: one block of {asked.hash_tokens} tokens has {engineering(need, 'B')}"
+            f"--prefix-cache {size}: one block of {requests.hash_tokens} tokens has {engineering(need, 'B')}"
         )
     seconds = on_device * float((cluster or scenario.cluster).host.link.beta_s_per_byte)  # devices load side by side
     return dataclasses.replace(engine, store_blocks=blocks, store_token_s=seconds)
 
 
-def stored_by_design(scenario: Scenario, engine: Engine, asked: Requests) -> tuple[Engine, bool]:
+def stored_by_design(scenario: Scenario, engine: Engine, requests: Requests) -> tuple[Engine, bool]:
     """The engine with the caches of its design as one, and whether all replicas share it.
 
     Of several tiers that are far, blocks come at their mean speed; a pool or store that finds most stands for all.
@@ -398,7 +420,7 @@ def stored_by_design(scenario: Scenario, engine: Engine, asked: Requests) -> tup
     Raises:
         ConfigError: requests whose blocks are not known.
     """
-    if not asked.hashed:
+    if not requests.hashed:
         raise ConfigError(
             "workload.prefix_cache: these requests do not say which blocks they begin with: take --trace FILE with"
             " hash_ids"
@@ -407,8 +429,8 @@ def stored_by_design(scenario: Scenario, engine: Engine, asked: Requests) -> tup
     shared = {tier: room for tier, room in hits.room_tokens.items() if tier not in OWN and hits.tiers[tier] > 0}
     own = sum(hits.room_tokens[tier] for tier in OWN)
     tokens = max(shared.values()) if shared else own
-    result = hits.share * float(asked.prompts.mean())
-    blocks = int(tokens / asked.hash_tokens)
+    result = hits.share * float(requests.prompts.mean())
+    blocks = int(tokens / requests.hash_tokens)
     return dataclasses.replace(
         engine, store_blocks=blocks, store_token_s=hits.fetch_s / result if result > 0 else 0.0
     ), bool(shared)  # fmt: skip
@@ -421,64 +443,68 @@ class Cached:
         self.tokens, self.hit_rate = tokens, float(tokens.sum() / prompts.sum())
 
 
-def in_closed_form(engine: Engine, asked: Requests, router: str, replicas: int) -> tuple[Requests, Any, Cached]:
+def in_closed_form(engine: Engine, requests: Requests, router: str, replicas: int) -> tuple[Requests, Any, Cached]:
     """Requests of one replica, its closed form, and what caches hold; prompts under way by the times that it says."""
-    cached = cached_tokens(engine, asked, router, replicas)
-    share, form = closed_form_of(engine, asked, cached, replicas)
+    cached = cached_tokens(engine, requests, router, replicas)
+    share, form = closed_form_of(engine, requests, cached, replicas)
     for _ in range(ROUNDS if engine.store_blocks else 0):
-        cached = cached_tokens(engine, asked, router, replicas, float(form.ttft_s.mean))
-        share, form = closed_form_of(engine, asked, cached, replicas)
+        cached = cached_tokens(engine, requests, router, replicas, float(form.ttft_s.mean))
+        share, form = closed_form_of(engine, requests, cached, replicas)
     return share, form, cached
 
 
-def _caches(asked: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
+def _caches(requests: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
     """Requests that come to each cache, and its room.
 
     Conversations stay with a replica where a router goes by them, or by prefixes that they have alone; others see
     every N-th request. Without conversations to tell, prefix-aware routing is taken to make one cache of all.
     """
-    everybody = np.arange(len(asked))
-    if router in ("prefix_aware", "session_sticky") and len(asked.sessions):
-        turns = asked.sessions % replicas
+    everybody = np.arange(len(requests))
+    if router in ("prefix_aware", "session_sticky") and len(requests.sessions):
+        turns = requests.sessions % replicas
         return [(everybody[turns == one], room) for one in range(replicas) if (turns == one).any()]
     if router == "prefix_aware":
         return [(everybody, room * replicas)]
     return [(everybody[one::replicas], room) for one in range(replicas)]
 
 
-def cached_tokens(engine: Engine, asked: Requests, router: str, replicas: int, ttft_s: float = 0.0) -> Cached:
+def cached_tokens(engine: Engine, requests: Requests, router: str, replicas: int, ttft_s: float = 0.0) -> Cached:
     """Tokens that caches of all replicas hold, by Che's approximation; see `workloads.prefix_reuse`.
 
     Prompts under way hold their blocks beside the room: as many come a second, for `ttft_s`, those of many blocks
     longer in proportion.
     """
-    prompts = asked.prompts
+    prompts = requests.prompts
     if not engine.store_blocks:
-        shared = asked.prefix_tokens * (asked.prefixes >= 0) if engine.prefix_cache and len(asked.prefixes) else 0
+        shared = (
+            requests.prefix_tokens * (requests.prefixes >= 0) if engine.prefix_cache and len(requests.prefixes) else 0
+        )
         return Cached(np.minimum(np.zeros(len(prompts)) + shared, prompts - 1), prompts)
     result = np.zeros(len(prompts))
-    for own, room in _caches(asked, router, replicas, engine.store_blocks):
-        reuse = reuse_of(asked.chosen(own))
-        sizes = np.diff(asked.hash_starts)[own]
-        assert asked.arrivals is not None
+    for own, room in _caches(requests, router, replicas, engine.store_blocks):
+        reuse = reuse_of(requests.chosen(own))
+        sizes = np.diff(requests.hash_starts)[own]
+        assert requests.arrivals is not None
         mean = max(float(sizes.mean()), 1e-9)
-        under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(asked.arrivals)) * ttft_s
+        under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(requests.arrivals)) * ttft_s
         room += under_way
         curve = curve_of_reuse(reuse)
-        share = float(curve.hit(jnp.asarray(float(room))))
+        share = float(curve.hit(asarray(float(room))))
         ages = reuse.ages
         within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
         hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))
-        result[own] = np.minimum(np.where(sizes > 0, hits, 0) * asked.hash_tokens, prompts[own] - 1)
+        result[own] = np.minimum(np.where(sizes > 0, hits, 0) * requests.hash_tokens, prompts[own] - 1)
     return Cached(result, prompts)
 
 
-def closed_form_of(engine: Engine, asked: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
+def closed_form_of(engine: Engine, requests: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
     """Closed form of one replica that gets every N-th request."""
-    own = np.arange(0, len(asked), replicas)
+    own = np.arange(0, len(requests), replicas)
     if len(own) < FEWEST:
-        raise ConfigError(f"{len(asked)} requests over {replicas} replicas leave {len(own)} to one: at least {FEWEST}")
-    share = asked.chosen(own)
+        raise ConfigError(
+            f"{len(requests)} requests over {replicas} replicas leave {len(own)} to one: at least {FEWEST}"
+        )
+    share = requests.chosen(own)
     return share, open_form(engine, share, cached.tokens[own], float(replicas))
 
 
@@ -513,29 +539,28 @@ def untrusted(share: Requests, form: Any, router: str) -> list[str]:
     return result
 
 
-def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[str, Agreed], on: str) -> None:
-    closed, first = told["closed_form"], told["simulated"]
-    traffic = Table(title="requests, as measured", title_justify="left", header_style="bold")
-    traffic.add_column("")
-    traffic.add_column("", justify="right")
-    for name, (label, unit) in MEASURED.items():
-        if name in told["traffic"]:
-            value = told["traffic"][name]
-            traffic.add_row(label, f"{value:.1%}" if unit == "%" else f"{value:,.4g}")
-    out.print(traffic)
-    title = f"{scenario.workload.model.name}: {told['traffic']['requests']:,.0f} requests on {on}"
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("", "closed form", "simulated", "difference", "closed form p99", "simulated p50", "p90", "p99"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, label in SHOWN.items():
-        table.add_row(
+def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dict[str, Agreed], on: str) -> None:
+    closed, first = summary["closed_form"], summary["simulated"]
+    traffic = (
+        (label, f"{summary['traffic'][name]:.1%}" if unit == "%" else f"{summary['traffic'][name]:,.4g}")
+        for name, (label, unit) in MEASURED.items()
+        if name in summary["traffic"]
+    )
+    out.print(text_table("requests, as measured", ("", " "), traffic))
+    title = f"{scenario.workload.model.name}: {summary['traffic']['requests']:,.0f} requests on {on}"
+    heads = ("", "closed form", "simulated", "difference", "closed form p99", "simulated p50", "p90", "p99")
+    times = (
+        (
             label, engineering(closed[name], "s"), engineering(first[name], "s"),
             f"{closed[name] / first[name] - 1:+.1%}",
             engineering(closed[f"{name}.p99"], "s"), *(engineering(first[f"{name}.p{q}"], "s") for q in (50, 90, 99)),
-        )  # fmt: skip
-    came = told["traffic"]["requests_per_s"]
+        )
+        for name, label in SHOWN.items()
+    )  # fmt: skip
+    table = text_table(title, heads, times)
+    came = summary["traffic"]["requests_per_s"]
     table.add_row("requests a second", f"{came:.4g}", f"{first['rate']:.4g}", f"{came / first['rate'] - 1:+.1%}")
-    if told["store_tokens"] or closed["hit_rate"]:
+    if summary["store_tokens"] or closed["hit_rate"]:
         known = "prefill_busy" not in first  # of two pools no closed form knows caches
         gap = f"{100 * (closed['hit_rate'] - first['hit_rate']):+.1f} points" if known else ""
         said = f"{closed['hit_rate']:.1%}" if known else ""
@@ -545,18 +570,18 @@ def _show(out: Console, scenario: Scenario, told: dict[str, Any], agreed: dict[s
             table.add_row(label, "", f"{first[name]:.1%}")
     out.print(table)
     if agreed:
-        kept = Table(title="requests that kept their limits", title_justify="left", header_style="bold")
-        away = any(row["refused"] for row in told["classes"])
-        for name in ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", "", *(["turned away"] * away)):
-            kept.add_column(name, justify="right" if name not in ("class", "") else "left")
-        for row in told["classes"]:
-            kept.add_row(
+        away = any(row["refused"] for row in summary["classes"])
+        heads = ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", "", *(["turned away"] * away))
+        kept = (
+            (
                 row["class"], f"{row['requests']:,}", f"{row['attainment']:.2%}", f"{row['agreed']:.2%}",
                 engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
                 "yes" if row["meets"] else "no", *([f"{row['refused']:.2%}"] * away),
-            )  # fmt: skip
-        out.print(kept)
-    for line in told["doubts"]:
+            )
+            for row in summary["classes"]
+        )  # fmt: skip
+        out.print(text_table("requests that kept their limits", heads, kept, left=("class", "")))
+    for line in summary["doubts"]:
         out.print(line)
     if first["preempted"]:
         out.print(f"{first['preempted']:,.0f} times a sequence lost its blocks and was computed again")

@@ -65,24 +65,26 @@ class TwoPoolFleet:
     devices: tuple[float, float]
     rate: float
 
-    def with_store(self, store: Callable[..., Any], size: str, scenario: Scenario, asked: Requests) -> "TwoPoolFleet":
+    def with_store(
+        self, store: Callable[..., Any], size: str, scenario: Scenario, requests: Requests
+    ) -> "TwoPoolFleet":
         """With a prefix cache of so many bytes in the host memory of each prefill replica."""
         pool = scenario.cluster.prefill
         assert pool is not None
-        prefill = store(scenario, self.pools.prefill, asked, size, pool.cluster, scenario.layout.prefill)
+        prefill = store(scenario, self.pools.prefill, requests, size, pool.cluster, scenario.layout.prefill)
         return dataclasses.replace(self, pools=dataclasses.replace(self.pools, prefill=prefill))
 
-    def simulated(self, asked: Requests, routers: tuple[str, str], seed: int, report: Report) -> TwoPoolsServed:
+    def simulated(self, requests: Requests, routers: tuple[str, str], seed: int, report: Report) -> TwoPoolsServed:
         """Requests one by one."""
         pools = self.pools
         return simulate_two_pools(
-            pools.prefill, pools.decode, asked, lambda prompts: pools.token_s * prompts, replicas=self.replicas,
+            pools.prefill, pools.decode, requests, lambda prompts: pools.token_s * prompts, replicas=self.replicas,
             routers=routers, drain_s=pools.drain_s, seed=seed, report=report,
         )  # fmt: skip
 
-    def closed_form(self, asked: Requests) -> tuple[dict[str, float], float]:
+    def closed_form(self, requests: Requests) -> tuple[dict[str, float], float]:
         """Times by name, and how busy the pool is that is busier."""
-        result = dataclasses.replace(self.pools, counts=self.replicas).closed_form(asked)
+        result = dataclasses.replace(self.pools, counts=self.replicas).closed_form(requests)
         return form_told(result), max(float(result.load), float(result.fill))
 
 
@@ -100,9 +102,9 @@ def two_pool_fleet(scenario: Scenario, closed: dict[str, float], counts: Sequenc
     return TwoPoolFleet(pools, replicas, devices, scale * full * closed["requests_per_s"])
 
 
-def untrusted_pools(load: float, routers: tuple[str, str], trusted: float, asked: Requests) -> list[str]:
+def untrusted_pools(load: float, routers: tuple[str, str], trusted: float, requests: Requests) -> list[str]:
     """Lines that say where the closed form of two pools is not to be trusted."""
-    assert asked.arrivals is not None
+    assert requests.arrivals is not None
     result: list[str] = []
     names = " and ".join(dict.fromkeys(routers))
     if routers != (ONE_QUEUE, "round_robin"):
@@ -110,7 +112,7 @@ def untrusted_pools(load: float, routers: tuple[str, str], trusted: float, asked
             f"the closed form has one queue of prompts and deals decodes by turns: of {names} trust the"
             " simulation for times to a first token"
         )
-    gaps = np.diff(asked.arrivals)
+    gaps = np.diff(requests.arrivals)
     if load > trusted:
         result.append(
             f"closed form's 99th percentile of first tokens: not checked for two pools at a load of {load:.2g} and gaps"

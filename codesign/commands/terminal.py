@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -142,48 +142,63 @@ def texts(study: Study, digits: int = 4) -> Callable[[str, float], str]:
     return lambda name, value: goal_text(name, value, units, digits=digits)
 
 
-def plain_table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Table:
-    """Rows of text below a title; all columns but the first are numbers."""
-    table = Table(title=title, title_justify="left", header_style="bold", min_width=len(title))
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+def text_table(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[str] = ("",), **how: Any
+) -> Table:
+    """Rows of text below a title.
+
+    Args:
+        title: above the table.
+        heads: of the columns.
+        rows: cells, as many as there are columns or fewer.
+        left: heads of the columns that are words; all others are numbers.
+        how: further settings of the table.
+    """
+    table = Table(title=title, title_justify="left", header_style="bold", **how)
+    for head in heads:
+        table.add_column(head, justify="left" if head in left else "right")
     for row in rows:
         table.add_row(*row)
     return table
 
 
-def show_certificate(out: Console, found: Certificate, text: Callable[[str, float], str]) -> None:
+def plain_table(title: str, rows: Iterable[Sequence[str]], *columns: str) -> Table:
+    """Rows of text below a title, as wide as that at least; all columns but the first are numbers."""
+    return text_table(title, columns, rows, left=columns[:1], min_width=len(title))
+
+
+def show_certificate(out: Console, certificate: Certificate, text: Callable[[str, float], str]) -> None:
     """Bounds, what binds, what more of it would bring; or by how much constraints must give.
 
     Args:
         out: where to.
-        found: the certificate of a trace.
+        certificate: the certificate of a trace.
         text: (name, value) -> the value with its unit.
     """
-    if found.best is not None and found.bound is not None and found.gap is not None:
-        better = "below" if found.sense == "minimise" else "above"
-        away = f"{found.gap:.2%}" if found.gap >= 5e-5 else "less than 0.01%"
-        best, bound = (text(found.goal, value) for value in (found.best, found.bound))
-        out.print(f"{found.goal}: best {best}, no design {better} {bound}, {away} away")
-    table = explained(found)
+    if certificate.best is not None and certificate.bound is not None and certificate.gap is not None:
+        better = "below" if certificate.sense == "minimise" else "above"
+        away = f"{certificate.gap:.2%}" if certificate.gap >= 5e-5 else "less than 0.01%"
+        best, bound = (text(certificate.goal, value) for value in (certificate.best, certificate.bound))
+        out.print(f"{certificate.goal}: best {best}, no design {better} {bound}, {away} away")
+    table = explained(certificate)
     if table is not None and table.name == "infeasible":
         out.print(plain_table("Why nothing is feasible", table.rows, *table.head))
     elif table is not None:
         out.print(binding_text(table.rows), highlight=False)
-    if found.at_bounds:
-        edges = ", ".join(f"{variable(edge.variable)} ({edge.at})" for edge in found.at_bounds)
+    if certificate.at_bounds:
+        edges = ", ".join(f"{variable(edge.variable)} ({edge.at})" for edge in certificate.at_bounds)
         out.print(f"at the edge of their range: {edges}")
 
 
 def intervals_text(row: Any) -> str:
     """Ends of the 90 % intervals of a design's times and cost; empty where they are not known."""
-    told = []
+    lines = []
     for name, label, unit in INTERVALS:
         low, high = (row.get(f"{name}_{end}", math.nan) for end in ("low", "high"))
         text = between_text(low, high, lambda value, unit=unit: quantity_text(value, unit))
         if text and (name != "time_s" or "tpot_s" not in row):
-            told.append(f"{label} {text}")
-    line = f"The best design's 90 % intervals: {', '.join(told)}." if told else ""
+            lines.append(f"{label} {text}")
+    line = f"The best design's 90 % intervals: {', '.join(lines)}." if lines else ""
     return " ".join(part for part in (line, remarks_text(dict(row))) if part)
 
 

@@ -173,7 +173,7 @@ def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
     return results, [f"frames priced anew, the same to {close:g}, rows x columns: {', '.join(checks)}"]
 
 
-def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, own: Certificate) -> str:
+def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, certificate: Certificate) -> str:
     """All of the summary that follows from configuration, designs and proof; says how many values.
 
     Args:
@@ -181,24 +181,25 @@ def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, 
         folder: has the summary.
         results: derived anew.
         claim: what the numbers of the certificate say in words.
-        own: the summary's certificate, which is checked apart.
+        certificate: the summary's certificate, which is checked apart.
 
     Raises:
         Refuted: naming the first value that differs.
     """
-    told = folder.summary
-    counts, seconds = told.get("counts"), told.get("seconds")
+    summary = folder.summary
+    counts, seconds = summary.get("counts"), summary.get("seconds")
     for name, part in (("counts", counts), ("seconds", seconds)):
         if not is_mapping(part) or not all(_is_number(value) and value >= 0 for value in part.values()):
             raise Refuted(f"summary.json: {name} is no mapping of names to numbers")
     assert is_mapping(counts)
     assert is_mapping(seconds)
-    trace = Trace({}, [], counts, seconds, claim, own)
+    trace = Trace({}, [], counts, seconds, claim, certificate)
     result = json.loads(dumps(summary_of(study, results, trace)))
-    regret: Any = told.get("regret")
+    regret: Any = summary.get("regret")
     if folder.schema < SCHEMA and is_mapping(regret) and "text" in regret:  # said in other words, of the same numbers
-        told = told | {"regret": regret | {"text": (result.get("regret") or {}).get("text")}}
-    same("summary.json", told, result, close=closeness(study))
+        renewed: dict[str, Any] = result.get("regret") or {}
+        summary = summary | {"regret": regret | {"text": renewed.get("text")}}
+    same("summary.json", summary, result, close=closeness(study))
     told_of = [one.plain for one in (*study.unusual, *unusual_answer(study, results))]
     same("unusual.json", _json(folder, "unusual.json"), json.loads(dumps(told_of)))
     same("provenance.json", _json(folder, "provenance.json"), json.loads(dumps(study.provenance)))
@@ -293,8 +294,8 @@ def _points(study: Study, raw: pd.DataFrame) -> tuple[dict[str, np.ndarray], lis
         Refuted: naming the first that is not.
     """
     space, points = study.space, dict[str, np.ndarray]()
-    known = {*space.plan, *space.hardware} or {*study.scenario.plan.told()}
-    names = [str(name) for name in raw.columns if str(name).removeprefix(PLAN_PREFIX) in known]
+    fields = {*space.plan, *space.hardware} or {*study.scenario.plan.told()}
+    names = [str(name) for name in raw.columns if str(name).removeprefix(PLAN_PREFIX) in fields]
     for name in (name for name in names if name.startswith(PLAN_PREFIX)):
         column = raw[name].to_numpy()
         if column.dtype.kind not in "fiu" or not np.isfinite(column).all():
@@ -328,36 +329,36 @@ def _as_kept(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.read_parquet(buffer)
 
 
-def _same_frame(file: str, told: pd.DataFrame, found: pd.DataFrame, close: float) -> None:
+def _same_frame(file: str, told: pd.DataFrame, frame: pd.DataFrame, close: float) -> None:
     """Compare every cell.
 
     Raises:
         Refuted: naming row and column of the first that differs.
     """
-    names = [str(name) for name in found.columns]
+    names = [str(name) for name in frame.columns]
     other = [str(name) for name in told.columns]
     if names != other:
         first = next((name for name in (*names, *other) if (name in names) != (name in other)), None)
         what = "columns in another order" if first is None else f"{'no' if first in names else 'a'} column {first}"
         raise Refuted(f"{file} has {what}, unlike what is derived")
-    if len(told) != len(found):
-        raise Refuted(f"{file} has {len(told)} rows, derived are {len(found)}")
+    if len(told) != len(frame):
+        raise Refuted(f"{file} has {len(told)} rows, derived are {len(frame)}")
     for name in names:
-        wrong = _differ(told[name], found[name], close, _rounding(file, name, found) * close / SAME)
+        wrong = _differ(told[name], frame[name], close, _rounding(file, name, frame) * close / SAME)
         if wrong.any():
             row = int(np.argmax(wrong))
             raise Refuted(
                 f"{file}: row {row}: {name} is {_short(told[name].iloc[row])}, derived is"
-                f" {_short(found[name].iloc[row])}"
+                f" {_short(frame[name].iloc[row])}"
             )
 
 
-def _rounding(file: str, name: str, found: pd.DataFrame) -> float:
+def _rounding(file: str, name: str, frame: pd.DataFrame) -> float:
     """Tolerance for rounding of a number of this column that is a difference."""
     if name == "excess" or (file == "elasticities.parquet" and name != "value"):
         return DIFFERENCE
     if name.startswith("breakdown_s."):  # what of a part is not hidden behind others
-        return 1e-15 * float(found["time_s"].max())
+        return 1e-15 * float(frame["time_s"].max())
     return 0.0
 
 
@@ -372,13 +373,13 @@ def _differ(told: pd.Series, found: pd.Series, close: float, rounding: float) ->
     return np.array([a != b for a, b in zip(one, other, strict=True)], dtype=bool) & ~none
 
 
-def counted(told: Mapping[str, Any], known: Mapping[str, int]) -> list[str]:
+def counted(summary: Mapping[str, Any], known: Mapping[str, int]) -> list[str]:
     """Counts of the summary against those that are known; names of the others.
 
     Raises:
         Refuted: naming the first that differs.
     """
     for name, value in known.items():
-        if name in told and told[name] != value:
-            raise Refuted(f"summary.json: counts.{name} is {told[name]}, derived is {value}")
-    return [f"counts.{name}" for name in told if name not in known]
+        if name in summary and summary[name] != value:
+            raise Refuted(f"summary.json: counts.{name} is {summary[name]}, derived is {value}")
+    return [f"counts.{name}" for name in summary if name not in known]

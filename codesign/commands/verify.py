@@ -16,7 +16,7 @@ from ..config import Study
 from ..core.disk_cache import keep_in
 from ..core.earlier_names import SCHEMA
 from ..core.errors import ConfigError
-from ..core.json_yaml import dumps
+from ..core.json_yaml import dumps, is_mapping
 from ..report.run_folder import PLAN_PREFIX, RunFolder, read_run, readable
 from ..search import AbstractSearch, Certificate, GridThenProof, Integer, Inverse, Mix, Pareto, Problem, Robust
 from ..search.certificate import CLAIMED, DIGITS, Robustness, Shared
@@ -63,7 +63,7 @@ def is_bounded(claimed: Certificate) -> bool:
 
 
 def answer_of_front(
-    asked: Asked,
+    question: Asked,
     shown: pd.DataFrame,
     claimed: dict[str, Any],
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
@@ -74,39 +74,39 @@ def answer_of_front(
     """Compare what the run says of its front in several files, then check it.
 
     Args:
-        asked: the study.
+        question: the study.
         shown: the frame of its designs.
         claimed: what the summary says of the front.
         stored: its certificate, if it has one.
         attack, seed, watch: as of any verification.
     """
     if stored is None:
-        names = [*asked.space.plan, *asked.space.hardware]
+        names = [*question.space.plan, *question.space.hardware]
         designs = {name: shown[f"var.{name}"].to_numpy(dtype=float) for name in names}
-        return verify_unproven(asked, designs, shown[list(claimed["metrics"])].to_numpy(dtype=float))
+        return verify_unproven(question, designs, shown[list(claimed["metrics"])].to_numpy(dtype=float))
     header, tables = stored
     told = header.get("front")
-    if told != claimed:
-        names = [name for name in claimed if not isinstance(told, dict) or told.get(name) != claimed[name]]
+    if not is_mapping(told) or told != claimed:
+        names = [name for name in claimed if not is_mapping(told) or told.get(name) != claimed[name]]
         return Answer(False, f"not verified: summary.json and certificate.json differ in the front's {names[0]}")
     bounds = np.asarray(tables.get("statements", {}).get("bound", ()), dtype=float) * STEPS
     if not np.allclose(bounds[np.isfinite(bounds)] % 1.0 * (1 - bounds[np.isfinite(bounds)] % 1.0), 0.0, atol=1e-4):
         return Answer(
             False, f"not verified: a statement's bound is no whole number of {1 / STEPS:g}: no search tells so"
         )
-    answer = verify_front(asked, header, tables, attack, seed, watch)
+    answer = verify_front(question, header, tables, attack, seed, watch)
     if answer.verified and not _same_designs(shown, tables["designs"], told):
         return Answer(False, "not verified: designs.parquet has other designs than the certificate", answer.checks)
     return answer
 
 
-def _same_designs(shown: pd.DataFrame, kept: dict[str, Any], told: dict[str, Any]) -> bool:
+def _same_designs(shown: pd.DataFrame, kept: dict[str, Any], summary: dict[str, Any]) -> bool:
     """True if the frame, which reports show, has the designs of the certificate and the same metrics of them."""
     variables = [name for name in kept if name != "statement"]
-    metrics = told["metrics"]
-    if len(shown) != len(told["points"]):
+    metrics = summary["metrics"]
+    if len(shown) != len(summary["points"]):
         return False
-    one = np.array([kept[name] for name in variables] + [[p["values"][m] for p in told["points"]] for m in metrics])
+    one = np.array([kept[name] for name in variables] + [[p["values"][m] for p in summary["points"]] for m in metrics])
     other = np.array([shown[name] for name in [*(f"var.{name}" for name in variables), *metrics]], dtype=float)
     one, other = (table[:, np.lexsort(table[: len(variables)])] for table in (one, other))
     return bool(np.allclose(one, other, rtol=VALUE, atol=0))
@@ -133,21 +133,21 @@ def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int)
     return StudyCases(every, how, tail)
 
 
-def check_told(asked: Asked, search: AbstractSearch, seed: int, claimed: Certificate, claim: StatedClaim) -> None:
+def check_told(question: Asked, search: AbstractSearch, seed: int, claimed: Certificate, claim: StatedClaim) -> None:
     """Check the cases in `summary.json`, which reports are made of, against the study and the best design.
 
     Raises:
         Refuted: naming the first case that differs.
     """
-    if asked.cases is None or not isinstance(search, Robust):
+    if question.cases is None or not isinstance(search, Robust):
         return
     told, stated = claimed.robust or Robustness("", 0.0, ()), search.cases
     said = (told.how, told.tail, len(told.cases))
-    known = (asked.cases.how, asked.cases.tail, len(asked.cases.every))
+    known = (question.cases.how, question.cases.tail, len(question.cases.every))
     if said != known:
         told_of, asked_for = (f"{count} cases by how = {how}, tail = {tail}" for how, tail, count in (said, known))
         raise Refuted(f"summary.json tells of {told_of}; the study asks for {asked_for}")
-    goals = asked.in_cases(claim.design)[0] if claim.design else [None] * len(asked.cases.every)
+    goals = question.in_cases(claim.design)[0] if claim.design else [None] * len(question.cases.every)
     for number, (case, row, goal) in enumerate(zip(told.cases, stated.named(seed), goals, strict=True)):
         result = row | ({} if goal is None else {"goal": goal})
         for name, value in result.items():
@@ -183,7 +183,7 @@ SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]
 
 def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
     """Question that a mix asks, as a verification needs it; `seed` draws the cases of uncertain constants."""
-    workloads = {}
+    workloads: dict[str, Asked] = {}
     for name, problem in mix.problems.items():
         objective = problem.objective
         sign = 1.0 if objective.minimise else -1.0
@@ -198,7 +198,7 @@ def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
 
 
 def answer_of_mix(
-    asked: AskedMix,
+    question: AskedMix,
     claimed: Certificate,
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
     attack: int | AttackEffort,
@@ -211,7 +211,7 @@ def answer_of_mix(
     """Compare what the run says in its files, then check it.
 
     Args:
-        asked: the mix.
+        question: the mix.
         claimed: the certificate of the summary.
         stored: header and tables of the folder `certificate`.
         attack: designs to try.
@@ -222,13 +222,13 @@ def answer_of_mix(
         shown: best row of the frame, which reports show: the first workload's design.
     """
     if stored is not None and stored[0].get("kind") == ALONE:
-        return _impossible(asked, claimed, stored, attack, seed, told, models)
+        return _impossible(question, claimed, stored, attack, seed, told, models)
     certificate: MixDerivation | Refuted | None = None
     try:
         claim = claim_of(claimed.claimed())
         said = [_said(row) for row in claimed.workloads or ()]
-        if said and [row.workload for row in claimed.workloads or ()] != list(asked.workloads):
-            raise Refuted(f"summary.json has workloads other than {', '.join(asked.workloads)}")
+        if said and [row.workload for row in claimed.workloads or ()] != list(question.workloads):
+            raise Refuted(f"summary.json has workloads other than {', '.join(question.workloads)}")
         if said and shown is not None:
             _check_shown(said[0], shown)
         if stored is not None:
@@ -238,11 +238,11 @@ def answer_of_mix(
         return Answer(False, f"not verified: {result}")
     except (KeyError, TypeError, ValueError):
         return Answer(False, "not verified: claim cannot be read")
-    return verify_mix(asked, claim, said, certificate, attack, seed, told, models)
+    return verify_mix(question, claim, said, certificate, attack, seed, told, models)
 
 
 def _impossible(
-    asked: AskedMix,
+    question: AskedMix,
     claimed: Certificate,
     stored: tuple[dict[str, Any], dict[str, Any]],
     attack: int | AttackEffort,
@@ -252,7 +252,7 @@ def _impossible(
 ) -> Answer:
     """Verify a mix in which one workload has no feasible design, on whatever hardware."""
     name = stored[0].get("workload")
-    if name not in asked.workloads or name not in claimed.alone_infeasible:
+    if name not in question.workloads or name not in claimed.alone_infeasible:
         return Answer(False, f"not verified: summary.json does not say that {name!r} has no feasible design")
     try:
         certificate = derivation_of(*stored)
@@ -260,8 +260,8 @@ def _impossible(
             raise Refuted("a mix of which one workload has no feasible design has a best one")
     except Refuted as result:
         return Answer(False, f"not verified: {result}")
-    model = None if models is None else models[list(asked.workloads).index(name)]
-    answer = verify(asked.workloads[name], certificate.claim, certificate, attack, seed, told, model)
+    model = None if models is None else models[list(question.workloads).index(name)]
+    answer = verify(question.workloads[name], certificate.claim, certificate, attack, seed, told, model)
     answer.line = f"{answer.line} (of {name} alone)"
     return answer
 
@@ -438,10 +438,11 @@ def _combinations(study: Study) -> int:
 
 def _took(stored: Stored | None) -> dict[str, float]:
     """Seconds of the search; nothing where they are none."""
-    told = (stored[0].get("took") if stored else None) or {}
-    known = isinstance(told, dict) and {*told} == {"wall_s", "cpu_s"}
-    right = known and all(isinstance(value, int | float) and 0 <= value < math.inf for value in told.values())
-    return {name: float(value) for name, value in told.items()} if right else {}
+    told = stored[0].get("took") if stored else None
+    if not is_mapping(told) or {*told} != {"wall_s", "cpu_s"}:
+        return {}
+    right = all(isinstance(value, int | float) and 0 <= value < math.inf for value in told.values())
+    return {str(name): float(value) for name, value in told.items()} if right else {}
 
 
 def asked_of(study: Study) -> Asked:
@@ -466,7 +467,7 @@ def _keepers() -> str:
 
 
 def _answer(
-    asked: Asked,
+    question: Asked,
     study: Study,
     folder: RunFolder,
     claimed: Certificate,
@@ -482,16 +483,16 @@ def _answer(
         if stored is not None:
             claim = same_claim(claimed, claim_of(stored[0].get("claim") or {}))
             proof = derivation_of(*stored)
-        check_told(asked, study.search, study.seed, claimed, claim)
+        check_told(question, study.search, study.seed, claimed, claim)
         joined = isinstance(study.search, GridThenProof)  # of two designs that are nearly the same one is shown
         check_shown(folder, claim, SAME if joined else SHOWN)
-        _check_frame(asked, folder, claim)
+        _check_frame(question, folder, claim)
     except (Refuted, KeyError, TypeError, ValueError) as result:
         return Answer(False, f"not verified: {result if isinstance(result, Refuted) else 'claim cannot be read'}")
-    answer = verify(asked, claim, proof, attack, seed, watch)
+    answer = verify(question, claim, proof, attack, seed, watch)
     if not answer.verified and "plan." in answer.line:
-        kept = [text for text in folder.overrides if text.lstrip("+~").split(".")[0].split("=")[0] not in SEARCHED]
-        answer.numbers["again"] = " ".join(["codesign evaluate", *kept, answer.line.rpartition("): ")[2]])
+        overrides = [text for text in folder.overrides if text.lstrip("+~").split(".")[0].split("=")[0] not in SEARCHED]
+        answer.numbers["again"] = " ".join(["codesign evaluate", *overrides, answer.line.rpartition("): ")[2]])
     return answer
 
 
@@ -510,7 +511,7 @@ def same_claim(claimed: Certificate, claim: StatedClaim) -> StatedClaim:
     return claim
 
 
-def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
+def _check_frame(question: Asked, folder: RunFolder, claim: StatedClaim) -> None:
     """The best row of the frame, which reports show: as good as it says, and not better than the bound.
 
     The frame is of nominal constants, where these are uncertain; bound and best of the claim are over all cases.
@@ -521,23 +522,25 @@ def _check_frame(asked: Asked, folder: RunFolder, claim: StatedClaim) -> None:
     best = folder.best
     if not best.get("feasible"):
         return
-    if claim.infeasible and asked.cases is None:
+    if claim.infeasible and question.cases is None:
         raise Refuted("designs.parquet has a feasible design, claimed is that there is none")
-    point = {name: float(best[f"var.{name}"]) for name in (*asked.space.plan, *asked.space.hardware)}
+    point = {name: float(best[f"var.{name}"]) for name in (*question.space.plan, *question.space.hardware)}
     if claim.best is not None:
-        check_listed(asked, point, "designs.parquet: the best design")
-    value, excess = asked.nominal.priced(point)
-    said = float(best["objective"] if asked.goal == asked.objective.goal else best[f"var.{asked.goal}"])
+        check_listed(question, point, "designs.parquet: the best design")
+    value, excess = question.nominal.priced(point)
+    said = float(best["objective"] if question.goal == question.objective.goal else best[f"var.{question.goal}"])
     if not math.isclose(value, said, rel_tol=VALUE) or not feasible(excess):
-        raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, not {said:.9g} as it says")
-    if asked.cases is not None:
-        value, excess = asked.priced(point)
-    elif claim.best is not None and asked.sign * (math.log(value) - math.log(claim.best)) > SAME:
-        raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, claimed is {claim.best:.9g}")
+        raise Refuted(f"designs.parquet: the best design has {question.goal} {value:.9g}, not {said:.9g} as it says")
+    if question.cases is not None:
+        value, excess = question.priced(point)
+    elif claim.best is not None and question.sign * (math.log(value) - math.log(claim.best)) > SAME:
+        raise Refuted(f"designs.parquet: the best design has {question.goal} {value:.9g}, claimed is {claim.best:.9g}")
     if excess <= 0 and claim.infeasible:
         raise Refuted("designs.parquet has a design that is feasible in every case, claimed is that there is none")
-    if excess <= 0 and asked.sign * math.log(value) < claim.log_bound - SAME:
-        raise Refuted(f"designs.parquet: the best design has {asked.goal} {value:.9g}, the bound is {claim.bound:.9g}")
+    if excess <= 0 and question.sign * math.log(value) < claim.log_bound - SAME:
+        raise Refuted(
+            f"designs.parquet: the best design has {question.goal} {value:.9g}, the bound is {claim.bound:.9g}"
+        )
 
 
 def _show(answer: Answer, seconds: dict[str, float], took: dict[str, float], as_json: bool) -> None:

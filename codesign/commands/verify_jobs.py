@@ -1,6 +1,7 @@
 """`codesign verify` of a multirun or a comparison: the proof of every job, and the joint table against its jobs."""
 
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -79,34 +80,34 @@ def verify_fleet(folder: Path, attack: int | None, seed: int, *, as_json: bool =
     return 0 if verified else 1
 
 
-def _check_shown(told: Mapping[str, Any]) -> list[str]:
+def _check_shown(summary: Mapping[str, Any]) -> list[str]:
     """Pools and sums that are shown are those of the certificate.
 
     Raises:
         Refuted: naming what is not.
     """
-    stated = told["certificate"]
+    stated = summary["certificate"]
     used = [(one, n) for one, n in zip(stated["options"], stated["replicas"], strict=True) if n]
-    if [(pool["class"], pool["kind"], pool["replicas"], pool["plan"]) for pool in told["pools"]] != [
+    if [(pool["class"], pool["kind"], pool["replicas"], pool["plan"]) for pool in summary["pools"]] != [
         (one["request_class"], one["kind"], n, one["plan"]) for one, n in used
     ]:
         raise Refuted("the pools that are shown are not those of the certificate")
-    months = float(told["usd_per_month"]) / float(stated["usd_per_s"])
-    if abs(float(told["bound_usd_per_month"]) / (float(stated["bound"]) * months) - 1) > SAME_OPTIONS:
+    months = float(summary["usd_per_month"]) / float(stated["usd_per_s"])
+    if abs(float(summary["bound_usd_per_month"]) / (float(stated["bound"]) * months) - 1) > SAME_OPTIONS:
         raise Refuted("the bound that is shown is not that of the certificate")
-    if {one["name"]: one["rate"] for one in told["classes"]} != stated["rates"]:
+    if {one["name"]: one["rate"] for one in summary["classes"]} != stated["rates"]:
         raise Refuted("the classes that are shown are not those of the certificate")
     return [f"{len(used)} pools and their cost are as shown"]
 
 
-def _check_options(told: Mapping[str, Any], count: int, seed: int) -> list[str]:
+def _check_options(summary: Mapping[str, Any], count: int, seed: int) -> list[str]:
     """Rates and costs of options are the model's, and no other plan of a size that is tried serves more.
 
     Raises:
         Refuted: naming the option that is not so.
     """
-    stated, chance = told["certificate"], float(told["confidence"])
-    classes = {one["name"]: FleetClass(**{name: one[name] for name in FIELDS}) for one in told["classes"]}
+    stated, chance = summary["certificate"], float(summary["confidence"])
+    classes = {one["name"]: FleetClass(**{name: one[name] for name in FIELDS}) for one in summary["classes"]}
     kinds = {kind["name"]: kind for kind in stated["kinds"]}
     rng, tried, worst = np.random.default_rng(seed), 0, 0.0
     for kind in kinds:
@@ -250,12 +251,12 @@ def differences(root: Path, name: str) -> list[str]:
     return result
 
 
-def _same(value: Any, own: Any) -> bool:
+def _same(value: object, own: object) -> bool:
     """True if two entries are equal: numbers up to rounding, an absent one as None or not a number."""
-    if isinstance(value, int | float | np.number) and isinstance(own, int | float | np.number):
+    if isinstance(value, Real) and isinstance(own, Real):
         return bool(np.isclose(float(value), float(own), rtol=SAME, atol=0.0, equal_nan=True))
     if value is None or own is None:
         return all(one is None or one != one for one in (value, own))
-    if isinstance(value, np.ndarray) or isinstance(own, np.ndarray):
+    if any(isinstance(one, np.ndarray) for one in (value, own)):
         return bool(np.array_equal(np.asarray(value), np.asarray(own)))
     return dumps(value) == dumps(own)

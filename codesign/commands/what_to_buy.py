@@ -48,18 +48,18 @@ class Margin(NamedTuple):
         return Margin(*(max(value, 1.02) ** (1 + WIDER) for value in self))
 
 
-def kept_share(candidate: Candidate, asked: Objective, seed: int = 0, count: int = COUNT) -> float:
+def kept_share(candidate: Candidate, objective: Objective, seed: int = 0, count: int = COUNT) -> float:
     """Share of the draws in which a candidate's best design keeps these limits, and whatever a design must keep.
 
     Args:
         candidate: searched.
-        asked: the limits.
+        objective: the limits.
         seed: of the draws; a search with a chance is made on those of seed 0.
         count: of draws.
     """
 
     def told(account: Account) -> dict[str, Any]:
-        return {" ": asked.excess(account.metrics)}
+        return {" ": objective.excess(account.metrics)}
 
     return float(
         np.mean(np.asarray(feasible(under_draws([candidate.scenario], told, count, seed)[" "][0]), dtype=bool))
@@ -85,13 +85,13 @@ def margin_of(candidate: Candidate, share: float) -> Margin:
     return Margin(max(1.0, float(np.quantile(level, share)) / centre), max(1.0, float(np.quantile(later, share))))
 
 
-def with_margin(candidate: Candidate, asked: Objective, margin: Margin) -> Candidate:
+def with_margin(candidate: Candidate, objective: Objective, margin: Margin) -> Candidate:
     """The candidate's study with the limits kept at the centre and with this margin."""
     rest = [text for text in candidate.overrides if not _of_search(text)]
     slower = f"{{_target_: codesign.search.Uncertain, path: {SLOWER}, factors: [1.0, {margin.slower!r}]}}"
     limits = [
         f"++objective.limits.{name}={(limit / margin.later if name.startswith(FIRST) else limit)!r}"
-        for name, limit in asked.limits.items()
+        for name, limit in objective.limits.items()
     ]
     search = ("search=robust", "~search.cases.uncertain.accelerator_price", f"++search.cases.uncertain.slower={slower}")
     return dataclasses.replace(candidate, overrides=(*search, *rest, *limits, "search.aggregate=sum"))
@@ -145,8 +145,8 @@ class Purchase:
     def bought(self) -> str:
         """`24 x b200 (3 boxes of 8)`."""
         boxes = self.devices // self.box
-        told = f" ({boxes:,} box{'es' if boxes > 1 else ''} of {self.box})" if 1 < self.box <= self.devices else ""
-        return f"{self.devices:,} x {self.device}{told}"
+        text = f" ({boxes:,} box{'es' if boxes > 1 else ''} of {self.box})" if 1 < self.box <= self.devices else ""
+        return f"{self.devices:,} x {self.device}{text}"
 
     @property
     def spare(self) -> str:
@@ -158,12 +158,12 @@ class Purchase:
         return f"one spare {unit} (N+1): {self.devices + self.box:,} devices, {more}"
 
 
-def answer_of(question: Question, joint: Comparison, found: Sequence[Candidate]) -> Purchase | None:
+def answer_of(question: Question, joint: Comparison, candidates: Sequence[Candidate]) -> Purchase | None:
     """The best candidate's answer; None where no candidate has a design."""
     if joint.feasible.empty:
         return None
     row = joint.feasible.iloc[0]
-    best = next(candidate for candidate in found if candidate.label == row["candidate"])
+    best = next(candidate for candidate in candidates if candidate.label == row["candidate"])
     assert best.best is not None
     assert best.study is not None
     scenario = best.scenario

@@ -99,13 +99,13 @@ def _differing(known: Mapping[str, float], numbers: dict[str, float]) -> Iterato
             yield Difference(path, usual, value)
 
 
-def device_name(scenario: Scenario, found: tuple[Difference, ...]) -> str:
+def device_name(scenario: Scenario, differences: tuple[Difference, ...]) -> str:
     """The accelerator's name; `h100_sxm (modified)` where the product has other numbers."""
     name = scenario.cluster.accelerator.name
     own = ("cluster.accelerator.", "cluster.network.scale_up.")
-    return f"{name} (modified)" if any(one.path.startswith(own) and not one.is_price for one in found) else name
+    return f"{name} (modified)" if any(one.path.startswith(own) and not one.is_price for one in differences) else name
 
 
-def as_plain(found: tuple[Difference, ...]) -> list[dict[str, Any]]:
+def as_plain(differences: tuple[Difference, ...]) -> list[dict[str, Any]]:
     """Differences in the plain form that a run folder stores."""
-    return [one._asdict() | {"text": one.text} for one in found]
+    return [one._asdict() | {"text": one.text} for one in differences]

@@ -491,14 +491,14 @@ def refuse_overruled_count(scenario: Scenario, overrides: Sequence[str]) -> None
 
 def not_held(space: DesignSpace, overrides: Sequence[str]) -> list[str]:
     """A line for each plan field that is typed and varies all the same, since the space lists values of its own."""
-    told = list[str]()
+    lines = list[str]()
     for text in overrides:
         key, _, value = text.lstrip("+").partition("=")
         listed = space.plan.get(expand(key).removeprefix("plan."), ()) if expand(key).startswith("plan.") else ()
         if len(listed) and [str(one) for one in listed] != [value]:
             values = ", ".join(map(str, listed))
-            told.append(f"{key} = {value} does not hold it: space.{key} lists {values}; 'space.{key}=[{value}]' does")
-    return told
+            lines.append(f"{key} = {value} does not hold it: space.{key} lists {values}; 'space.{key}=[{value}]' does")
+    return lines
 
 
 def _has(scenario: Scenario, path: str) -> bool:

@@ -357,15 +357,15 @@ def _admit_value(item: Override, base: Any) -> str:
         elif is_mapping(node) and (key in _arguments(node) or ".".join(keys[:depth]) in OPEN):
             return f"++{item.input_line}"
         else:
-            known = {*_arguments(node), *(node if is_mapping(node) else ())} - {"_target_", "provenance"}
-            known |= set(groups()) if depth == 0 else set()
+            names = {*_arguments(node), *(node if is_mapping(node) else ())} - {"_target_", "provenance"}
+            names |= set(groups()) if depth == 0 else set()
             prefix = ".".join(keys[:depth])
             if depth == 0 and key in OPTIONAL:
                 which = suggestion("", available(key))
                 raise ConfigError(f"{item.input_line}: no {key} is chosen that could have it; add {key}=NAME{which}")
             if is_mapping(node):
-                near = suggestion(key, {*known, *CHOICES, *NUMBERS, *WORDS} if depth == 0 else known)
-                near = near if DID in near else suggestion(key, known)
+                near = suggestion(key, {*names, *CHOICES, *NUMBERS, *WORDS} if depth == 0 else names)
+                near = near if DID in near else suggestion(key, names)
                 raise ConfigError(f"{item.key_or_group}: no key {key!r} in {prefix or 'the configuration'}{near}")
             raise ConfigError(f"{item.key_or_group}: {prefix} is a value, it has no {key!r}")
     return str(item.input_line)

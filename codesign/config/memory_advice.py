@@ -177,13 +177,13 @@ def _nearest(own: Mapping[str, float], points: Iterable[tuple[str, float]], good
     for (key, value), fits in zip(points, good, strict=True):
         if fits:
             values.setdefault(key, []).append(value)
-    told: list[str] = []
+    lines: list[str] = []
     for key, each in values.items():
         nearest = sorted(each, key=lambda value: abs(np.log1p(value) - np.log1p(own[key])))[:SHOWN_VALUES]
         words = words_of(key.removeprefix("plan.")) if key.startswith("plan.") else ()
         said = [words[round(value)] if words else f"{value:g}" for value in sorted(nearest)]
-        told.append(f"{key}={', '.join(said[:-1])} or {said[-1]}" if len(said) > 1 else f"{key}={said[0]}")
-    return told[:FIELDS]
+        lines.append(f"{key}={', '.join(said[:-1])} or {said[-1]}" if len(said) > 1 else f"{key}={said[0]}")
+    return lines[:FIELDS]
 
 
 @functools.partial(interpreted, always=True)

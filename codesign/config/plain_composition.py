@@ -248,9 +248,9 @@ def kept(overrides: Sequence[str], files: Sequence[tuple[str, int]], make: Calla
         return _text(result[-1])
 
     def is_whole(text: str) -> bool:
-        known = _read_kept(text)
-        result.extend([known] if known else [])
-        return known is not None
+        composition = _read_kept(text)
+        result.extend([composition] if composition else [])
+        return composition is not None
 
     kept_text("composed", key, text, is_whole)
     return result[-1]

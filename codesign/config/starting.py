@@ -142,9 +142,9 @@ def started(overrides: list[str]) -> list[str]:
         return [f"experiment={DEFAULT}", *overrides]
     if ASKED not in overrides and names(overrides, "experiment", "framework"):
         return _as_published(list(overrides))
-    kept = [text for text in overrides if text != ASKED]
-    usual = usual_framework(kept)
-    return [*_as_published(kept), *([] if usual == NONE else [f"framework={usual}"])]
+    chosen = [text for text in overrides if text != ASKED]
+    usual = usual_framework(chosen)
+    return [*_as_published(chosen), *([] if usual == NONE else [f"framework={usual}"])]
 
 
 def _as_published(overrides: list[str]) -> list[str]:

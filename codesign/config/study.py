@@ -1,11 +1,13 @@
 """From overrides to a study: the objects a run needs, and where their numbers come from."""
 
+import contextlib
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from omegaconf import DictConfig
@@ -14,6 +16,7 @@ from ..core.errors import ConfigError, suggestion
 from ..core.fields import check_ranges, walk, with_numpy
 from ..core.json_yaml import is_list, is_mapping
 from ..core.pretty import html_table, lines_text, number_text
+from ..core.resources import conf_dir
 from ..core.short_names import full_names
 from ..executors import AbstractRunner
 from ..jaxprs.evaluator import traced_alone
@@ -44,8 +47,7 @@ from .composition import chosen_options, compose
 from .construct import build
 from .device_counts import COUNT, counts_of_job, left_open
 from .groups import edition
-from .own import as_folders, own_files, own_folders
-from .own_settings import naming_files, origins, refuse_overruled_options
+from .own import HEADER, as_folders, entries_of, groups_of_ours, own_files, own_folders, read, shown
 from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
 from .starting import names, started
@@ -54,6 +56,145 @@ __all__ = [
     "Study", "documented_scenario", "hardware_numbers", "scenario_from_config", "study_from_config",
     "study_from_plain", "study_from_resolved",
 ]  # fmt: skip
+
+
+# Settings in a user's own files: whose numbers these are, and which file a complaint is about.
+
+
+IN_SCENARIO = ("cluster.", "workload.", "plan.")
+
+
+class Setting(NamedTuple):
+    """A value that an own file sets: which file, the value, and whether the file says where it comes from."""
+
+    file: str  # from here
+    place: str  # below its folder, wherever that lies: runs keep copies
+    value: Any
+    documented: bool
+
+    @property
+    def is_number(self) -> bool:
+        """True if it is a number, perhaps with a unit."""
+        return isinstance(self.value, int | float) or (isinstance(self.value, str) and self.value[:1] in "$0123456789")
+
+
+def origins(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """An origin for every number that an own file sets without one, so that what it inherits from is not credited."""
+    return {
+        key: {"source": one.place, "kind": "assumed", "note": "own file that does not say where the number comes from"}
+        for key, one in _chosen(overrides).items()
+        if one.is_number and not one.documented and key.startswith(IN_SCENARIO)
+    }
+
+
+@contextlib.contextmanager
+def naming_files(overrides: Sequence[str]) -> Generator[None, None, None]:
+    """Put before a complaint about a key the own file that sets it."""
+    try:
+        yield
+    except ConfigError as error:
+        said = str(error)
+        about = [key for key in _chosen(overrides) if said.startswith((f"{key} ", f"{key}.", f"{key}:"))]
+        if not about or ".yaml" in said:
+            raise
+        raise ConfigError(f"{_chosen(overrides)[max(about, key=len)].file}: {said}") from error
+
+
+def _chosen(overrides: Sequence[str]) -> dict[str, Setting]:
+    """Settings of the own files among the options that these overrides choose."""
+    if not own_folders():
+        return {}
+    try:
+        return settings(chosen_options(list(overrides)))
+    except ConfigError:
+        return {}
+
+
+def settings(options: Mapping[str, str]) -> dict[str, Setting]:
+    """Dotted path -> what an own file sets there.
+
+    Args:
+        options: group -> option of what was chosen.
+    """
+    result: dict[str, Setting] = {}
+    for group, option in options.items():
+        for path in _inherited(group, option):
+            text, node = read(path)
+            header = HEADER.match(text)
+            place = (header[1] if header else group).replace("_global_", "")
+            told, values = set[str](), dict[str, Any]()
+            _flatten({key: value for key, value in node.items() if key != "defaults"}, place, values, told)
+            for key, value in values.items():
+                documented = any(key == one or key.startswith(f"{one}.") for one in told)
+                result[key] = Setting(shown(path), f"{group}/{path.name}", value, documented)
+    return result
+
+
+def refuse_overruled_options(overrides: Sequence[str]) -> None:
+    """Refuse an own file that is chosen beside an experiment of ours which sets other values over it; of ours, say so.
+
+    Raises:
+        ConfigError: the file, the key, both values, and what to type for either.
+    """
+    typed: dict[str, str] = {}
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        typed[key] = value
+    experiment = typed.get("experiment")
+    named = {group: option for group, option in typed.items() if group in groups_of_ours() and group != "experiment"}
+    if not experiment or not named or _inherited("experiment", experiment):
+        return
+    theirs = _values("experiment", experiment, [conf_dir()])
+    for group, option in named.items():
+        own = bool(_inherited(group, option))
+        values = _values(group, option, own_folders() if own else [conf_dir()])
+        lost = [key for key, value in values.items() if key in theirs.keys() - typed.keys() and theirs[key] != value]
+        if lost and own:
+            key = lost[0]
+            raise ConfigError(
+                f"{key}: experiment={experiment} sets {theirs[key]} over the {values[key]} of {group}={option}: type "
+                f"{key}={values[key]} or {key}={theirs[key]}"
+            )
+        if lost:
+            kept = ", ".join(f"{key}={theirs[key]}" for key in lost)
+            print(f"codesign: experiment={experiment} sets {kept} over {group}={option}", file=sys.stderr)
+
+
+def _values(group: str, option: str, folders: Sequence[Path]) -> dict[str, Any]:
+    """Dotted path -> value of an option's file and those of its group that it is made from."""
+    result: dict[str, Any] = {}
+    for path in _inherited(group, option, folders):
+        text, node = read(path)
+        header = HEADER.match(text)
+        place = (header[1] if header else group).replace("_global_", "")
+        _flatten({key: value for key, value in node.items() if key != "defaults"}, place, result, set())
+    return result
+
+
+def _inherited(group: str, option: str, folders: Sequence[Path] | None = None) -> list[Path]:
+    """The own file of an option, or that of other folders, and those of its group that it is made from, these first."""
+    paths, wanted = list[Path](), [option]
+    while wanted:
+        name = wanted.pop().removesuffix(".yaml")
+        for folder in own_folders() if folders is None else folders:
+            path = folder / group / f"{name}.yaml"
+            if path.is_file() and path not in paths:
+                paths.append(path)
+                wanted += [entry for entry in entries_of(read(path)[1], path) if isinstance(entry, str)]
+    return paths[::-1]
+
+
+def _flatten(node: Any, place: str, values: dict[str, Any], told: set[str]) -> None:
+    """Values by dotted path, and the paths of which a block of provenance tells."""
+    if not is_mapping(node):
+        values[place] = node
+        return
+    for key, value in node.items():
+        path = f"{place}.{key}" if place else str(key)
+        if key != "provenance":
+            _flatten(value, path, values, told)
+        elif is_mapping(value):
+            told |= {f"{place}.{name}" for name in value}
 
 
 # Catalogue values of a study's hardware: the same choices of groups with no number overridden.
@@ -161,7 +302,7 @@ class Study:
         """Goal, limits, what varies in which range, and the search: of each the texts that say it."""
         goal, space = self.objective, self.space
         bounds = ((goal.limits, "at most"), (goal.floors, "at least"))
-        told = {
+        summary = {
             "minimise" if goal.minimise else "maximise": [goal.goal],
             "limits": [f"{name} {how} {number_text(at, name)}" for of, how in bounds for name, at in of.items()],
             "plan": [f"{name} {' '.join(map(str, values))}" for name, values in space.plan.items()],
@@ -173,7 +314,7 @@ class Study:
             ],
             "search": [type(self.search).__name__],
         }
-        return {name: texts for name, texts in told.items() if texts}
+        return {name: texts for name, texts in summary.items() if texts}
 
     @functools.cached_property
     def problem(self) -> Problem:
@@ -340,10 +481,10 @@ def _settle_goal(objective: dict[str, Any], overrides: Sequence[str]) -> None:
 
 def _refuse_unread(resolved: dict[str, Any]) -> None:
     """Refuse keys at the top that nobody reads: they would be forgotten."""
-    known = {*SCENARIO, *KINDS, *SETTINGS}
+    sections = {*SCENARIO, *KINDS, *SETTINGS}
     for key in resolved:
-        if key not in known:
-            raise ConfigError(f"{key}: no such key at the top of a study{suggestion(key, known)}")
+        if key not in sections:
+            raise ConfigError(f"{key}: no such key at the top of a study{suggestion(key, sections)}")
 
 
 def _check_settings(resolved: dict[str, Any]) -> None:

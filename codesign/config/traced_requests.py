@@ -84,54 +84,54 @@ def _described(entries: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{KEY} = {trace!r} is no path of a trace")
     from ..simulation.serving import read_trace  # with the first trace that is read
 
-    asked = read_trace(trace, timed=False)
-    if not asked.hashed or not len(asked.hashes):
+    stream = read_trace(trace, timed=False)
+    if not stream.hashed or not len(stream.hashes):
         raise ConfigError(
             f"{KEY} = {trace!r} does not say which blocks prompts begin with: take a trace with hash_ids, or give"
             " workload.cached_ratio"
         )
-    if router == "session_sticky" and not len(asked.sessions):
+    if router == "session_sticky" and not len(stream.sessions):
         raise ConfigError(f"{KEY}.router = {router!r} goes by a column session, which {trace!r} does not have")
     origin = {"source": f"trace {trace}", "kind": "derived", "note": f"Che's approximation, {router or ROUTED[0]}"}
     reuse = {
-        "_target_": f"{MODULE}.TracedPrefixes", "curves": curves_of(asked, router or ROUTED[0]),
+        "_target_": f"{MODULE}.TracedPrefixes", "curves": curves_of(stream, router or ROUTED[0]),
         "provenance": {"curves": origin},
     }  # fmt: skip
     return known | {"reuse": reuse}
 
 
-def curves_of(asked: "Requests", router: str) -> list[list[Any]]:
+def curves_of(requests: "Requests", router: str) -> list[list[Any]]:
     """Tables of requests for each number of caches that leaves enough to each; see `TracedPrefixes`.
 
     Conversations stay with a cache where a router goes by them, or by prefixes that they have alone; without
     conversations to tell, prefix-aware routing makes one cache of all, each of so many having its part of the room.
     """
     result: list[list[Any]] = []
-    together = router == "prefix_aware" and not len(asked.sessions)
-    whole = _rows(asked, [np.arange(len(asked))]) if together else []
+    together = router == "prefix_aware" and not len(requests.sessions)
+    whole = _rows(requests, [np.arange(len(requests))]) if together else []
     for count in CACHES:
-        if len(asked) // count < FEWEST and count > 1:
+        if len(requests) // count < FEWEST and count > 1:
             break
         if together:
             result.append([float(count), [[row[0] / count, *row[1:]] for row in whole]])
             continue
-        turns = asked.sessions % count if router in STICKY else np.arange(len(asked)) % count
+        turns = requests.sessions % count if router in STICKY else np.arange(len(requests)) % count
         parts = [np.flatnonzero(turns == one) for one in range(min(count, SAMPLED))]
-        result.append([float(count), _rows(asked, [part for part in parts if len(part)])])
+        result.append([float(count), _rows(requests, [part for part in parts if len(part)])])
     return result
 
 
-def _rows(asked: "Requests", parts: list[np.ndarray]) -> list[list[float]]:
+def _rows(requests: "Requests", parts: list[np.ndarray]) -> list[list[float]]:
     """Room, share found, variation of what is computed and its keys, mean over caches that see these requests."""
     from ..model.workloads.prefix_reuse import curve_of_reuse
     from ..simulation.fleet import reuse_of
 
-    size, mean = asked.hash_tokens, float(asked.prompts.mean())
+    size, mean = requests.hash_tokens, float(requests.prompts.mean())
     caches: list[tuple[Any, np.ndarray, np.ndarray, np.ndarray]] = []
     most = 2.0
     for part in parts:
-        reuse, own = reuse_of(asked.chosen(part)), asked.prompts[part] * 1.0
-        sizes = np.diff(asked.hash_starts)[part]
+        reuse, own = reuse_of(requests.chosen(part)), requests.prompts[part] * 1.0
+        sizes = np.diff(requests.hash_starts)[part]
         caches.append((curve_of_reuse(reuse), reuse.ages, sizes, own))
         most = max(most, float(reuse.blocks))
     rooms = np.unique(np.concatenate([[0], np.rint(np.geomspace(1, most, KNOTS))]))
@@ -185,27 +185,27 @@ KINDS = {"input_lengths": "prompts", "output_lengths": "outputs"}
 """Fields of workloads that say what lengths are, and whose."""
 
 
-def kinds(asked: "Requests") -> dict[str, list[list[float]]]:
+def kinds(requests: "Requests") -> dict[str, list[list[float]]]:
     """Lengths over their mean with shares and deviations, as `workloads.kinds` has them."""
     from ..model.workloads.kinds import kinds_of
 
-    return {name: [list(row) for row in kinds_of(getattr(asked, whose))] for name, whose in KINDS.items()}
+    return {name: [list(row) for row in kinds_of(getattr(requests, whose))] for name, whose in KINDS.items()}
 
 
-def moments(asked: "Requests") -> dict[str, float]:
+def moments(requests: "Requests") -> dict[str, float]:
     """Moments of requests that serving workloads read, by the names of their fields; rates where arrivals are known."""
-    prompts, outputs = asked.prompts * 1.0, asked.outputs * 1.0
+    prompts, outputs = requests.prompts * 1.0, requests.outputs * 1.0
     spread = prompts.std() * outputs.std()
     result = {
         "input_tokens": prompts.mean(), "output_tokens": outputs.mean(), "input_cv": prompts.std() / prompts.mean(),
         "output_cv": outputs.std() / outputs.mean(),
         "correlation": np.clip(np.cov(prompts, outputs, bias=True)[0, 1] / spread, -1, 1) if spread > 0 else 0.0,
     }  # fmt: skip
-    if asked.arrivals is not None:
-        gaps = np.diff(asked.arrivals)
+    if requests.arrivals is not None:
+        gaps = np.diff(requests.arrivals)
         result |= {"arrivals_per_s": 1 / gaps.mean(), "arrival_cv": min(gaps.std() / gaps.mean(), MOST_CV)}
-    if asked.cached_ratio:
-        result["cached_ratio"] = min(asked.cached_ratio, 0.999)
+    if requests.cached_ratio:
+        result["cached_ratio"] = min(requests.cached_ratio, 0.999)
     return {name: float(value) for name, value in result.items()}
 
 
@@ -236,20 +236,20 @@ def with_trace(resolved: dict[str, Any], overrides: Sequence[str] = ()) -> dict[
     return {**resolved, "workload": kept}
 
 
-def doubts(asked: "Requests", path: str) -> str:
+def doubts(requests: "Requests", path: str) -> str:
     """Reason not to trust closed forms of waiting for a trace, and the alternative; empty if they may be trusted.
 
     They know gaps by mean and variation, as of one rate: not bursts beyond `CHECKED_CV`, and not a rate that rises
     and falls over hours, which shows in counts of arrivals that vary more than such gaps would make them.
     """
-    if asked.arrivals is None:
+    if requests.arrivals is None:
         return ""
-    gaps = np.diff(asked.arrivals)
+    gaps = np.diff(requests.arrivals)
     cv = float(gaps.std() / gaps.mean())
-    windows = len(asked.arrivals) // WINDOW
+    windows = len(requests.arrivals) // WINDOW
     spread = 0.0
     if windows >= 4 * DISPERSED:
-        counts = np.histogram(asked.arrivals, windows)[0]
+        counts = np.histogram(requests.arrivals, windows)[0]
         spread = float(counts.var() / counts.mean()) / max(cv**2, 1.0)
     if cv <= CHECKED_CV and spread <= DISPERSED:
         return ""
@@ -272,11 +272,11 @@ def _said(path: Any, work: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         )
     from ..simulation.serving import read_trace  # with the first trace that is read
 
-    asked = read_trace(path, timed=False)
-    said = {name: value for name, value in (moments(asked) | kinds(asked)).items() if name in known}
+    stream = read_trace(path, timed=False)
+    said = {name: value for name, value in (moments(stream) | kinds(stream)).items() if name in known}
     if work.get("prefix_cache") is not None:
         said.pop("cached_ratio", None)  # follows from room
-    return said, doubts(asked, path)
+    return said, doubts(stream, path)
 
 
 def _refuse_twice(path: str, said: Mapping[str, Any], overrides: Sequence[str]) -> None:

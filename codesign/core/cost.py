@@ -3,9 +3,8 @@
 from jaxtyping import Array, Float
 
 from .computed_once import one_call
-from .fields import quantity
+from .fields import Module, quantity
 from .jax_typed import asarray
-from .module import Module
 from .smooth import maximum
 
 __all__ = ["Cost", "overlap", "partly_hidden_s", "zero"]

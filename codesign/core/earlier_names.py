@@ -180,7 +180,7 @@ def current_group(group: str, option: str, *, warn: bool = True) -> tuple[str, s
 def keys_of(target: object) -> Mapping[str, str]:
     """Earlier names of arguments of a class, which is named as in this release."""
     name = str(target).removeprefix("codesign.")
-    return next((keys for start, keys in KEYS.items() if name.startswith(start)), {})
+    return next((keys for start, keys in KEYS.items() if name.startswith(start)), dict[str, str]())
 
 
 def current_key(key: str, target: object, path: str, *, warn: bool = True) -> str:
@@ -245,9 +245,9 @@ def current_frame(frame: "pd.DataFrame", schema: int) -> "pd.DataFrame":
 def current_text(text: str) -> str:
     """A YAML file of a user's own: its groups and options by the names of this release (keys: see `migrated`)."""
 
-    def replaced(found: re.Match[str]) -> str:
-        group, option = current_group(found[2], found[4])
-        return f"{found[1]}{group}{found[3]}{option}"
+    def replaced(match: re.Match[str]) -> str:
+        group, option = current_group(match[2], match[4])
+        return f"{match[1]}{group}{match[3]}{option}"
 
     header = _HEADER.sub(lambda found: found[1] + GROUPS[found[2]], text)
     return _IN_DEFAULTS.sub(replaced, header)

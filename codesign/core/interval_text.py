@@ -54,11 +54,11 @@ def unsustained_text(numbers: Mapping[str, Any]) -> str:
         return ""
     agreed = AGREED in numbers and numbers[AGREED] == numbers[AGREED]
     what = "no rate meets the SLO" if agreed else "the engines do not sustain the load"
-    told = f"In {share:.3g} of the draws" if share < 0.0005 else f"In {share:.1%} of the draws"
+    text = f"In {share:.3g} of the draws" if share < 0.0005 else f"In {share:.1%} of the draws"
     ends = f"more than {TAIL:.0%}, so the upper ends of times and costs are {UNBOUNDED}"
     if share <= TAIL:
         ends = f"no more than {TAIL:.0%}, so all intervals are bounded"
-    return f"{told} of the model's errors {what}: {ends}."
+    return f"{text} of the model's errors {what}: {ends}."
 
 
 def crowded_text(numbers: Mapping[str, Any]) -> str:

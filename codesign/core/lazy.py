@@ -1,12 +1,15 @@
 """Menus of packages whose names are imported when they are first asked for.
 
-The command line starts without JAX, and who asks for words and units alone draws nothing. Editors and type checkers see
-the plain imports that such a package has below `TYPE_CHECKING`; `tests/test_api.py` holds these against its menu.
+The command line starts without JAX, and who asks for words and units alone draws nothing. What such a package offers
+are the plain imports that it has below `TYPE_CHECKING`, as editors and type checkers see them.
 """
 
+import ast
 import gc
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable
+from importlib.abc import InspectLoader
 from typing import Any
 
 # Names of modules that are loaded when a command needs them, and not before.
@@ -30,23 +33,24 @@ def later(module: str, name: str) -> Callable[..., Any]:
     return result
 
 
-def lazily(
-    package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package.
+def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package, of the imports that its `__init__` has below `TYPE_CHECKING`.
 
     Args:
         package: its `__name__`.
-        homes: module of it -> names that come from there.
-        modules: modules of it that are offered whole, to be read as `module.name`.
     """
-    home = {name: module for module, names in homes.items() for name in names}
+    spec = sys.modules[package].__spec__
+    source = spec.loader.get_source(package) if spec and isinstance(spec.loader, InspectLoader) else None
+    typed = [part for node in ast.parse(source or "").body if isinstance(node, ast.If) for part in node.body]
+    imports = [node for node in typed if isinstance(node, ast.ImportFrom)]
+    home = {alias.name: node.module for node in imports for alias in node.names}
 
     def get(name: str) -> Any:
-        if name in modules:
-            return importlib.import_module(f".{name}", package)
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f".{home[name]}", package), name)
+        module = home[name]
+        if module is None:  # offered whole, to be read as `module.name`
+            return importlib.import_module(f".{name}", package)
+        return getattr(importlib.import_module(f".{module}", package), name)
 
-    return get, lambda: sorted([*home, *modules])
+    return get, lambda: sorted(home)

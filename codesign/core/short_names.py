@@ -39,10 +39,10 @@ RENTED = "ownership=cloud"
 def full_name(text: str) -> str:
     """An override by its path or group; any other text as it is."""
     name, equals, value = text.partition("=")
-    known = {**CHOICES, **NUMBERS, **WORDS}
-    if not equals or name not in known:
+    by_name = {**CHOICES, **NUMBERS, **WORDS}
+    if not equals or name not in by_name:
         return text
-    path = known[name]
+    path = by_name[name]
     if value.startswith("[") and path.startswith(("plan.", COUNT)):  # several: what a search chooses from
         path = f"space.plan.{path.rpartition('.')[2]}"
     return f"{path}={value}"

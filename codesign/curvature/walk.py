@@ -13,16 +13,19 @@ number (`rounding`), and what rounding may decide is not decided. What the walk 
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from ..core.smooth import OPERATION
+from ..model.scenario import Scenario
 from ..staging import (
     Equation,
     PlanTable,
     Program,
+    RowProgram,
     Table,
     apart,
     asked_of,
@@ -38,7 +41,7 @@ from .operations import RULES as OPERATIONS
 from .rounding import ZERO, Rounding
 from .rounding_rules import DECIDES, follow
 from .rules import MOVES, add, decided_number, divide, exponential, logarithm, multiply, power
-from .values import AFFINE, UNKNOWN, Value, joined, unknown
+from .values import AFFINE, CONVEX, UNKNOWN, Value, joined, unknown
 
 # Curvature rule of each primitive. A primitive that is not listed here is unknown, whatever it does.
 
@@ -190,7 +193,7 @@ def _explained(value: Value, equation: Equation, inputs: Sequence[Value]) -> Val
 MOST_ROWS = 1 << 17  # combinations of a table: beyond, ranges of its parts must do (time: 5,000 equations, 4 s)
 MOST_EARLY = 2  # studies of which tables are kept for other limits
 _early: OrderedDict[Any, tuple[Program, dict[int, Table], dict[int, Value], dict[int, Rounding]]] = OrderedDict()
-ROUNDING = 1e-12  # relative: a constant that falls by less along a field counts as not falling
+FALL_TOLERANCE = 1e-12  # relative: a constant that falls by less along a field counts as not falling
 
 
 class Walk:
@@ -379,10 +382,10 @@ class Walk:
         if np.isnan(low) or np.isnan(high):
             low, high = -np.inf, np.inf
         up = down = self.hardware
-        for field in range(len(self.plans.fields)):
-            rises, falls = self._directions(table, numbers, field)
-            up |= rises * self.direction_bit(field)
-            down |= falls * self.direction_bit(field)
+        for number in range(len(self.plans.fields)):
+            rises, falls = self._directions(table, numbers, number)
+            up |= rises * self.direction_bit(number)
+            down |= falls * self.direction_bit(number)
         return Value(low, high, AFFINE, AFFINE if low >= 0 else UNKNOWN, False, up, down, constant=True)
 
     def _directions(self, table: Table, numbers: np.ndarray, field: int) -> tuple[bool, bool]:
@@ -393,7 +396,7 @@ class Walk:
             return False, False
         lower, higher = self.plans.steps(table.fields, field)
         before, after = numbers[lower], numbers[higher]
-        slack = ROUNDING * np.maximum(np.abs(before), np.abs(after))
+        slack = FALL_TOLERANCE * np.maximum(np.abs(before), np.abs(after))
         with np.errstate(invalid="ignore"):
             return bool((after >= before - slack).all()), bool((after <= before + slack).all())
 
@@ -401,3 +404,119 @@ class Walk:
 def _single(value: Value) -> bool:
     """One number that is known."""
     return value.low == value.high and math.isfinite(value.low)
+
+
+# Curvature report of a study: rows that are convex for every plan over the box, and which way plans move them.
+
+
+TOLERATED = 1e-10
+"""By how much rounding may move the log of a row that is called proven: bounds are claimed to 1e-8."""
+ROUNDING = "rounding: "  # begins what is said of a row whose curvature is proven and whose digits are not
+CASE = "case"  # name of the field that numbers scenarios
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The rows of a study as the walk sees them.
+
+    Args:
+        rows: name -> what is known of it.
+        rules: what is known of the largest violation of a rule of the plan.
+        bits: plan field -> its bit in the directions of a value.
+        errors: name -> by how much it may be off as float64 computes it.
+    """
+
+    rows: dict[str, Value]
+    rules: Value
+    bits: dict[str, int]
+    errors: dict[str, Rounding] = field(default_factory=dict[str, Rounding])
+
+    @property
+    def unproven(self) -> dict[str, str]:
+        """Row -> why the walk does not prove it convex as it is computed; empty where it proves all of them."""
+        result = {
+            name: value.why or f"it is {value.kind}, where convex is needed"
+            for name, value in self.rows.items()
+            if not (value.plain & CONVEX or value.constant)
+        }
+        for index, (name, error) in enumerate(self.errors.items()):
+            known = error.absolute <= TOLERATED and not (index == 0 and error.steep)  # a goal may be larger than 1
+            if (name not in result or error.lost) and not (known or self.rows[name].constant):
+                result[name] = told(error)
+        if not self.rules.constant:
+            result["rules of the plan"] = self.rules.why or "they change with the hardware"
+        return result
+
+    def direction(self, row: str, field: str) -> int | None:
+        """1 where a row never falls along the listed values of a field, -1 where it never rises, 0 where both hold."""
+        value, bit = self.rows[row], self.bits.get(field, 0)
+        rises, falls = bool(value.up & bit), bool(value.down & bit)
+        return (0 if falls else 1) if rises else (-1 if falls else None)
+
+
+def told(error: Rounding) -> str:
+    """Reason why a row with such a rounding error is not proven, as text."""
+    where = "" if error.at is None else f"{error.at.name.removeprefix(OPERATION)} at {error.at.where}"
+    if error.lost:
+        return f"{ROUNDING}{error.lost} in {where}"
+    size = f"off by up to {error.absolute:.1g}" if error.absolute < np.inf else "off by any amount"
+    return f"{ROUNDING}its log is {size}" + (f", digits are lost in {where}" if where else "")
+
+
+def judge(
+    program: RowProgram,
+    scenarios: Sequence[Scenario],
+    listed: Mapping[str, np.ndarray],
+    free: Mapping[str, np.ndarray] | None = None,
+    held: Mapping[str, Sequence[float]] | None = None,
+    ordered: Collection[str] = (),
+) -> Judgement:
+    """Walk over the rows of a study.
+
+    Args:
+        program: its rows.
+        scenarios: what stands in for the scenario, one after the other; usually one.
+        listed: plan field -> its value in each legal combination.
+        free: plan field -> all its values, where each is legal with every combination.
+        held: variable -> coordinates that it has, instead of any in [0, 1].
+        ordered: fields of which directions are asked.
+    """
+    held = held or {}
+    numbers = {name: np.asarray(values, dtype=float) for name, values in held.items()}
+    cases = {CASE: np.arange(len(scenarios), dtype=float)} if len(scenarios) > 1 else {}
+    plans = PlanTable(listed, dict(free or {}) | numbers | cases)
+    place = {name: number for number, name in enumerate(plans.fields)}
+
+    def column(name: str) -> Table:
+        return Table(frozenset([place[name]]), plans.column(place[name]))
+
+    inputs = program.program.inputs
+    fields = inputs[program.leaves : program.leaves + len(program.fields)]
+    given = {slot: column(name) for slot, name in zip(fields, program.fields, strict=True)}
+    given |= _leaves(inputs[: program.leaves], scenarios, place.get(CASE))
+    last = dict(zip(program.variables, inputs[program.leaves + len(program.fields) :], strict=True))
+    given |= {slot: column(name) for name, slot in last.items() if name in held}
+    walk = Walk(
+        program.program,
+        plans,
+        given,
+        [slot for name, slot in last.items() if name not in held],
+        program.varied,
+        [place[name] for name in ordered],
+        program.asked,
+    )
+    *rows, rules = walk.outputs
+    bits = {name: walk.direction_bit(place[name]) for name in ordered}
+    errors = dict(zip(program.names, walk.rounding[:-1], strict=True))
+    return Judgement(dict(zip(program.names, rows, strict=True)), rules, bits, errors)
+
+
+def _leaves(slots: Sequence[int], scenarios: Sequence[Scenario], case: int | None) -> dict[int, Table]:
+    """The scenario's numbers: the same in all cases, or one for each case."""
+    columns = zip(*(jax.tree.leaves(scenario) for scenario in scenarios), strict=True)
+    result: dict[int, Table] = {}
+    for slot, column in zip(slots, columns, strict=True):
+        values = np.stack([np.asarray(value, dtype=float) for value in column])
+        alike = case is None or (values == values[:1]).all()
+        result[slot] = literal(values[0]) if alike or case is None else Table(frozenset([case]), values)
+    return result

@@ -11,14 +11,6 @@ if TYPE_CHECKING:
     from .measurements import Schema as Schema
     from .validation import validate as validate
 else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "calibration": ("calibrate",),
-            "measurements": ("SCHEMAS", "Schema"),
-            "validation": ("validate",),
-        },
-        modules=("reproduction",),
-    )
+    __getattr__, __dir__ = lazily(__name__)
 
 __all__ = ["SCHEMAS", "Schema", "calibrate", "reproduction", "validate"]

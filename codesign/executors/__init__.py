@@ -4,8 +4,8 @@ from .base import AbstractRunner as AbstractRunner
 from .base import Result as Result
 from .base import Task as Task
 from .local import Local as Local
+from .local import Serial as Serial
 from .ray_cluster import RayCluster as RayCluster
-from .serial import Serial as Serial
 from .slurm import Slurm as Slurm
 
 __all__ = ["AbstractRunner", "Local", "RayCluster", "Result", "Serial", "Slurm", "Task"]

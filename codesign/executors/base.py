@@ -5,8 +5,10 @@ import functools
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from ..core.errors import CodesignError, ConfigError
@@ -157,3 +159,29 @@ def lost(what: str, task: Any, times: int) -> CodesignError:
 def needed(package: str, what: str) -> ConfigError:
     """Error: a package is missing."""
     return ConfigError(f"runner={what} needs the package {package}: pip install 'codesign[cluster]'")
+
+
+# Process of `runner=local`: reads work once, then tasks; ends with whoever started it.
+
+
+def serve(pipe: int, life: int) -> None:
+    """Reply until the pipe closes.
+
+    Args:
+        pipe: number of the end that is this process's.
+        life: number of the end of a pipe that closes when the process that started this one ends.
+    """
+    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
+    with Connection(pipe) as connection:
+        try:
+            work = connection.recv_bytes()
+            while True:
+                connection.send(reply_to(work, connection.recv()))
+        except (EOFError, OSError):
+            return
+
+
+def _end_with(life: int) -> None:
+    """Wait for the other process to end, in whatever way, and end."""
+    os.read(life, 1)
+    os._exit(1)

@@ -14,6 +14,31 @@ from typing import Any
 
 from .base import TICK_S, AbstractRunner, Reply, Result, Task, lost, packed, search_path
 
+# `runner=serial`: one task after the other, here: chunks and their files without processes.
+
+
+@dataclass(frozen=True)
+class Serial(AbstractRunner):
+    """Runner that computes all tasks in this process.
+
+    Args:
+        chunk_s: seconds that one task should take.
+    """
+
+    chunk_s: float = 10.0
+    workers: int | None = 1
+    retries: int = 0
+
+    def __post_init__(self) -> None:
+        """Settings that can be kept."""
+        self.check()
+
+    def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
+        """Yield the results in the order of the tasks."""
+        for task in tasks:
+            yield work(task)
+
+
 GONE = (EOFError, OSError, pickle.UnpicklingError)
 """Exceptions on reading from a worker that has died, before or within an answer."""
 
@@ -137,7 +162,7 @@ class Crew:
     def _started(self) -> Worker:
         """A new worker that has its work; a group of its own keeps the terminal's signals from it."""
         here, there = Pipe()
-        code = f"from codesign.executors.worker import serve; serve({there.fileno()}, {self._life})"
+        code = f"from codesign.executors.base import serve; serve({there.fileno()}, {self._life})"
         settings = os.environ | ONE_THREAD | {"PYTHONPATH": search_path()}
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=settings,

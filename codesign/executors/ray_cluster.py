@@ -126,8 +126,8 @@ class RayCluster(AbstractRunner):
             where = {"address": self.address} if self.address else here
             ray.init(log_to_driver=False, logging_level="ERROR", **where)
         except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
-            told = str(error).strip().splitlines() or [type(error).__name__]
-            raise ConfigError(f"runner.address = {self.address!r}: no cluster of Ray: {told[0]}") from error
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise ConfigError(f"runner.address = {self.address!r}: no cluster of Ray: {lines[0]}") from error
 
     @classmethod
     def example(cls) -> "RayCluster":

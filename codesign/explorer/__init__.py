@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from .answers import Answerer as Answerer
-    from .beginning import Given as Given
-    from .beginning import given as given
-    from .reader_page import Page as Page
-    from .server import server_of as server_of
+    from .answers import Answerer
+    from .beginning import Given, given
+    from .reader_page import Page
+    from .server import server_of
 else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "answers": ("Answerer",),
-            "beginning": ("Given", "given"),
-            "reader_page": ("Page",),
-            "server": ("server_of",),
-        },
-    )
+    __getattr__, __dir__ = lazily(__name__)
 
 __all__ = ["Answerer", "Given", "Page", "given", "server_of"]

@@ -56,11 +56,11 @@ class Answerer:
     proofs are kept here for whoever proves (see `proving`).
     """
 
-    def __init__(self, found: Given):
-        self._given, study = found, found.study
+    def __init__(self, setup: Given):
+        self._given, study = setup, setup.study
         self.proofs: OrderedDict[Any, Any] = OrderedDict()
         self._scenario = with_numpy(study.scenario)
-        plans, self.how = _plans(found)
+        plans, self.how = _plans(setup)
         self._objective = dataclasses.replace(study.objective, limits={}, floors={})
         self._asked = [study.objective.goal, *study.objective.limits, *study.objective.floors]
         model = model_of(self._scenario, DesignSpace({}, study.space.hardware), tuple(plans))
@@ -80,8 +80,8 @@ class Answerer:
         def told(answers: Answers) -> list[Any]:
             metrics, objective = answers.metrics, self._given.study.objective
             self._tiers = list(metrics.usage)
-            asked = [objective.value(metrics, name) for name in self._asked]
-            return [*asked, metrics.time_s, metrics.usd_per_million_tokens, _worst(metrics), *metrics.usage.values()]
+            values = [objective.value(metrics, name) for name in self._asked]
+            return [*values, metrics.time_s, metrics.usd_per_million_tokens, _worst(metrics), *metrics.usage.values()]
 
         return EveryPlan(model, model.asked(told), self._scenario, plans)
 
@@ -161,11 +161,15 @@ class Answerer:
         floored = enumerate(floors.items(), start=1 + len(limits))
         used |= {name: np.asarray(used_share(bound, asked[at])) for at, (name, bound) in floored}
         excess = np.maximum(np.max([share - 1 for share in used.values()], axis=0), worst)
-        told: dict[str, Any] = {"design": np.arange(count), "rank": np.arange(1, count + 1)}
-        told |= {"feasible": feasible(excess), "objective": asked[0], "excess": excess}
-        told |= {PLAN_PREFIX + name: column for name, column in {**plans, **hardware}.items() if name in self._varied}
-        told |= rows | dict(zip(self._asked, asked, strict=True)) | {f"limit.{n}": share for n, share in used.items()}
-        frame = pd.DataFrame(told)
+        summary: dict[str, Any] = {"design": np.arange(count), "rank": np.arange(1, count + 1)}
+        summary |= {"feasible": feasible(excess), "objective": asked[0], "excess": excess}
+        summary |= {
+            PLAN_PREFIX + name: column for name, column in {**plans, **hardware}.items() if name in self._varied
+        }
+        summary |= (
+            rows | dict(zip(self._asked, asked, strict=True)) | {f"limit.{n}": share for n, share in used.items()}
+        )
+        frame = pd.DataFrame(summary)
         frame["active_constraints"] = [binding(row) for _, row in frame.iterrows()]
         return frame
 
@@ -199,9 +203,9 @@ def _front(seconds: np.ndarray, cost: np.ndarray, kept: np.ndarray) -> np.ndarra
     return places[non_dominated_rows(np.stack([seconds[places], cost[places]], axis=-1))] if len(places) else places
 
 
-def _plans(found: Given) -> tuple[dict[str, np.ndarray], str]:
+def _plans(setup: Given) -> tuple[dict[str, np.ndarray], str]:
     """Plans to price at each move, and in words which they are."""
-    space, scenario = found.study.space, found.study.scenario
+    space, scenario = setup.study.space, setup.study.scenario
     if not space.plan:
         name = dataclasses.fields(scenario.plan)[0].name
         return {name: np.array([float(plan_value(name, getattr(scenario.plan, name)))])}, "the one plan of this study"
@@ -210,8 +214,8 @@ def _plans(found: Given) -> tuple[dict[str, np.ndarray], str]:
         count = len(next(iter(plans.values())))
         if count <= MOST_PLANS:
             return plans, f"all {count:,} legal plans"
-    if found.run is not None and all(PLAN_PREFIX + name in found.run.designs for name in space.plan):
-        kept = found.run.designs[[PLAN_PREFIX + name for name in space.plan]].drop_duplicates().to_numpy(dtype=float)
+    if setup.run is not None and all(PLAN_PREFIX + name in setup.run.designs for name in space.plan):
+        kept = setup.run.designs[[PLAN_PREFIX + name for name in space.plan]].drop_duplicates().to_numpy(dtype=float)
         which = f"the {len(kept):,} plans that the run kept"
     else:
         kept = space.legal_sample(scenario, QUICK)

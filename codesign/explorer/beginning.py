@@ -127,8 +127,8 @@ def overrides_of(study: Study, base: Sequence[str], knobs: Sequence[Knob], value
     }
     new = {*held, *limits}
     left = [text for text in base if text.lstrip("+").partition("=")[0] not in new and text not in gone]
-    told = [f"{key}={value!r}" for key, value in (*held.items(), *limits.items())]
-    return [*left, *gone, *told]
+    lines = [f"{key}={value!r}" for key, value in (*held.items(), *limits.items())]
+    return [*left, *gone, *lines]
 
 
 def limits_of(study: Study, knobs: Sequence[Knob], values: Mapping[str, float], kind: str) -> dict[str, float]:

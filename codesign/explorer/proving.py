@@ -17,7 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import ConfigError
+from ..commands.optimize import optimize
+from ..config import own_files
+from ..core.errors import CodesignError, ConfigError
+from ..core.terminal_encoding import lenient_output
 from ..report.run_folder import RunFolder, read_run
 from .beginning import HARDWARE, PROVING, Given, own_words
 
@@ -25,7 +28,7 @@ WAITS, RUNS, DONE, FAILED = "waits", "runs", "done", "failed"
 PAUSE_S = 1.0  # after the last move of a limit
 MOST_KEPT = 16  # proofs that are remembered
 NICE = 10  # the page comes first
-PROCESS = ("-P", "-m", "codesign.explorer.proof_process")  # -P: nothing of the folder at hand is imported
+PROCESS = ("-P", "-m", "codesign.explorer.proving")  # -P: nothing of the folder at hand is imported
 
 Limits = tuple[tuple[str, float], ...]
 
@@ -48,8 +51,8 @@ class Prover:
         known: proofs under limits seen before, of all readers.
     """
 
-    def __init__(self, found: Given, known: "OrderedDict[Limits, ProofState]"):
-        self._given = found
+    def __init__(self, setup: Given, known: "OrderedDict[Limits, ProofState]"):
+        self._given = setup
         self._folder = Path(tempfile.mkdtemp(prefix="codesign-explore-"))
         self._known = known
         self._process: subprocess.Popen[str] | None = None
@@ -57,10 +60,10 @@ class Prover:
         self._since, self._started, self._count = 0.0, 0.0, 0
         self._lock = threading.Lock()
         atexit.register(self.stop)
-        self.ask(found.start)
-        proven = found.run.certificate if found.run is not None else None
-        if proven is not None and proven.bound is not None and not _held(found):
-            self._known.setdefault(self._asked, ProofState(DONE, run=found.run))
+        self.ask(setup.start)
+        proven = setup.run.certificate if setup.run is not None else None
+        if proven is not None and proven.bound is not None and not _held(setup):
+            self._known.setdefault(self._asked, ProofState(DONE, run=setup.run))
 
     def ask(self, values: Mapping[str, float]) -> None:
         """Tell where the sliders are: a proof under other limits is given up."""
@@ -130,18 +133,44 @@ class Prover:
         return proof
 
 
-def searched(found: Given, limits: Mapping[str, float]) -> list[str]:
+def searched(setup: Given, limits: Mapping[str, float]) -> list[str]:
     """Overrides of the search that proves: the study's own, with the sliders' limits."""
-    starts = found.start
+    starts = setup.start
     moved = {key: value for key, value in limits.items() if value != starts[key]}
     keys = {f"objective.{key}" for key in moved}
-    base = [text for text in found.overrides if text.lstrip("+").partition("=")[0] not in keys]
-    if not isinstance(found.study.search, PROVING):
+    base = [text for text in setup.overrides if text.lstrip("+").partition("=")[0] not in keys]
+    if not isinstance(setup.study.search, PROVING):
         base = [*(text for text in base if not text.lstrip("+~").startswith("search")), "search=certified"]
     return [*base, *(f"objective.{key}={value!r}" for key, value in moved.items())]
 
 
-def _held(found: Given) -> bool:
+def _held(setup: Given) -> bool:
     """True if the run held numbers that have sliders here: its proof is of them alone."""
-    assert found.run is not None
-    return tuple(found.run.overrides) != found.overrides
+    assert setup.run is not None
+    return tuple(setup.run.overrides) != setup.overrides
+
+
+# The process that proves: `python -P -m codesign.explorer.proving NICE FOLDER [--conf DIR] [OVERRIDE ...]`.
+
+
+def main(words: list[str]) -> int:
+    """Search, with lower priority, into a folder; what is wrong is one line."""
+    with lenient_output(restore=False):
+        return _prove(words)
+
+
+def _prove(words: list[str]) -> int:
+    os.nice(int(words[0]))
+    folders, asked = list[str](), words[2:]
+    while asked[:1] == ["--conf"]:
+        folders, asked = [*folders, asked[1]], asked[2:]
+    try:
+        with own_files(*folders):
+            return optimize(asked, words[1])
+    except CodesignError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

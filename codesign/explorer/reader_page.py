@@ -43,9 +43,9 @@ def or_why_not(make: Callable[[], Markup]) -> Markup:
         return Markup('<p class="soft">Nothing to show: {}.</p>').format(str(reason))
 
 
-def job(found: Given, run: RunFolder) -> Markup:
+def job(setup: Given, run: RunFolder) -> Markup:
     """Job and device: `h100_sxm (modified)` where the sliders, or the study, leave the catalogue's numbers."""
-    study, scenario = found.study, found.study.scenario
+    study, scenario = setup.study, setup.study.scenario
     (differing,) = differences_of_rows(study, run.designs[:1])
     done = f"{scenario.workload.model.name} {scenario.workload.words.job}"
     return Markup("<h1>{} on {}</h1>").format(done, device_name(scenario, differing))
@@ -82,10 +82,10 @@ def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
 
 
 def _tile(run: RunFolder, name: str, best: Mapping[str, float]) -> Markup:
-    known = run.metric(name)
-    told = wording.interval(known, best, name)
+    metric = run.metric(name)
+    told = wording.interval(metric, best, name)
     ends = Markup('<small title="90 % interval">{}</small>').format(told) if told else Markup("")
-    return Markup("<div><span>{}</span><b>{}</b>{}</div>").format(known.label, known.text(best[name]), ends)
+    return Markup("<div><span>{}</span><b>{}</b>{}</div>").format(metric.label, metric.text(best[name]), ends)
 
 
 def budgets(run: RunFolder) -> Markup:
@@ -184,11 +184,11 @@ def _state(name: str, title: str, text: Markup) -> Markup:
     return Markup('<div role="status" class="proof {}"><b>{}</b> {}</div>').format(name, title, text)
 
 
-def share(found: Given, values: Mapping[str, float], address: str) -> Markup:
+def share(setup: Given, values: Mapping[str, float], address: str) -> Markup:
     """Command, and link on this machine, that bring this page back."""
-    overrides = overrides_of(found.study, found.overrides, found.knobs, values)
-    words = shlex.join([*own_words(found.study), *overrides])
-    moved = {knob.key: repr(values[knob.key]) for knob in found.knobs if values[knob.key] != knob.start}
+    overrides = overrides_of(setup.study, setup.overrides, setup.knobs, values)
+    words = shlex.join([*own_words(setup.study), *overrides])
+    moved = {knob.key: repr(values[knob.key]) for knob in setup.knobs if values[knob.key] != knob.start}
     link = f"{address}?{urlencode(moved)}" if moved else address
     return Markup(
         "<p>Search the plan on this hardware, under these limits:</p><pre tabindex=0>codesign optimize {}</pre>"
@@ -197,11 +197,11 @@ def share(found: Given, values: Mapping[str, float], address: str) -> Markup:
     ).format(words, words, link)
 
 
-def hardware_of(found: Given, run: RunFolder) -> dict[str, float]:
+def hardware_of(setup: Given, run: RunFolder) -> dict[str, float]:
     """Key of each hardware slider -> the value of a run's best design."""
     return {
         knob.key: knob.within(float(run.best[f"var.{knob.name}"]))
-        for knob in found.knobs
+        for knob in setup.knobs
         if knob.kind == HARDWARE and f"var.{knob.name}" in run.best
     }
 
@@ -209,16 +209,16 @@ def hardware_of(found: Given, run: RunFolder) -> dict[str, float]:
 # Details of an answer that take longer: its operations, what it hangs on, how far its numbers may be off.
 
 
-def with_operations(found: Given, run: RunFolder) -> RunFolder:
+def with_operations(setup: Given, run: RunFolder) -> RunFolder:
     """Copy of a run with the operations of the best design."""
-    best = placed(found.study.problem, run.designs.iloc[0])
+    best = placed(setup.study.problem, run.designs.iloc[0])
     return dataclasses.replace(run, ops=ops(best))
 
 
-def with_slopes(found: Given, run: RunFolder) -> RunFolder:
+def with_slopes(setup: Given, run: RunFolder) -> RunFolder:
     """Copy of a run with elasticities, and 90 % intervals of the best design."""
-    best = placed(found.study.problem, run.designs.iloc[0])
-    slopes = elasticities(best, found.study.provenance)
+    best = placed(setup.study.problem, run.designs.iloc[0])
+    slopes = elasticities(best, setup.study.provenance)
     frame = run.designs.copy()
     for name, value in uncertain(best).columns().items():
         frame[name] = [value] + [float("nan")] * (len(frame) - 1)
@@ -270,22 +270,22 @@ class Page:
 
     def __init__(
         self,
-        found: Given,
+        setup: Given,
         answerer: Answerer,
         document: Document,
         address: str,
         moved: Mapping[str, float],
     ):
-        self.given, self._answerer, self.document, self._address = found, answerer, document, address
-        self.values = found.start | {k.key: k.within(moved[k.key]) for k in found.knobs if k.key in moved}
-        self._prover, self._pool = Prover(found, answerer.proofs), ThreadPoolExecutor(1)
+        self.given, self._answerer, self.document, self._address = setup, answerer, document, address
+        self.values = setup.start | {k.key: k.within(moved[k.key]) for k in setup.knobs if k.key in moved}
+        self._prover, self._pool = Prover(setup, answerer.proofs), ThreadPoolExecutor(1)
         self._prover.ask(self.values)
         self._version, self._waiting, self._setting = 0, False, False
         self.answer: Explored = answerer.at(self.values)
         self._known: RunFolder | None = None
         self._proof_text = ""
         self.pieces = {name: Div(name=name, stylesheets=[INSIDE], sizing_mode="stretch_width") for name in PIECES}
-        self.sliders = {knob.key: self._slider(knob.key) for knob in found.knobs}
+        self.sliders = {knob.key: self._slider(knob.key) for knob in setup.knobs}
         self.best = Button(label="Go to the best design found", disabled=True, name="best")
         self.reset = Button(label="Back to the start", name="reset")
         self.best.on_click(self._to_best)
@@ -294,8 +294,8 @@ class Page:
         self._front.name = "front"
         self._roof: Any = None
         self._place()
-        self._show("job", lambda: job(found, self.answer.run))
-        self._show("fleet", lambda: fleet(found.run))
+        self._show("job", lambda: job(setup, self.answer.run))
+        self._show("fleet", lambda: fleet(setup.run))
         self._timer: Any = None
         self._tell()
         self._rest()

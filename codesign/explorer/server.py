@@ -9,6 +9,8 @@ Bokeh's protocol and the session's own token.
 import logging
 import secrets
 import signal
+import sys
+import webbrowser
 import zlib
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -22,9 +24,11 @@ from bokeh.util.token import get_session_id, get_token_payload
 from tornado.routing import Matcher, Rule
 from tornado.web import RequestHandler
 
+from ..commands.remarks import say_default, warn
+from ..commands.setup import prepare_jax
 from ..core.errors import ConfigError
 from .answers import Answerer
-from .beginning import Given, Knob
+from .beginning import Given, Knob, given
 from .reader_page import Page
 
 __all__ = ["moved", "run_until_stopped", "server_of", "shorten_log_lines"]
@@ -186,3 +190,33 @@ def run_until_stopped(made: Server) -> None:
     made.start()
     made.io_loop.start()
     made.stop()
+
+
+# `codesign explore [RUN | OVERRIDE ...]`.
+
+
+PORTS = (1024, 65535)
+
+
+def explore(words: list[str], port: int = 0, *, show: bool = False) -> int:
+    """Make a study ready, print the address of its page and serve it until Ctrl-C.
+
+    Raises:
+        ConfigError: bad configuration, no such run, a port that cannot be had.
+    """
+    if port and not PORTS[0] <= port <= PORTS[1]:
+        raise ConfigError(f"--port = {port} must be from {PORTS[0]} to {PORTS[1]}")
+    prepare_jax()
+    result = given(words)
+    if result.run is None:
+        say_default(list(result.overrides))
+    warn(result.study.unusual)
+    print("reading the model and pricing every plan once ...", file=sys.stderr, flush=True)
+    answerer = Answerer(result)
+    made, address = server_of(result, port, answerer=answerer)
+    print(f"{result.title}: {answerer.how}; {len(result.knobs)} sliders. Ctrl-C ends it.", file=sys.stderr)
+    print(address, flush=True)
+    if show:
+        webbrowser.open(address)
+    run_until_stopped(made)
+    return 0

@@ -5,19 +5,9 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import evaluator as evaluator
-    from .evaluator import interpreted as interpreted
-    from .evaluator import quick_jit as quick_jit
+    from . import evaluator
+    from .evaluator import interpreted, quick_jit
 else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "evaluator": (
-                "interpreted",
-                "quick_jit",
-            ),
-        },
-        modules=("evaluator",),
-    )
+    __getattr__, __dir__ = lazily(__name__)
 
 __all__ = ["evaluator", "interpreted", "quick_jit"]

@@ -44,10 +44,10 @@ class Body:
         late = [equation for equation in program.equations if moving.intersection(equation.outputs)]
         read = {*program.outputs, *(slot for equation in late for slot in equation.inputs)}
         made = [slot for equation in early for slot in equation.outputs if slot in read]
-        known = {slot: np.reshape(value, (*np.shape(value), 1)) for slot, value in program.known.items()}
-        self._known, first = list(known.values()), program.inputs[:fixed]
-        self._early = _function(program, early, first, made, list(known))
-        self._late = _function(program, late, (*program.inputs, *made), program.outputs, list(known))
+        constants = {slot: np.reshape(value, (*np.shape(value), 1)) for slot, value in program.known.items()}
+        self._known, first = list(constants.values()), program.inputs[:fixed]
+        self._early = _function(program, early, first, made, list(constants))
+        self._late = _function(program, late, (*program.inputs, *made), program.outputs, list(constants))
 
     def at(self, *fixed: np.ndarray) -> Callable[[Arrays], list[Any]]:
         """The program of its other arguments."""
@@ -81,12 +81,12 @@ def _scan(
 
     def run(*inputs: np.ndarray) -> list[Any]:
         step, state, lists = body.at(*inputs[:num_consts]), list(inputs[num_consts:start]), inputs[start:]
-        told: list[list[Any]] = []
+        per_step: list[list[Any]] = []
         for place in range(length)[:: -1 if reverse else 1]:
             result = step([*state, *(each[place] for each in lists)])
             state = result[:num_carry]
-            told.append(result[num_carry:])
-        rounds = told[::-1] if reverse else told
+            per_step.append(result[num_carry:])
+        rounds = per_step[::-1] if reverse else per_step
         return [*state, *(np.stack(np.broadcast_arrays(*each)) for each in zip(*rounds, strict=True))]
 
     return run

@@ -112,8 +112,8 @@ def _shown(file: str) -> str:
 
 def _is_as_written(inner: Any) -> bool:
     """True if a named program was written here, and is not its slope: a name alone can be anybody's."""
-    told = str(inner.jaxpr.debug_info.func_src_info or "").partition(" at ")[2].rpartition(":")[0]
-    return Path(told).is_relative_to(PACKAGE) and len(inner.jaxpr.outvars) == 1
+    text = str(inner.jaxpr.debug_info.func_src_info or "").partition(" at ")[2].rpartition(":")[0]
+    return Path(text).is_relative_to(PACKAGE) and len(inner.jaxpr.outvars) == 1
 
 
 @functools.lru_cache(maxsize=4096)
@@ -147,8 +147,8 @@ class _Flat:
         outputs = self._inline(closed, inputs)
         equations = _needed(self._listed, outputs)
         read = {slot for equation in equations for slot in equation.inputs}.union(outputs)
-        known = {slot: value for slot, value in self._known.items() if slot in read}
-        return Program(equations, known, tuple(inputs), tuple(outputs), self._shapes, self._kinds)
+        constants = {slot: value for slot, value in self._known.items() if slot in read}
+        return Program(equations, constants, tuple(inputs), tuple(outputs), self._shapes, self._kinds)
 
     def _new(self, variables: Sequence[Any]) -> list[int]:
         first = len(self._shapes)

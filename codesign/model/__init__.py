@@ -5,18 +5,9 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from .network_traffic import sent_per_step as sent_per_step
-    from .scenario import Cluster as Cluster
-    from .scenario import Facility as Facility
-    from .scenario import Host as Host
-    from .scenario import Scenario as Scenario
+    from .network_traffic import sent_per_step
+    from .scenario import Cluster, Facility, Host, Scenario
 else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "network_traffic": ("sent_per_step",),
-            "scenario": ("Cluster", "Facility", "Host", "Scenario"),
-        },
-    )
+    __getattr__, __dir__ = lazily(__name__)
 
 __all__ = ["Cluster", "Facility", "Host", "Scenario", "sent_per_step"]

@@ -6,9 +6,8 @@ by everything that runs. A scenario without doubts is the model itself; with the
 
 from jaxtyping import Array, Float
 
-from ..core.fields import quantities, quantity
+from ..core.fields import Module, quantities, quantity
 from ..core.jax_typed import asarray
-from ..core.module import Module
 
 
 class Doubts(Module):

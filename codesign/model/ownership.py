@@ -8,8 +8,7 @@ import abc
 from jaxtyping import Array, Float
 
 from ..core.errors import ConfigError, suggestion
-from ..core.fields import quantities, quantity, static
-from ..core.module import Module
+from ..core.fields import Module, quantities, quantity, static
 from ..core.short_names import option_name
 from ..core.units import HOUR_S, YEAR_S
 

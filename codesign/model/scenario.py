@@ -13,9 +13,8 @@ from jaxtyping import Array, Float
 from ..core.computed_once import pieces_of
 from ..core.cost import Cost, zero
 from ..core.errors import ConfigError, suggestion
-from ..core.fields import integer, quantity, static
+from ..core.fields import Module, integer, quantity, static
 from ..core.jax_typed import asarray, flatten, unflatten
-from ..core.module import Module
 from ..core.pretty import as_html, as_text
 from ..core.smooth import maximum, used_share
 from .carbon import Carbon

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ..core.atomic_files import make_folder, write_files
 from ..study.objective import feasible
-from . import candidates_page, charts, interactive, proof, series, text_tables, wording
+from . import charts, comparison_pages, pages, proof, series, text_tables, wording
 from .labels import PARTS, number, signed
 from .pages import rendered
 from .run_folder import PAGE, MissingPart, RunFolder, note_page, read_run, readable
@@ -78,8 +78,8 @@ def build_report(path: Path | str, *, pictures: bool = True) -> Path:
     Raises:
         ConfigError: the folder is not a run.
     """
-    if (Path(path) / candidates_page.FACTS).is_file():
-        return candidates_page.write_page(candidates_page.read(Path(path)), Path(path))
+    if (Path(path) / comparison_pages.FACTS).is_file():
+        return comparison_pages.write_page(comparison_pages.read(Path(path)), Path(path))
     run = read_run(path)
     with readable(run.path):
         sections = _sections(run, pictures)
@@ -132,8 +132,8 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
         sure=proof.how_sure(run),
         slides=proof.slides(run),
         goal=run.metric(run.goal),
-        library=interactive.library(),
-        script=interactive.own_script(),
+        library=pages.library(),
+        script=pages.own_script(),
         config=(run.path / "config.yaml").read_text(encoding="utf-8"),
     )
 
@@ -241,10 +241,10 @@ def _front(run: RunFolder) -> Section:
     data["design"] = [f"{run.designs['design'][at]:g}" if "design" in run.designs else str(at) for at in places]
     how = (*charts.front_axes(run, named, unit), 360)
     picture = Picture("time_against_cost", "Time and cost of all designs", "figures", run)
-    return Section("Time against cost", text, picture, shown=interactive.chart("front", charts.front_plot, how, [data]))
+    return Section("Time against cost", text, picture, shown=pages.chart("front", charts.front_plot, how, [data]))
 
 
-def _rows_at(run: RunFolder, places: pd.Index) -> Iterator[tuple[int, dict]]:
+def _rows_at(run: RunFolder, places: pd.Index) -> Iterator[tuple[int, dict[Any, Any]]]:
     """(place, plan) of some designs."""
     plans = run.designs[[f"var.{name}" for name in run.columns("var.")]].to_dict(orient="records")
     return ((int(place), plans[int(place)] if plans else {}) for place in places)
@@ -260,7 +260,7 @@ def _roofline(run: RunFolder) -> Section:
     )
     marks, roofs, names, ends = charts.roofline_data(run)
     ends_y = charts.roof_ends(marks, roofs)
-    shown = interactive.chart("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, ends_y)
+    shown = pages.chart("roofline", charts.roofline_plot, (380,), [marks, roofs, names], ends, ends_y)
     picture = Picture("roofline", "Roofline of the best design's operations", "figures", run)
     return Section("Roofline", text, picture, shown=shown)
 
@@ -274,7 +274,8 @@ def _ops(run: RunFolder) -> Section:
 
 
 def _topology(run: RunFolder) -> Section:
-    sentences = [f"{group}: {text}." for group, text in (run.summary.get("cables") or {}).items()]
+    cables: dict[str, str] = run.summary.get("cables") or {}
+    sentences = [f"{group}: {text}." for group, text in cables.items()]
     text = "Which cable limits the best design's groups, all groups of a kind at once. " + " ".join(sentences)
     return Section(
         "Topology", text, Picture("topology_load", "Topology with its links coloured by load", "topology", run)

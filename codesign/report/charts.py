@@ -54,9 +54,9 @@ def plot(kind_x: str = "linear", kind_y: str = "linear", height: int = 320, tool
 
 def axis_kind(values: np.ndarray | pd.Series) -> str:
     """Logarithmic where values span much."""
-    known = np.asarray(values, dtype=float)
-    known = known[np.isfinite(known) & (known > 0)]
-    return "log" if len(known) and known.max() > SPREAD * known.min() else "linear"
+    numbers = np.asarray(values, dtype=float)
+    numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
+    return "log" if len(numbers) and numbers.max() > SPREAD * numbers.min() else "linear"
 
 
 def front_data(run: RunFolder, dots: pd.DataFrame) -> tuple[Data, str]:
@@ -150,16 +150,16 @@ def roofline_data(run: RunFolder) -> tuple[Data, Data, Data, tuple[float, float]
         "ys": [[low * roof.bandwidth, roof.peak, roof.peak] for roof in result],
     }
     words = [(text, x, y) for text, x, y in series.roofline_labels(ops, 4)]
-    told = [
+    lines = [
         (f"{roof.named}{roof.number_format} peak {number(roof.peak, 'FLOP/s')}", roof.ridge, roof.peak)
         for roof in result
     ]
     middle = float(np.sqrt(low * high))
     names: Data = {
-        "x": [x for _, x, _ in (*words, *told)], "y": [y for _, _, y in (*words, *told)],
-        "text": [text for text, _, _ in (*words, *told)],
-        "align": ["right" if x > middle else "left" for _, x, _ in words] + ["right"] * len(told),
-        "dy": [*_beneath(words, told, marks, roofs, (low, high)), *[ABOVE_PX] * len(told)],
+        "x": [x for _, x, _ in (*words, *lines)], "y": [y for _, _, y in (*words, *lines)],
+        "text": [text for text, _, _ in (*words, *lines)],
+        "align": ["right" if x > middle else "left" for _, x, _ in words] + ["right"] * len(lines),
+        "dy": [*_beneath(words, lines, marks, roofs, (low, high)), *[ABOVE_PX] * len(lines)],
     }  # fmt: skip
     return marks, roofs, names, (low, high)
 

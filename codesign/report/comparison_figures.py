@@ -63,28 +63,28 @@ def api_figure(table: pd.DataFrame, cheaper: float, always: float, what: str) ->
 ROW_IN = 0.34
 
 
-def pictures(found: Comparison) -> dict[str, bytes]:
+def pictures(comparison: Comparison) -> dict[str, bytes]:
     """Name -> PNG; none where no candidate has a design."""
     drawn: dict[str, bytes] = {}
     with style():
-        if not found.feasible.empty:
-            drawn["comparison"] = candidates(found)
-        if not found.phases.empty and found.phases["feasible"].any():
-            drawn["phases"] = along(found)
+        if not comparison.feasible.empty:
+            drawn["comparison"] = candidates(comparison)
+        if not comparison.phases.empty and comparison.phases["feasible"].any():
+            drawn["phases"] = along(comparison)
     return drawn
 
 
-def candidates(found: Comparison) -> bytes:
+def candidates(comparison: Comparison) -> bytes:
     """A mark and its 90 % interval for each candidate, best at the top, its share of draws at the right."""
-    figure, (axes,) = canvas(1.35 + ROW_IN * len(found.feasible))
-    draw_candidates(found, axes)
-    headline(figure, sentences(found)[0].rstrip("."))
+    figure, (axes,) = canvas(1.35 + ROW_IN * len(comparison.feasible))
+    draw_candidates(comparison, axes)
+    headline(figure, sentences(comparison)[0].rstrip("."))
     return render(figure)
 
 
-def draw_candidates(found: Comparison, axes: Axes, most: int | None = None) -> None:
+def draw_candidates(comparison: Comparison, axes: Axes, most: int | None = None) -> None:
     """The candidates on these axes; so many of the best, with their values alone, where there is less room."""
-    ranked = found.feasible.iloc[:most]
+    ranked = comparison.feasible.iloc[:most]
     places = np.arange(len(ranked))
     values = ranked["objective"].to_numpy(float)
     low, high = (ranked.get(f"objective_{end}", pd.Series(values, ranked.index)).to_numpy(float) for end in ENDS)
@@ -99,13 +99,13 @@ def draw_candidates(found: Comparison, axes: Axes, most: int | None = None) -> N
         end = max(high[place], values[place]) if known[place] else values[place]
         won += f", 90 % interval {UNBOUNDED}" if endless[place] else ""
         won = won if most is None else ""
-        text = f"  {found.text(found.goal, row['objective'])}{won}"
+        text = f"  {comparison.text(comparison.goal, row['objective'])}{won}"
         axes.text(end, place, text, va="center", fontsize=8, color=INK)
     axes.set_yticks(places, list(ranked["candidate"]))
     axes.set_ylim(len(ranked) - 0.5, -0.5)
     axes.set_xlim(0, (1.7 if endless.any() else 1.45) * largest)  # room for what stands beside
     axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= 1.05 * largest])
-    axes.set_xlabel(f"{found.label(found.goal)}; bar: 90 % interval")
+    axes.set_xlabel(f"{comparison.label(comparison.goal)}; bar: 90 % interval")
     axes.grid(axis="y", visible=False)
 
 
@@ -118,14 +118,14 @@ def _most(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
     return float(every[np.isfinite(every)].max())
 
 
-def along(found: Comparison) -> bytes:
+def along(comparison: Comparison) -> bytes:
     """The goal of each candidate along what was varied, the best one named below each level."""
     figure, (axes,) = canvas(3.6)
-    headline(figure, " ".join(turning_points(found)).rstrip("."))
-    told = winners(found)
+    headline(figure, " ".join(turning_points(comparison)).rstrip("."))
+    told = winners(comparison)
     levels = [level for level, _ in told]
-    for at, name in enumerate(found.table["candidate"]):
-        rows = found.phases[found.phases["candidate"] == name].set_index("level").reindex(levels)
+    for at, name in enumerate(comparison.table["candidate"]):
+        rows = comparison.phases[comparison.phases["candidate"] == name].set_index("level").reindex(levels)
         values = rows["objective"].to_numpy(float)
         if np.isnan(values).all():
             continue
@@ -133,22 +133,22 @@ def along(found: Comparison) -> bytes:
         axes.plot(range(len(levels)), values, "o-", color=colour, markersize=4)
         last = int(np.flatnonzero(~np.isnan(values))[-1])
         axes.text(last + 0.06, values[last], str(name), va="center", fontsize=8, color=INK)
-    _levels(axes, found, told)
-    axes.set_ylabel(found.label(found.goal))
+    _levels(axes, comparison, told)
+    axes.set_ylabel(comparison.label(comparison.goal))
     axes.set_ylim(0, None)
     axes.set_xlim(-0.4, len(levels) - 1 + max(0.8, 0.25 * len(levels)))
     return render(figure)
 
 
-def _levels(axes: Axes, found: Comparison, told: list[tuple[str, str]]) -> None:
-    unit, shown = unit_of(found.along), []
+def _levels(axes: Axes, comparison: Comparison, told: list[tuple[str, str]]) -> None:
+    unit, shown = unit_of(comparison.along), []
     for level, best in told:
-        value = found.phases.loc[found.phases["level"] == level, "value"].iloc[0]
+        value = comparison.phases.loc[comparison.phases["level"] == level, "value"].iloc[0]
         name = number(value, unit) if value == value else level
         shown.append(f"{name}\n{best if best != DASH else 'none'}")
     axes.set_xticks(range(len(told)), shown)
-    key = found.along.rpartition(".")[2]
-    axes.set_xlabel(f"{metric(key, found.words).label}; below: the best there", color=SOFT)
+    key = comparison.along.rpartition(".")[2]
+    axes.set_xlabel(f"{metric(key, comparison.words).label}; below: the best there", color=SOFT)
 
 
 # One slide for whoever pays: the choice, why, what it costs, how sure it is, what would change it.
@@ -190,25 +190,25 @@ class AnswerSlide:
         return [(head, lines) for head, lines in named if lines]
 
 
-def write_slide(slide: AnswerSlide, found: Comparison, folder: Path) -> Path:
+def write_slide(slide: AnswerSlide, comparison: Comparison, folder: Path) -> Path:
     """`slide.html` and `slide.png` in a folder; the page's path."""
     page = folder / PAGE
     with style():
-        chart, whole = _chart(found), _picture(slide, found)
+        chart, whole = _chart(comparison), _picture(slide, comparison)
     uri = "data:image/png;base64," + base64.b64encode(chart).decode("ascii")
     write_files({page: rendered("slide.html.j2", slide=slide, chart=uri), folder / PICTURE: whole})
     return page
 
 
-def _chart(found: Comparison) -> bytes:
+def _chart(comparison: Comparison) -> bytes:
     """The candidates alone, as the page shows them beside its text."""
-    figure = Figure(figsize=(6.2, _height(found)), dpi=2 * DPI, layout="constrained")
-    draw_candidates(found, figure.subplots(), SHOWN)
+    figure = Figure(figsize=(6.2, _height(comparison)), dpi=2 * DPI, layout="constrained")
+    draw_candidates(comparison, figure.subplots(), SHOWN)
     return render(figure)
 
 
-def _height(found: Comparison) -> float:
-    return 1.0 + 0.4 * min(len(found.feasible), SHOWN)
+def _height(comparison: Comparison) -> float:
+    return 1.0 + 0.4 * min(len(comparison.feasible), SHOWN)
 
 
 def _fitted(slide: AnswerSlide) -> tuple[float, list[tuple[str, list[list[str]]]]]:
@@ -222,7 +222,7 @@ def _fitted(slide: AnswerSlide) -> tuple[float, list[tuple[str, list[list[str]]]
     return size, lines
 
 
-def _picture(slide: AnswerSlide, found: Comparison) -> bytes:
+def _picture(slide: AnswerSlide, comparison: Comparison) -> bytes:
     """The whole slide drawn; text that does not fit is set smaller."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI)
     FigureCanvasAgg(figure)
@@ -242,8 +242,8 @@ def _picture(slide: AnswerSlide, found: Comparison) -> bytes:
             written(0.04, y, "\n".join(wrapped), fontsize=size, color=INK, va="top", linespacing=1.2)
             y -= (len(wrapped) + APART) * line
         y -= APART * line
-    tall = min(0.52, _height(found) / HEIGHT_IN)
-    draw_candidates(found, figure.add_axes((0.66, 0.67 - tall, 0.31, tall - 0.06)), SHOWN)
+    tall = min(0.52, _height(comparison) / HEIGHT_IN)
+    draw_candidates(comparison, figure.add_axes((0.66, 0.67 - tall, 0.31, tall - 0.06)), SHOWN)
     small = [f"Assumed: {'; '.join(slide.assumed)}."] if slide.assumed else []
     small += [slide.made] if slide.made else []
     written(0.04, 0.03, "\n".join(textwrap.fill(text, 215) for text in small), fontsize=7.5, color=SOFT)

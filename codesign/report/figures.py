@@ -281,11 +281,11 @@ def time_against_cost(run: RunFolder) -> Figure:
 
 def digits_apart(values: np.ndarray | pd.Series) -> int:
     """Digits that tell ten places along an axis apart; three where there is but one value."""
-    known = np.asarray(values, dtype=float)
-    known = np.abs(known[np.isfinite(known)])
-    if len(known) == 0 or np.ptp(known) == 0:
+    numbers = np.asarray(values, dtype=float)
+    numbers = np.abs(numbers[np.isfinite(numbers)])
+    if len(numbers) == 0 or np.ptp(numbers) == 0:
         return 3
-    return int(np.clip(np.ceil(2 - np.log10(np.ptp(known) / known.max())), 3, 7))
+    return int(np.clip(np.ceil(2 - np.log10(np.ptp(numbers) / numbers.max())), 3, 7))
 
 
 def _log_axis(axes: Axes, which: str, values: pd.Series, text: Callable[..., str]) -> None:

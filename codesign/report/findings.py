@@ -1,5 +1,8 @@
 """Figures that state what was found: a headline, panels of one size, names beside what they name."""
 
+# matplotlib leaves the types of many arguments open
+# pyright: reportUnknownMemberType=false
+
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -9,15 +12,17 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from ..core.units import percent
+from ..model.networks.topology import Topology, link_columns
 from ..model.workloads.base import OTHERS, Words
 from ..model.workloads.plan_fields import words_of
 from . import series
-from .drawing import DPI, PAD_IN, WIDTH_IN, constrained, style
+from .drawing import DPI, INK, PAD_IN, SOFT, WIDTH_IN, canvas, constrained, style
 from .labels import MEMORY_CLASSES, MINUS, PARTS, TIERS, component, metric, number, signed, unit_of
 from .proof import certificate, closing, goal
 from .run_folder import MissingPart, RunFolder
@@ -91,7 +96,7 @@ def name_ends(axes: Axes, ends: Sequence[Named], where: float = 1.015) -> None:
         heights[at] = max(heights[at], heights[at - 1] + least)
     heights -= (heights - wanted[order]).mean()
     for place, height in zip(order, heights, strict=True):
-        one = ends[place]
+        one = ends[int(place)]
         axes.annotate(
             one.text, (one.x, one.y), (where, height), textcoords="axes fraction", color=one.colour, va="center",
             ha="left", fontsize=7.5, annotation_clip=False, path_effects=CLEAR, zorder=6,
@@ -119,10 +124,14 @@ def beside(axes: Axes, text: str, x: float, y: float, colour: str = GREY, shift:
 def plain_ticks(axes: Axes, which: str, places: Sequence[float], texts: Sequence[str] | None = None) -> None:
     """A logarithmic axis that carries these numbers, written out, and no others."""
     axis = getattr(axes, f"{which}axis")
-    known = dict(zip(places, texts or [f"{place:g}" for place in places], strict=True))
+    by_place = dict(zip(places, texts or [f"{place:g}" for place in places], strict=True))
     axis.set_major_locator(FixedLocator(list(places)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: known.get(value, f"{value:g}")))
+
+    def named(value: float, _: object) -> str:
+        return by_place.get(value, f"{value:g}")
+
+    axis.set_major_formatter(FuncFormatter(named))
 
 
 # Headlines of the pictures of a run: a sentence above each on what it shows.
@@ -163,13 +172,13 @@ def _time(run: RunFolder) -> str:
         return known.get(str(name), (str(name).replace("_", " "),))[0].replace("comm.", "communication")
 
     others = " and ".join(f"{share:.0%} {words(name)}" for name, share in rest if share >= SHOWN)
-    told = f"{first[1]:.0%} of the best {run.words.step} is {words(first[0])}" + (f", {others}" if others else "")
+    text = f"{first[1]:.0%} of the best {run.words.step} is {words(first[0])}" + (f", {others}" if others else "")
     if len(table) < 2:
-        return told
+        return text
     more = 100 * float(table.iloc[1].sum() / table.iloc[0].sum() - 1)
     share = signed(abs(more), 1).removeprefix("+")
     longer = f"{share} % longer" if more > 0 else f"{share} % less time"
-    return f"{told}; the next design takes {'as long' if share == '0' else longer}"
+    return f"{text}; the next design takes {'as long' if share == '0' else longer}"
 
 
 def _cost(run: RunFolder) -> str:
@@ -180,8 +189,8 @@ def _cost(run: RunFolder) -> str:
     kept = int(table["feasible"].sum())
     fast, cheap = front.iloc[0], front.iloc[-1]
     if len(front) == 1:
-        told = f"The fastest of {kept:,} feasible designs is the cheapest too" if kept > 1 else "One design is kept"
-        return f"{told}: {number(fast['time_s'], 's')}, {number(fast['usd_per_million_tokens'], '$')} a million tokens"
+        text = f"The fastest of {kept:,} feasible designs is the cheapest too" if kept > 1 else "One design is kept"
+        return f"{text}: {number(fast['time_s'], 's')}, {number(fast['usd_per_million_tokens'], '$')} a million tokens"
     less = 1 - float(cheap["usd_per_million_tokens"] / fast["usd_per_million_tokens"])
     if less < LITTLE:
         return f"Of {kept:,} feasible designs {len(front)} are worth a choice, all within {less:.2%} of cost"
@@ -203,7 +212,7 @@ def _roofline(run: RunFolder) -> str:
 
 
 def _memory(run: RunFolder) -> str:
-    parts = []
+    parts = list[str]()
     for tier, (table, capacity) in series.memory_by_tier(run).items():
         used, best = float(table.iloc[0].sum()), table.iloc[0]
         if used <= 0:
@@ -238,7 +247,7 @@ def _elasticities(run: RunFolder) -> str:
 
 def _closing(run: RunFolder) -> str:
     _, best, bound = closing(run)[-1]
-    if best is None or bound is None or not bound:
+    if not bound:
         return ""
     final = certificate(run).gap  # what was polished after the last step of the history counts
     gap = abs(best / bound - 1) if final is None else final
@@ -447,14 +456,14 @@ def _found(every: pd.DataFrame, shown: pd.DataFrame) -> str:
     missed = int((every["ok"].astype(str) == "False").sum()) if "ok" in every else 0
     apart = every["apart"].abs()
     near, far = (f"{v:.2g}" if v < 10 else f"{v:.0f}" for v in (max(float(apart.median()), 0.01), float(apart.max())))
-    told = f", {missed} of {len(every)} miss their bar" if missed else ""
+    text = f", {missed} of {len(every)} miss their bar" if missed else ""
     same, rest = int((apart < SAME_PER_CENT).sum()), len(every) - len(shown)
     parts = [f"the farthest {len(shown)} are shown"] if rest > same else []
     parts += [f"{same} agree within {SAME_PER_CENT:g}{HARD}%"] if same and rest == same else []
     part = f" ({'; '.join(parts)})" if parts else ""
     return (
         f"Half of {len(every)} predicted or fitted numbers lie within {near}{HARD}% of the paper's, the farthest at"
-        f" {far}{HARD}%{told}{part}"
+        f" {far}{HARD}%{text}{part}"
     )
 
 
@@ -464,3 +473,78 @@ def _called(claim: str) -> str:
     most = CLAIM_LETTERS * LINES - 12
     text = text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2 - 5) :]}"
     return "\n".join(textwrap.wrap(text, CLAIM_LETTERS, break_long_words=False))
+
+
+# A topology drawn with every link coloured by its load.
+
+
+NAMED = 40  # nodes up to which a drawing says their names
+NAMED_IN_LAYER = 4
+COLOURS = "plasma_r"
+
+
+def links_frame(topology: Topology, load: np.ndarray) -> pd.DataFrame:
+    """One row per directed link; see `topology.link_columns`."""
+    return pd.DataFrame(link_columns(topology, load))
+
+
+def draw_links(axes: Axes, links: pd.DataFrame, title: str) -> LineCollection:
+    """Links on axes, the busiest last and thickest; links inside a layer hang below it as arcs."""
+    shown = links.sort_values("used", kind="stable")
+    few = len(shown) < 2000
+    segments = [_curve(*row) for row in shown[["x0", "y0", "x1", "y1"]].itertuples(index=False)]
+    widths = (0.5 if few else 0.15) + (2.2 if few else 0.8) * shown["used"].to_numpy()
+    lines = LineCollection(segments, cmap=COLOURS, linewidths=widths, array=shown["used"].to_numpy(), clim=(0.0, 1.0))
+    axes.add_collection(lines)
+    nodes = links.drop_duplicates("source")
+    if len(nodes) <= NAMED:
+        axes.plot(nodes["x0"], nodes["y0"], "o", color="white", markeredgecolor=INK, markersize=4, zorder=3)
+        crowded = nodes.groupby("y0")["source"].transform("size") > NAMED_IN_LAYER
+        for _, node in nodes[~crowded].iterrows():
+            axes.annotate(
+                node["source"], (node["x0"], node["y0"]), (0, 5), textcoords="offset points", ha="center",
+                fontsize=5.5, color=SOFT, zorder=4, path_effects=CLEAR,
+            )  # fmt: skip
+    axes.set_title(title, fontsize=8)
+    axes.autoscale_view()
+    axes.set_axis_off()
+    return lines
+
+
+def _curve(x0: float, y0: float, x1: float, y1: float) -> np.ndarray:
+    """A straight line between layers, an arc inside one."""
+    if y0 != y1 or y0 != 0:
+        return np.array([(x0, y0), (x1, y1)])
+    along = np.linspace(0.0, 1.0, 12)
+    dip = -min(0.75, 0.12 * abs(x1 - x0)) * 4 * along * (1 - along)
+    return np.column_stack([x0 + along * (x1 - x0), y0 + dip])
+
+
+def topology_figure(parts: dict[str, pd.DataFrame], height_in: float = 2.6, found: str = "") -> Figure:
+    """Topologies side by side (title -> links), three to a row, with one scale of load; above them what was found."""
+    rows = -(-len(parts) // 3)
+    columns = min(3, len(parts))
+    figure, first = canvas(height_in * rows, layout=constrained())
+    first[0].remove()
+    if found:
+        headline(figure, found)
+    lines = None
+    for index, (title, links) in enumerate(parts.items()):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        lines = draw_links(axes, links, title)
+    if lines is not None:
+        bar = figure.colorbar(lines, ax=figure.axes, shrink=0.6, aspect=30, pad=0.01)
+        bar.set_label("share of the link's rate in use", fontsize=7)
+        bar.ax.tick_params(labelsize=7)
+    return figure
+
+
+def topology_load(run: RunFolder) -> Figure:
+    """The routed topologies of the best design, at most three of its groups.
+
+    Raises:
+        MissingPart: the design has none.
+    """
+    links = run.require("links", "level", "axis", "used")
+    groups = list(links.groupby(["level", "axis"], sort=False))[:3]
+    return topology_figure({f"{level}, {axis}": part for (level, axis), part in groups})

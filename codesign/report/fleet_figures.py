@@ -25,29 +25,29 @@ __all__ = [
 COLOURS = (BLUE, ORANGE, GREEN, "#8c6bb1", "#b15928", "#1b7f79", "#c51b7d", "#666633")
 
 
-def fleet_mix_figure(told: Mapping[str, Any]) -> Figure:
+def fleet_mix_figure(summary: Mapping[str, Any]) -> Figure:
     """A bar for each kind of device: what each class takes, and what stands spare in boxes."""
     with style():
-        return _bars(told)
+        return _bars(summary)
 
 
-def _bars(told: Mapping[str, Any]) -> Figure:
-    kinds, classes = [kind["name"] for kind in told["kinds"]], [one["name"] for one in told["classes"]]
+def _bars(summary: Mapping[str, Any]) -> Figure:
+    kinds, classes = [kind["name"] for kind in summary["kinds"]], [one["name"] for one in summary["classes"]]
     figure, ((axes,),) = panels(0.9 + 0.55 * len(kinds))
     left = np.zeros(len(kinds))
     for index, name in enumerate(classes):
         own = np.array([
-            sum(pool["devices"] for pool in told["pools"] if pool["class"] == name and pool["kind"] == kind)
+            sum(pool["devices"] for pool in summary["pools"] if pool["class"] == name and pool["kind"] == kind)
             for kind in kinds
         ], float)  # fmt: skip
         axes.barh(kinds, own, left=left, color=COLOURS[index % len(COLOURS)], height=0.6, label=name)
         left = left + own
-    spare = np.array([kind["spare"] for kind in told["kinds"]], float)
+    spare = np.array([kind["spare"] for kind in summary["kinds"]], float)
     axes.barh(kinds, spare, left=left, color="white", edgecolor=GREY, hatch="///", height=0.6, lw=0.6, label="spare")
     axes.invert_yaxis()
     axes.set_xlabel("devices")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=min(len(classes) + 1, 5), frameon=False)
-    headline(figure, f"Devices by class: {1e-3 * told['usd_per_month']:,.3g} thousand USD a month")
+    headline(figure, f"Devices by class: {1e-3 * summary['usd_per_month']:,.3g} thousand USD a month")
     return figure
 
 
@@ -178,13 +178,13 @@ def _timeline_drawn(lines: Iterable[Line], near: tuple[float, float]) -> Figure:
 PARTS = 60  # of the time
 
 
-def fleet_figure(found: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsServed | None = None) -> Figure:
+def fleet_figure(served: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsServed | None = None) -> Figure:
     """Four rows over the seconds of a simulation; shares are of the requests that came in each part of it.
 
     Of two pools the third is of prompts at prefill replicas, in place of the number of replicas.
     """
     with style():
-        return timeline_of(fleet_table(found, agreed, pools), fleet_told(found, agreed))
+        return timeline_of(fleet_table(served, agreed, pools), fleet_told(served, agreed))
 
 
 def prompts_at(pools: TwoPoolsServed, when: np.ndarray) -> np.ndarray:
@@ -199,46 +199,46 @@ def prompts_at(pools: TwoPoolsServed, when: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
-def _good(found: FleetServed, agreed: dict[str, Agreed]) -> np.ndarray:
+def _good(served: FleetServed, agreed: dict[str, Agreed]) -> np.ndarray:
     """True for each request that kept the limits of its class."""
     limits = agreed or {"": Agreed()}
-    good = np.zeros(len(found.came), bool)
-    names = found.requests.class_names or ("",)
-    codes = found.requests.classes if found.requests.class_names else np.zeros(len(found.came), int)
+    good = np.zeros(len(served.came), bool)
+    names = served.requests.class_names or ("",)
+    codes = served.requests.classes if served.requests.class_names else np.zeros(len(served.came), int)
     for code, name in enumerate(names):
         own = codes == code
-        good[own] = found.kept(limits.get(name, limits.get("", Agreed())))[own]
+        good[own] = served.kept(limits.get(name, limits.get("", Agreed())))[own]
     return good
 
 
-def fleet_told(found: FleetServed, agreed: dict[str, Agreed]) -> str:
+def fleet_told(served: FleetServed, agreed: dict[str, Agreed]) -> str:
     """Sentence on a simulation: who keeps the limits, and what caches hold."""
-    count, late = len(found.came), float(np.percentile(found.served.ttft_s, 99))
-    told = f"{count:,} requests: {late:.3g} s to the first token at p99"
+    count, late = len(served.came), float(np.percentile(served.served.ttft_s, 99))
+    text = f"{count:,} requests: {late:.3g} s to the first token at p99"
     if agreed:
-        told = f"{100 * _good(found, agreed).mean():.1f} % of {count:,} requests keep their limits"
-    return told + (f", {100 * found.hit_rate:.0f} % of prompt tokens come from a cache" if found.hit_rate else "")
+        text = f"{100 * _good(served, agreed).mean():.1f} % of {count:,} requests keep their limits"
+    return text + (f", {100 * served.hit_rate:.0f} % of prompt tokens come from a cache" if served.hit_rate else "")
 
 
-def fleet_table(found: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsServed | None = None) -> pd.DataFrame:
+def fleet_table(served: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsServed | None = None) -> pd.DataFrame:
     """A row for each part of the time: its begin and end, requests, what is at a replica, replicas, attainment."""
-    edges = np.linspace(float(np.nanmin(found.came)), float(np.nanmax(found.came)), PARTS + 1)
-    counts = np.histogram(found.came, edges)[0]
-    place = np.clip(np.searchsorted(edges, found.came, side="right") - 1, 0, PARTS - 1)
-    share = np.bincount(place, _good(found, agreed), PARTS) / np.maximum(np.bincount(place, minlength=PARTS), 1)
+    edges = np.linspace(float(np.nanmin(served.came)), float(np.nanmax(served.came)), PARTS + 1)
+    counts = np.histogram(served.came, edges)[0]
+    place = np.clip(np.searchsorted(edges, served.came, side="right") - 1, 0, PARTS - 1)
+    share = np.bincount(place, _good(served, agreed), PARTS) / np.maximum(np.bincount(place, minlength=PARTS), 1)
     columns = {
         "begin_s": edges[:-1], "end_s": edges[1:], "requests_per_s": counts / np.diff(edges),
         "attainment": np.where(counts > 0, share, np.nan),
     }  # fmt: skip
-    when = np.array([one[0] for one in found.samples])
+    when = np.array([one[0] for one in served.samples])
     part = np.searchsorted(edges, when, side="right") - 1
-    each = [np.array(one[4])[np.array(one[4]) >= 0] for one in found.samples]
+    each = [np.array(one[4])[np.array(one[4]) >= 0] for one in served.samples]
     busy = [one if len(one) else np.zeros(1) for one in each]
     seen = {
         "requests_mean": ([one.mean() for one in busy], "mean"), "requests_least": ([one.min() for one in busy], "min"),
         "requests_most": ([one.max() for one in busy], "max"),
-        "waiting": ([one[3] / max(one[1], 1) for one in found.samples], "mean"),
-        "replicas": ([one[1] for one in found.samples], "mean"), "paid": ([one[2] for one in found.samples], "mean"),
+        "waiting": ([one[3] / max(one[1], 1) for one in served.samples], "mean"),
+        "replicas": ([one[1] for one in served.samples], "mean"), "paid": ([one[2] for one in served.samples], "mean"),
     }  # fmt: skip
     if pools is not None:
         prompts = prompts_at(pools, when)

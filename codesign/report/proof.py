@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ..core.interval_text import between_text, has_ends, remarks_text
 from ..model.workloads.base import OTHERS, Words
 from ..search.certificate import Binding, Certificate, MustGive
-from . import charts, interactive
+from . import charts, pages
 from .labels import DASH, Metric, axis_prefix, is_number, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from .text_tables import PageTable
@@ -90,10 +90,10 @@ def table(run: RunFolder) -> PageTable | None:
     return explained(certificate(run), run.words)
 
 
-def explained(found: Certificate, words: Words = OTHERS) -> PageTable | None:
+def explained(certificate: Certificate, words: Words = OTHERS) -> PageTable | None:
     """The table of a certificate; None where nothing binds."""
-    if found.infeasible:
-        return _conflict(found.infeasible, words)
+    if certificate.infeasible:
+        return _conflict(certificate.infeasible, words)
     rows = [
         (
             constraint(row.constraint, words),
@@ -102,7 +102,7 @@ def explained(found: Certificate, words: Words = OTHERS) -> PageTable | None:
             f"{_reach(row.valid_down)} to {_reach(row.valid_up)}",
             _brought(row),
         )
-        for row in found.constraints or ()
+        for row in certificate.constraints or ()
         if row.used > 0.5
     ]
     head = ("Constraint", "Used", "Elasticity down", "Elasticity up", "Holds over", "10 % more brings")
@@ -178,7 +178,7 @@ def closing_chart(run: RunFolder) -> Markup:
         for name, each in (("best", best), ("bound", bound))
     ]  # fmt: skip
     how = (charts.axis_kind(np.array(values)), f"{known.label} [{unit}]" if unit else known.label)
-    return interactive.chart("convergence", charts.closing_plot, how, data)
+    return pages.chart("convergence", charts.closing_plot, how, data)
 
 
 # Confidence in a result, in two columns: what is proven of the model, and the model's error against measurements.

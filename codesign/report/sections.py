@@ -101,13 +101,13 @@ def hardware_names(entries: Sequence[Shared]) -> list[str]:
 def hardware(run: RunFolder) -> PageTable:
     """The common hardware beside what each workload would have taken."""
     entries = workloads(run)
-    own = [entry for entry in entries if entry.own_design]
-    designs = [entries[0].design, *(entry.own_design for entry in own)]
+    own_entries = [entry for entry in entries if entry.own_design]
+    designs = [entries[0].design, *(entry.own_design for entry in own_entries)]
     rows = [
         (variable(name), *(number(design[name], run.unit(name)) for design in designs))
         for name in hardware_names(entries)
     ]
-    return PageTable(("Hardware", "Common", *(f"Own of {entry.workload}" for entry in own)), rows)
+    return PageTable(("Hardware", "Common", *(f"Own of {entry.workload}" for entry in own_entries)), rows)
 
 
 def sharing(entries: Sequence[Shared]) -> Figure:
@@ -116,43 +116,43 @@ def sharing(entries: Sequence[Shared]) -> Figure:
     Raises:
         MissingPart: no workload was searched on hardware of its own.
     """
-    own = [entry for entry in entries if entry.own_design]
-    if not own:
+    own_entries = [entry for entry in entries if entry.own_design]
+    if not own_entries:
         raise MissingPart("no workload was searched on hardware of its own (search.alone)")
-    names = hardware_names(own)
-    figure, (left, right) = canvas(1.5 + 0.3 * max(len(own), len(names)), 2)
-    places = range(len(own))
+    names = hardware_names(own_entries)
+    figure, (left, right) = canvas(1.5 + 0.3 * max(len(own_entries), len(names)), 2)
+    places = range(len(own_entries))
     colours = [COLOURS[i % len(COLOURS)] for i in places]
-    costs = [100 * (entry.costs or 0.0) for entry in own]
+    costs = [100 * (entry.costs or 0.0) for entry in own_entries]
     left.barh(places, costs, height=0.55, color=colours)
     for place, cost in zip(places, costs, strict=True):
         left.annotate(f"{signed(cost, 1)} %", (max(cost, 0), place), (4, 0), textcoords="offset points", va="center")
-    left.set_yticks(places, [entry.workload for entry in own])
+    left.set_yticks(places, [entry.workload for entry in own_entries])
     left.invert_yaxis()
     left.set_xlim(min(0.0, *costs), max(1.25 * max(costs), 0.1))
     left.set_xlabel("Dearer than on hardware of its own [%]")
     left.grid(axis="y", visible=False)
-    step = 0.6 / max(len(own), 1)
-    for i, entry in enumerate(own):
+    step = 0.6 / max(len(own_entries), 1)
+    for i, entry in enumerate(own_entries):
         ratio = [entry.own_design[name] / entry.design[name] for name in names]
-        at = [index + step * (i - 0.5 * (len(own) - 1)) for index in range(len(names))]
+        at = [index + step * (i - 0.5 * (len(own_entries) - 1)) for index in range(len(names))]
         right.plot(ratio, at, MARKERS[i % len(MARKERS)], color=colours[i], markersize=5.5, label=entry.workload)
     right.axvline(1.0, color=INK, linewidth=1)
     right.set_yticks(range(len(names)), [variable(name) for name in names])
     right.set_ylim(len(names) - 0.5, -0.5)
     right.set_xscale("log")
-    right.xaxis.set_major_locator(_ticks(own, names))
+    right.xaxis.set_major_locator(_ticks(own_entries, names))
     right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{TIMES}{value:.3g}"))
     right.xaxis.set_minor_formatter(NullFormatter())
     right.set_xlabel("Its own hardware over the common")
     right.tick_params(axis="both", which="both", colors=SOFT, labelcolor=INK)
-    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(own), 4))
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(own_entries), 4))
     return figure
 
 
-def _ticks(own: Sequence[Shared], names: Sequence[str]) -> FixedLocator:
+def _ticks(shares: Sequence[Shared], names: Sequence[str]) -> FixedLocator:
     """Round numbers over the range of the ratios."""
-    ratios = [entry.own_design[name] / entry.design[name] for entry in own for name in names]
+    ratios = [entry.own_design[name] / entry.design[name] for entry in shares for name in names]
     rounds = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
     shown = [value for value in rounds if 0.6 * min(ratios) <= value <= 1.7 * max(ratios)]
     return FixedLocator(shown if len(shown) > 1 else [0.5, 1.0, 2.0])

@@ -96,68 +96,68 @@ class Comparison:
         return between_text(low, high, lambda end: self.text(name, end))
 
 
-def sentences(found: Comparison) -> list[str]:
+def sentences(comparison: Comparison) -> list[str]:
     """Sentences on the table: the best and the next, how sure that is, who is not in it."""
-    ranked = found.feasible
-    told: list[str] = []
+    ranked = comparison.feasible
+    lines: list[str] = []
     if ranked.empty:
-        return [f"None of the {len(found.table)} candidates has a design: {_reasons(found)}"]
-    best, least = ranked.iloc[0], "most" if found.maximised else "least"
-    goal = found.label(found.goal)
+        return [f"None of the {len(comparison.table)} candidates has a design: {_reasons(comparison)}"]
+    best, least = ranked.iloc[0], "most" if comparison.maximised else "least"
+    goal = comparison.label(comparison.goal)
     goal = goal if goal[:2].isupper() else goal[:1].lower() + goal[1:]
-    line = f"{best['candidate']} has the {least} {goal}, {found.text(found.goal, best['objective'])}"
+    line = f"{best['candidate']} has the {least} {goal}, {comparison.text(comparison.goal, best['objective'])}"
     if len(ranked) > 1:
         second = ranked.iloc[1]
         away = abs(second["objective"] / best["objective"] - 1)
-        line += f"; {second['candidate']} comes next, {away:.0%} {'below' if found.maximised else 'above'}"
-    told.append(line + ".")
+        line += f"; {second['candidate']} comes next, {away:.0%} {'below' if comparison.maximised else 'above'}"
+    lines.append(line + ".")
     if "wins" in ranked and len(ranked) > 1 and ranked["wins"].notna().any():
         order = ranked.sort_values("wins", ascending=False, kind="stable")
         shares = [f"{row['candidate']} in {row['wins']:.0%}" for _, row in order.iterrows() if row["wins"] >= 0.005]
         line = f"Under joint draws of the model's errors the best is {', '.join(shares)} of them"
         keeps = float(best.get("keeps", 1.0))
         line += f"; {best['candidate']} keeps all limits in {keeps:.0%}" if keeps < 1 else ""
-        told.append(line + ".")
-    told += api_sentences(found)
+        lines.append(line + ".")
+    lines += api_sentences(comparison)
     doubts = [(row["candidate"], load_text(dict(row))) for _, row in ranked.iterrows()]
-    told += [f"{name}: {doubt}" for name, doubt in doubts if doubt]
+    lines += [f"{name}: {doubt}" for name, doubt in doubts if doubt]
     modified = [row["device"] for _, row in ranked.iterrows() if row.get("differs")]
     if modified:
-        told.append(f"Not catalogue products: {', '.join(dict.fromkeys(modified))}.")
-    if len(ranked) < len(found.table):
-        told.append(f"Without a design: {_reasons(found)}")
-    return told + space_sentences(found) + price_sentences(found) + turning_points(found)
+        lines.append(f"Not catalogue products: {', '.join(dict.fromkeys(modified))}.")
+    if len(ranked) < len(comparison.table):
+        lines.append(f"Without a design: {_reasons(comparison)}")
+    return lines + space_sentences(comparison) + price_sentences(comparison) + turning_points(comparison)
 
 
-def api_sentences(found: Comparison) -> list[str]:
+def api_sentences(comparison: Comparison) -> list[str]:
     """Sentences on a price list among the candidates: up to which load it is cheaper, what it does not say."""
-    ranked = found.feasible
+    ranked = comparison.feasible
     own, listed = ranked[ranked["candidate"] != API], ranked[ranked["candidate"] == API]
     if own.empty or listed.empty:
         return []
     best, api = own.iloc[0], float(listed.iloc[0]["objective"])
-    told = ["An API is paid by the request, a fleet by the hour; how fast the API answers is not known."]
+    lines = ["An API is paid by the request, a fleet by the hour; how fast the API answers is not known."]
     if api > best["objective"]:
         share = float(best["objective"]) / api
-        told[0] = f"Below {share:.0%} of the load that {best['candidate']} serves here the API is cheaper. {told[0]}"
-    return told
+        lines[0] = f"Below {share:.0%} of the load that {best['candidate']} serves here the API is cheaper. {lines[0]}"
+    return lines
 
 
-def space_sentences(found: Comparison) -> list[str]:
+def space_sentences(comparison: Comparison) -> list[str]:
     """Space that was searched for each candidate with a design, and whether nothing better in it is proven."""
-    if "space" not in found.table:
+    if "space" not in comparison.table:
         return []
-    named = found.feasible[found.feasible["space"].fillna("") != ""]
+    named = comparison.feasible[comparison.feasible["space"].fillna("") != ""]
     how = {True: "proven the best of", False: "looked at, without proof:"}
     return [f"{row['candidate']}: {how[bool(row['certified'])]} {row['space']}." for _, row in named.iterrows()]
 
 
-def price_sentences(found: Comparison) -> list[str]:
+def price_sentences(comparison: Comparison) -> list[str]:
     """One sentence on what another price would change."""
-    if found.prices.empty:
+    if comparison.prices.empty:
         return []
-    best, last = str(found.feasible["candidate"].iloc[0]), found.prices.iloc[-1]
-    shared = found.prices.iloc[:-1]
+    best, last = str(comparison.feasible["candidate"].iloc[0]), comparison.prices.iloc[-1]
+    shared = comparison.prices.iloc[:-1]
     others = shared[shared["best"] != best]
     words = [f"{row['best']} is best with {row['factor']:g} times {row['what']}" for _, row in others.iterrows()]
     named = list(dict.fromkeys(shared["what"]))
@@ -172,8 +172,8 @@ def _listed(names: list[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _reasons(found: Comparison) -> str:
-    out = found.table[~found.table["feasible"]]
+def _reasons(comparison: Comparison) -> str:
+    out = comparison.table[~comparison.table["feasible"]]
     return "; ".join(f"{row['candidate']} ({shortened(row['why'])})" for _, row in out.iterrows()) + "."
 
 
@@ -187,22 +187,22 @@ def shortened(text: str) -> str:
     return text if len(text) <= SHORT_REASON else text[:SHORT_REASON].rsplit(" ", 1)[0] + " ..."
 
 
-def winners(found: Comparison) -> list[tuple[str, str]]:
+def winners(comparison: Comparison) -> list[tuple[str, str]]:
     """(level, best candidate) along what was varied; a dash where nothing has a design."""
-    told: list[tuple[str, str]] = []
-    for level, rows in found.phases.groupby("level", sort=False) if not found.phases.empty else ():
+    lines: list[tuple[str, str]] = []
+    for level, rows in comparison.phases.groupby("level", sort=False) if not comparison.phases.empty else ():
         rows = rows[rows["feasible"]]
         if rows.empty:
-            told.append((str(level), DASH))
+            lines.append((str(level), DASH))
             continue
-        order = rows.sort_values("objective", ascending=not found.maximised, kind="stable")
-        told.append((str(level), str(order["candidate"].iloc[0])))
-    return told
+        order = rows.sort_values("objective", ascending=not comparison.maximised, kind="stable")
+        lines.append((str(level), str(order["candidate"].iloc[0])))
+    return lines
 
 
-def turning_points(found: Comparison) -> list[str]:
+def turning_points(comparison: Comparison) -> list[str]:
     """One sentence on where the best candidate changes along what was varied."""
-    told = winners(found)
+    told = winners(comparison)
     if not told:
         return []
     runs: list[list[str]] = []
@@ -211,15 +211,15 @@ def turning_points(found: Comparison) -> list[str]:
             runs.append([name])
         runs[-1].append(level)
     parts = [f"{name if name != DASH else 'none has a design'} at {_levels(levels)}" for name, *levels in runs]
-    return [f"Along {found.along}: {', '.join(parts)}."]
+    return [f"Along {comparison.along}: {', '.join(parts)}."]
 
 
 def _levels(levels: list[str]) -> str:
     return levels[0] if len(levels) == 1 else f"{levels[0]} to {levels[-1]}"
 
 
-def columns(found: Comparison) -> tuple[str, ...]:
+def columns(comparison: Comparison) -> tuple[str, ...]:
     """Metrics that the table shows beside the goal."""
-    times = ("ttft_s", "tpot_s") if found.serving else ("time_s",)
+    times = ("ttft_s", "tpot_s") if comparison.serving else ("time_s",)
     shown = ("usd_per_million_tokens", "joules_per_token", *times, "tokens_per_s_per_device", "capex_usd")
-    return (found.goal, *(name for name in shown if name != found.goal and name in found.table))
+    return (comparison.goal, *(name for name in shown if name != comparison.goal and name in comparison.table))

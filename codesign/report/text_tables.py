@@ -109,8 +109,8 @@ def _stacked(
         for name, (words, colour) in shown.items():
             value = float(row[name])
             share = value / whole if whole else 0.0
-            told = f"{words}: {number(value, unit)} ({share:.1%})"
-            parts.append(Piece(words, colour, value / longest, told, f"{share:.0%}" if value / longest > TOLD else ""))
+            text = f"{words}: {number(value, unit)} ({share:.1%})"
+            parts.append(Piece(words, colour, value / longest, text, f"{share:.0%}" if value / longest > TOLD else ""))
         end = ends[at] / longest if ends is not None and ends[at] == ends[at] else None
         lines.append(BarLine(label, tuple(parts), number(whole, unit, zeros=True), end))
     return bars(lines, list(shown.values()))

@@ -27,6 +27,36 @@ def degrees(design: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
+ABSENT = -1.0  # value of a field that a plan has not
+SERVING_CHOICES = {
+    "token_budget": (ABSENT, f"token budget{THIN}{{:g}}"), "attention_dp": (1.0, "{:g} attention groups"),
+}  # fmt: skip
+"""Plan field -> value that goes without saying, and what is said of a larger one."""
+POOLS = {
+    "prefill": {"prefill_max_utilisation": (-2.0, "at most {:.0%}")},
+    "ffn": {"ffn_micro_batches": (-2.0, "{:g} micro-batches by turns")},
+}
+POOL_NAMES = {"prefill": "prefill", "ffn": "FFN"}
+POOL_DEGREES = {"prefill": ("prefill_tp", "prefill_pp"), "ffn": ("ffn_tp", "ffn_ep")}
+CHOICES = {
+    "row_shards": (1.0, "tables in {:g} by rows"), "column_shards": (1.0, "tables in {:g} by columns"),
+    "ulysses": (1.0, "heads exchanged by {:g}"), "cp_order": (0.0, "contiguous contexts"),
+    "decode_cp": (1.0, "cached tokens over {:g} ranks"), "etp": (0.0, f"experts over TP{THIN}{{:g}}"),
+    "capacity_factor": (0.0, "capacity factor {:g}"), "schedule": (0.0, "schedule {name}"),
+    "first_stage_less": (0.0, "first stage {:g} layers shorter"),
+    "last_stage_less": (0.0, "last stage {:g} layers shorter"), "loss_chunks": (1.0, "loss in {:g} chunks"),
+}  # fmt: skip
+MEMORY_CHOICES = {
+    "recompute_modules": (0.0, "{name} recomputed"), "sequence_parallel": (0.0, "SP"),
+    "zero": (0.0, f"ZeRO{HYPHEN}{{:g}}"),
+}  # fmt: skip
+OFFLOADED = {
+    "weights": "weights", "activations": "activations", "optimizer": "optimizer", "kv_cache": "KV cache",
+}  # fmt: skip
+MODULES = {"offload_modules": (0.0, "of {name}")}
+ALGORITHMS = {"tp_algorithm": (ABSENT, "TP by {name}"), "data_algorithm": (ABSENT, "data by {name}")}
+
+
 def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
     """The rest of a plan: `micro-batch 2 · selective recompute · SP · ZeRO-1 · optimizer 50 % offloaded`.
 
@@ -39,78 +69,44 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
         result = design.get(PLAN_PREFIX + name)
         return float(result) if result is not None and result == result else -1.0
 
+    def said(texts: Mapping[str, tuple[float, str]]) -> list[str]:
+        """Texts of the fields that are above what goes without saying."""
+        return [
+            text.format(value(name), name=shown(name, value(name)) if "{name}" in text else "")
+            for name, (usual, text) in texts.items()
+            if value(name) > usual
+        ]
+
     batch = "batch" if design.get("tpot_s") else "micro-batch"
-    parts = [f"{batch}{THIN}{value('micro_batch'):g}"] if value("micro_batch") >= 0 else []
-    if value("token_budget") >= 0:
-        parts.append(f"token budget{THIN}{value('token_budget'):g}")
-    if value("attention_dp") > 1:
-        parts.append(f"{value('attention_dp'):g} attention groups")
-    if value("prefill_devices") > 0:
-        cut = "".join(f"{THIN}{TIMES}{value(name):g}" for name in ("prefill_tp", "prefill_pp") if value(name) > 1)
-        parts.append(
-            f"prefill pool of {value('prefill_devices'):g}{cut}, at most {value('prefill_max_utilisation'):.0%}"
-        )
-    if value("ffn_devices") > 0:
-        cut = "".join(f"{THIN}{TIMES}{value(name):g}" for name in ("ffn_tp", "ffn_ep") if value(name) > 1)
-        parts.append(
-            f"FFN pool of {value('ffn_devices'):g}{cut}, {value('ffn_micro_batches'):g} micro-batches by turns"
-        )
-    for cut in ("row", "column"):
-        if value(f"{cut}_shards") > 1:
-            parts.append(f"tables in {value(f'{cut}_shards'):g} by {cut}s")
-    if value("ulysses") > 1:
-        parts.append(f"heads exchanged by {value('ulysses'):g}")
-    if value("cp_order") > 0:
-        parts.append("contiguous contexts")
-    if value("decode_cp") > 1:
-        parts.append(f"cached tokens over {value('decode_cp'):g} ranks")
-    if value("etp") > 0:
-        parts.append(f"experts over TP{THIN}{value('etp'):g}")
-    if value("capacity_factor") > 0:
-        parts.append(f"capacity factor {value('capacity_factor'):g}")
-    if value("schedule") > 0:
-        parts.append(f"schedule {shown('schedule', value('schedule'))}")
-    for end in ("first", "last"):
-        if value(f"{end}_stage_less") > 0:
-            parts.append(f"{end} stage {value(f'{end}_stage_less'):g} layers shorter")
-    if value("loss_chunks") > 1:
-        parts.append(f"loss in {value('loss_chunks'):g} chunks")
-    if value("prefetch") == 0:
-        parts.append("no prefetch")
+    parts = said({"micro_batch": (ABSENT, f"{batch}{THIN}{{:g}}")}) + said(SERVING_CHOICES)
+    for pool, rest in POOLS.items():
+        if value(f"{pool}_devices") > 0:
+            degrees = [name for name in POOL_DEGREES[pool] if value(name) > 1]
+            cut = "".join(f"{THIN}{TIMES}{value(name):g}" for name in degrees)
+            parts += [f"{POOL_NAMES[pool]} pool of {value(f'{pool}_devices'):g}{cut}, " + "".join(said(rest))]
+    parts += said(CHOICES)
+    parts += ["no prefetch"] if value("prefetch") == 0 else []
     if value("recompute") >= 0:
         parts.append(f"{RECOMPUTE[round(value('recompute'))]} recompute")
-    if value("recompute_modules") > 0:
-        parts.append(f"{shown('recompute_modules', value('recompute_modules'))} recomputed")
-    if value("sequence_parallel") > 0:
-        parts.append("SP")
-    if value("zero") > 0:
-        parts.append(f"ZeRO{HYPHEN}{value('zero'):g}")
-    parted = (("weights", "weights"), ("activations", "activations"), ("optimizer", "optimizer"))
-    for part, label in (*parted, ("kv_cache", "KV cache")):
-        share = value(f"offload_{part}")
-        if share > 0:
+    parts += said(MEMORY_CHOICES)
+    for part, label in OFFLOADED.items():
+        if (share := value(f"offload_{part}")) > 0:
             parts.append(f"{label} {number(share, '%', 2)} offloaded")
-    if value("offload_modules") > 0:
-        parts.append(f"of {shown('offload_modules', value('offload_modules'))}")
-    parts += own_choices(design, words)
-    for axis, group in (("tp", "TP"), ("data", "data")):
-        if value(f"{axis}_algorithm") >= 0:
-            parts.append(f"{group} by {shown(f'{axis}_algorithm', value(f'{axis}_algorithm'))}")
-    return " · ".join(parts)
+    return " · ".join([*parts, *said(MODULES), *own_choices(design, words), *said(ALGORITHMS)])
 
 
 def own_choices(design: Mapping[str, Any], words: Words) -> list[str]:
     """Fields of a family's own plan: numbers above one, and choices by their names."""
-    told = []
+    lines = []
     for name, text in words.plan.items():
         value = design.get(PLAN_PREFIX + name)
         if value is None or value != value:
             continue
         if words_of(name):
-            told.append(text.format(shown(name, value).replace("_", " ")))
+            lines.append(text.format(shown(name, value).replace("_", " ")))
         elif value > 1:
-            told.append(text.format(value))
-    return told
+            lines.append(text.format(value))
+    return lines
 
 
 def hardware_names(run: RunFolder) -> list[str]:
@@ -220,10 +216,10 @@ def binds(design: Mapping[str, Any], words: Words = OTHERS) -> tuple[str, ...]:
 def _named(part: str, words: Words) -> str:
     """`capex_usd 98.4%` is `capex 98.4%`, `tp 15% of time` is `tensor-parallel comm. 15% of time`."""
     name, _, rest = part.partition(" ")
-    known = {key: entry[0] for key, entry in PARTS.items()} | TIERS
-    known |= {key: inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
-    known |= dict(words.parts) | {key: inside(label) for key, (label, _) in words.metrics.items()}
-    return f"{known.get(name) or variable(name.replace('.', ' '))} {rest}".strip()
+    labels = {key: entry[0] for key, entry in PARTS.items()} | TIERS
+    labels |= {key: inside(entry.label) for key, entry in METRICS.items() if not key.startswith("usage.")}
+    labels |= dict(words.parts) | {key: inside(label) for key, (label, _) in words.metrics.items()}
+    return f"{labels.get(name) or variable(name.replace('.', ' '))} {rest}".strip()
 
 
 def claim(run: RunFolder) -> str:
@@ -293,6 +289,6 @@ def key_figures(run: RunFolder) -> list[tuple[str, str, str]]:
     return [(entry.label, entry.text(best[name]), interval(entry, best, name)) for name, entry in known]
 
 
-def interval(known: Metric, design: Mapping[str, Any], name: str) -> str:
+def interval(metric: Metric, design: Mapping[str, Any], name: str) -> str:
     """`2.9 s to 14.9 s`; empty where the ends are not known."""
-    return between_text(design.get(f"{name}_low"), design.get(f"{name}_high"), known.text)
+    return between_text(design.get(f"{name}_low"), design.get(f"{name}_high"), metric.text)

@@ -29,7 +29,7 @@ from .single import Single
 if TYPE_CHECKING:
     from .results import designs, elasticities, numbers_of, ops, pareto
 else:
-    __getattr__, _ = lazily(__name__, {"results": ("designs", "elasticities", "numbers_of", "ops", "pareto")})
+    __getattr__, _ = lazily(__name__)
 
 __all__ = [
     "AbstractSearch",

@@ -176,10 +176,10 @@ def _derived(equation: Equation, shapes: Sequence[Any], moving: tuple[int, ...],
             return value(given, sharp)
 
         def of_moving(*some: Any) -> list[Any]:
-            whole = list(given)
+            values = list(given)
             for place, one in zip(moving, some, strict=True):
-                whole[place] = one
-            return value(whole, sharp)
+                values[place] = one
+            return value(values, sharp)
 
         result, slopes = jvp(of_moving, tuple(given[i] for i in moving), tuple(along))
         return [s if jnp.issubdtype(f.dtype, jnp.inexact) else zeros(()) for f, s in zip(result, slopes, strict=True)]

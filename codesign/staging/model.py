@@ -148,8 +148,8 @@ def _behind(first: Program, second: Program, given: Sequence[int]) -> Program:
     """A program behind the model, of these slots of it; made once for all that differ in numbers alone."""
     fed, shift = dict(zip(second.inputs, given, strict=True)), len(first.shapes)
     key = (id(first), likeness(second, values=False), tuple(given))
-    known = {slot + shift: value for slot, value in second.known.items()}
-    return made_again(_asked, key, (first, second), known, lambda: chained(first, second, fed), MOST_KEPT)
+    constants = {slot + shift: value for slot, value in second.known.items()}
+    return made_again(_asked, key, (first, second), constants, lambda: chained(first, second, fed), MOST_KEPT)
 
 
 def base_of(scenario: Scenario) -> Base:

@@ -76,8 +76,8 @@ def packing_of(program: Program) -> Packing:
     numbers = _Numbers(written)
     steps, rows = list(_in_batches(numbers.steps)), _Rows(numbers.kinds)
     last = {slot: index for index, batch in enumerate(steps) for step in batch for slot in step.inputs}
-    asked = [int(numbers.of[slot]) for slot in written.outputs]
-    last |= dict.fromkeys(asked, len(steps))
+    slots = [int(numbers.of[slot]) for slot in written.outputs]
+    last |= dict.fromkeys(slots, len(steps))
     constants = [
         (buffer, rows.take(buffer, own), np.array([numbers.known[slot] for slot in own]))
         for buffer, own in rows.of_each_buffer([slot for slot in numbers.known if slot in last])
@@ -91,7 +91,7 @@ def packing_of(program: Program) -> Packing:
         batches.append(rows.placed(batch))
         done = {slot for step in batch for slot in (*step.inputs, *step.outputs)}
         rows.give_back([slot for slot in done if last.get(slot, index) <= index])
-    outputs = [(rows.buffer[slot], rows.at[slot]) for slot in asked]
+    outputs = [(rows.buffer[slot], rows.at[slot]) for slot in slots]
     return Packing(tuple(rows.kinds), rows.sizes, constants, wanted, batches, outputs)
 
 

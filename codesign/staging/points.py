@@ -157,8 +157,8 @@ class Points:
     ) -> Found:
         """Evaluate many points that have few values of each variable: what few values reach is looked up too."""
         assert not self.slopes
-        known = dict(zip(self.rows.variables, u.T, strict=True))
-        table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | known)
+        coordinates = dict(zip(self.rows.variables, u.T, strict=True))
+        table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | coordinates)
         first = len(self.plans.fields)
         tables = self.tables.of(scenario)
         given, whole = {slot: tables[slot] for slot in self._read}, self._whole()
@@ -192,9 +192,9 @@ class Points:
         exact, broken, below, slopes = np.split(columns, np.cumsum([names, 1, names]), axis=1)
         return Found(exact, broken[:, 0], below, slopes.reshape(count, names, width))
 
-    def _columns(self, count: int, found: Sequence[Any]) -> np.ndarray:
+    def _columns(self, count: int, results: Sequence[Any]) -> np.ndarray:
         columns = np.empty((count, self._width))
-        for number, column in enumerate(found):
+        for number, column in enumerate(results):
             columns[:, number] = column
         return columns
 

@@ -265,12 +265,12 @@ def program_from_plain(plain: Any) -> Program:
             kinds[kind]._replace(inputs=tuple(inputs), outputs=tuple(outputs), traceback=plain["places"][where])
             for kind, inputs, outputs, where in listed
         ]
-        known = {
+        constants = {
             slot: np.frombuffer(base64.b64decode(text), dtype=kind).reshape(shape)
             for slot, kind, shape, text in plain["known"]
         }
         shapes, types = [tuple(shape) for shape in plain["shapes"]], [np.dtype(kind) for kind in plain["types"]]
-        return Program(equations, known, tuple(plain["inputs"]), tuple(plain["outputs"]), shapes, types)
+        return Program(equations, constants, tuple(plain["inputs"]), tuple(plain["outputs"]), shapes, types)
     except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
         raise CannotBeKept("no program") from error
 

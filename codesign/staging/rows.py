@@ -100,10 +100,10 @@ def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], r
     behind = model.asked(priced)
     before = flatten(make_jaxpr(placed)([asarray(0.5)] * len(space.names)))
     fed, shift = dict(zip(model.of_variables, before.outputs, strict=True)), len(before.shapes)
-    known = {slot + shift: value for slot, value in behind.known.items()}
+    constants = {slot + shift: value for slot, value in behind.known.items()}
     key = (likeness(before), asked_of(behind), model.of_variables)
-    whole = made_again(_made, key, (before, behind), known, lambda: chained(before, behind, fed), MOST_MADE)
-    own = frozenset(slot for slot in known if slot >= shift + len(model.program.shapes))
+    whole = made_again(_made, key, (before, behind), constants, lambda: chained(before, behind, fed), MOST_MADE)
+    own = frozenset(slot for slot in constants if slot >= shift + len(model.program.shapes))
     coordinates, others = whole.inputs[: len(space.names)], whole.inputs[len(space.names) :]
     program = whole._replace(inputs=(*others, *coordinates))
     varied = program.reached(coordinates)

@@ -97,13 +97,13 @@ def running(program: Program) -> Running:
 
     Made once for programs of the same equations, which may differ in what is known.
     """
-    whole = written_once(program)
+    full = written_once(program)
 
     def made() -> tuple[Program, Running]:
-        return whole, Running(whole.equations, whole.inputs, whole.outputs, whole.known, whole.kinds, lead=1)
+        return full, Running(full.equations, full.inputs, full.outputs, full.known, full.kinds, lead=1)
 
-    before, result = kept(_running, asked_of(whole), made, MOST_KEPT)
-    return result if before.known is whole.known else result.knowing(whole.known)
+    before, result = kept(_running, asked_of(full), made, MOST_KEPT)
+    return result if before.known is full.known else result.knowing(full.known)
 
 
 def at_points(

@@ -45,14 +45,14 @@ def folded(program: Program, given: Mapping[int, np.ndarray], sizes: Mapping[int
     Returns:
         The program of the other inputs.
     """
-    whole = written_out(program, DERIVED)
-    left = tuple(slot for slot in whole.inputs if slot not in given)
-    whole = _computed(whole._replace(known={**whole.known, **given}, inputs=left))
-    count = len(whole.equations) + 1
-    while len(whole.equations) < count:
-        count = len(whole.equations)
-        whole = _computed(without_identities(whole, sizes, slopes=True))
-    return whole
+    full = written_out(program, DERIVED)
+    left = tuple(slot for slot in full.inputs if slot not in given)
+    full = _computed(full._replace(known={**full.known, **given}, inputs=left))
+    count = len(full.equations) + 1
+    while len(full.equations) < count:
+        count = len(full.equations)
+        full = _computed(without_identities(full, sizes, slopes=True))
+    return full
 
 
 def fields_without_rules(rows: RowProgram, scenario: Scenario) -> tuple[str, ...]:

@@ -255,8 +255,8 @@ def _together(
     first = block(parts[0])
     whole = [np.empty((count, *each.shape[1:]), dtype=each.dtype) for each in first]
 
-    def put(part: slice, found: list[np.ndarray]) -> None:
-        for target, each in zip(whole, found, strict=True):
+    def put(part: slice, results: list[np.ndarray]) -> None:
+        for target, each in zip(whole, results, strict=True):
             target[part] = each
 
     def fill(part: slice) -> None:

@@ -36,8 +36,8 @@ OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
+    ast.Div: lambda a, b: a / b,
+    ast.Pow: lambda a, b: a**b,
 }
 
 
@@ -95,7 +95,7 @@ class Expression:
 
     def value(self, look_up: Callable[[str], Array]) -> Array:
         """The value where `look_up` gives those of the metrics; differentiable, maxima in the reading of the moment."""
-        return jnp.asarray(_value(self.tree, look_up))
+        return asarray(_value(self.tree, look_up))
 
     def positive(self, names: Collection[str]) -> bool:
         """True if the form of the expression keeps it above zero where these metrics are."""
@@ -106,8 +106,8 @@ class Expression:
 
     def _check(self, node: ast.expr) -> None:
         match node:
-            case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
-                if not abs(node.value) <= MOST:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                if not abs(number) <= MOST:
                     raise self._refuse(f"a number beyond {MOST:g}")
             case ast.Name():
                 pass
@@ -158,6 +158,8 @@ def _names(node: ast.expr) -> Iterator[ast.expr]:
         case ast.Call():
             for argument in node.args:
                 yield from _names(argument)
+        case _:
+            pass
 
 
 def _number(node: ast.expr) -> float | None:
@@ -179,8 +181,8 @@ def _nothing(name: str) -> Array:
 
 def _value(node: ast.expr, look_up: Callable[[str], Array]) -> Any:
     match node:
-        case ast.Constant():
-            return float(node.value)
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
         case ast.UnaryOp():
             inner = _value(node.operand, look_up)
             return -inner if isinstance(node.op, ast.USub) else inner
@@ -290,26 +292,26 @@ class Objective:
         Raises:
             ConfigError: a name that is none of these, with a suggestion.
         """
-        known = metrics.flat()
+        numbers = metrics.flat()
         if quantity in self.custom:
             return own_quantity(quantity, self.custom[quantity], metrics)
-        if quantity in known:
-            return known[quantity]
+        if quantity in numbers:
+            return numbers[quantity]
         if _is_metric(quantity):
-            hint = suggestion(quantity, (*self.custom, *known))
+            hint = suggestion(quantity, (*self.custom, *numbers))
             raise ConfigError(f"{self._where(quantity)}: metric {quantity!r} does not exist{hint}")
         expression = Expression(quantity, self._where(quantity))
-        expression.check((*self.custom, *known))
+        expression.check((*self.custom, *numbers))
         custom = self.custom
-        return expression.value(lambda n: own_quantity(n, custom[n], metrics) if n in custom else known[n])
+        return expression.value(lambda n: own_quantity(n, custom[n], metrics) if n in custom else numbers[n])
 
     def _where(self, quantity: str) -> str:
         return next((where for where, text in self._places() if text == quantity), "expression")
 
     def made(self, metrics: Metrics) -> dict[str, Array]:
         """Quantities of this objective that are no metrics."""
-        known = metrics.flat()
-        return {text: self.value(metrics, text) for _, text in self._places() if text not in known}
+        numbers = metrics.flat()
+        return {text: self.value(metrics, text) for _, text in self._places() if text not in numbers}
 
     def log_goal(self, metrics: Metrics) -> Array:
         """Log of the goal, to be minimised."""

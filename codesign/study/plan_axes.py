@@ -245,8 +245,8 @@ def axes_text(plan: Mapping[str, Sequence[Any]], words: Mapping[str, str], scena
     kinds = ["powers of two" if words.get(name) == POWERS else "" for name in degrees]
     text += " with degrees that are powers of two" if all(kinds) else ""
     parts = [_sizes(name, plan[name], words.get(name, "")) for name in SIZES if name in plan]
-    known = {*words, *SIZES, "device_count"}
-    parts += [f"{name} {_listed(values)}" for name, values in plan.items() if name not in known]
+    names = {*words, *SIZES, "device_count"}
+    parts += [f"{name} {_listed(values)}" for name, values in plan.items() if name not in names]
     return f"{text}, {', '.join(parts)}" if parts else text
 
 

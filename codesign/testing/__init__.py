@@ -11,13 +11,5 @@ from .contracts import Broken as Broken
 from .contracts import must as must
 
 __all__ = [
-    "FAMILIES",
-    "Broken",
-    "ComponentFamily",
-    "broken",
-    "chosen",
-    "family_of",
-    "faults_of_plugins",
-    "members",
-    "must",
-]
+    "FAMILIES", "Broken", "ComponentFamily", "broken", "chosen", "family_of", "faults_of_plugins", "members", "must",
+]  # fmt: skip

@@ -202,13 +202,13 @@ MOVED = 1e6
 def answers(memory: AbstractMemory) -> dict[str, Array]:
     """All values that a scenario asks of a memory, by name."""
     stored = {name: asarray(nbytes) for name, nbytes in STORED.items()}
-    told = {"usable_bytes()": memory.usable_bytes(), "price_usd()": memory.price_usd()}
-    told |= {"static_power_w()": memory.static_power_w(), "peak_power_w()": memory.peak_power_w()}
+    summary = {"usable_bytes()": memory.usable_bytes(), "price_usd()": memory.price_usd()}
+    summary |= {"static_power_w()": memory.static_power_w(), "peak_power_w()": memory.peak_power_w()}
     for name in ("", *STORED):
-        told |= {f"bandwidth({name!r})": memory.bandwidth(name), f"energy({name!r})": memory.energy(name)}
-        told[f"added_bytes({name!r})"] = memory.added_bytes(asarray(MOVED), name)
-    told |= {f"edge_bytes_per_s()[{name!r}]": rate for name, rate in memory.edge_bytes_per_s().items()}
-    return told | {f"limits()[{name!r}]": share for name, share in memory.limits(stored).items()}
+        summary |= {f"bandwidth({name!r})": memory.bandwidth(name), f"energy({name!r})": memory.energy(name)}
+        summary[f"added_bytes({name!r})"] = memory.added_bytes(asarray(MOVED), name)
+    summary |= {f"edge_bytes_per_s()[{name!r}]": rate for name, rate in memory.edge_bytes_per_s().items()}
+    return summary | {f"limits()[{name!r}]": share for name, share in memory.limits(stored).items()}
 
 
 _memory_slopes = interpreted(jacrev(answers), always=True)

@@ -1,5 +1,7 @@
 """Uncertainty of predictions: errors met in cross-validation, drawn together and carried to every metric."""
 
+from .draws import Cases as Cases
+from .draws import Uncertain as Uncertain
 from .draws import strata_of as strata_of
 from .metrics import Drawn as Drawn
 from .metrics import Interval as Interval
@@ -16,5 +18,3 @@ from .metrics import with_room as with_room
 from .spreads import SHARE as SHARE
 from .spreads import Spread as Spread
 from .spreads import spreads as spreads
-from .stated_cases import Cases as Cases
-from .stated_cases import Uncertain as Uncertain

@@ -7,21 +7,28 @@ they share.
 
 import dataclasses
 import functools
+import itertools
 import zlib
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
-from ..core.fields import as_leaf
+from ..core.errors import ConfigError
+from ..core.fields import as_leaf, get_path, replace
 from ..core.jax_typed import asarray
+from ..core.json_yaml import is_some
 from ..model.error_factors import Doubts
 from ..model.hardware import Accelerator
 from ..model.hardware.residual import FittedOn
 from ..model.scenario import Cluster, Scenario
 from ..model.workloads import AbstractServing, AbstractWorkload
 from ..model.workloads.continuous import AbstractContinuousServing
-from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find
+from ..study.design_space import DesignSpace
+from .spreads import ANY, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Spread, find, spreads
 
 __all__ = [
     "COUNT", "among", "beyond", "draw_doubts", "factors", "named_so", "no_doubts", "one_by_one", "regime",
@@ -69,23 +76,25 @@ def wires_of(cluster: Cluster) -> str:
 
 def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     """Regime of a class of kernels: measured on this device, on one of its generation, or on neither."""
-    own = cluster.accelerator
-    chip = getattr(own.kernel(kind, number_format), "chip", None)
+    accelerator = cluster.accelerator
+    chip = getattr(accelerator.kernel(kind, number_format), "chip", None)
     label = FittedOn.of(chip.label) if chip is not None else None
     names = ((label.kind if label is not None else kind), ANY)
-    result = among(own, find("kernel", names, PHYSICS, MEASURED))
+    result = among(accelerator, find("kernel", names, PHYSICS, MEASURED))
     if result == NEW:
         return NEW
-    if chip is None or label is None or own.arithmetic(number_format) not in own.peak_flops_per_s:
+    if chip is None or label is None or accelerator.arithmetic(number_format) not in accelerator.peak_flops_per_s:
         return RELATIVE
-    rates = [(own.hbm.bandwidth(), chip.bandwidth_bytes_per_s)]
+    rates = [(accelerator.hbm.bandwidth(), chip.bandwidth_bytes_per_s)]
     rates += (
-        [] if kind == "elementwise" else [(own.peak_flops_per_s[own.arithmetic(number_format)], chip.peak_flops_per_s)]
+        []
+        if kind == "elementwise"
+        else [(accelerator.peak_flops_per_s[accelerator.arithmetic(number_format)], chip.peak_flops_per_s)]
     )
     moved = max(abs(float(np.log(float(live) / float(then)))) for live, then in rates)
     if moved > np.log(FAR):
         return NEW
-    here = result == MEASURED and own.name == label.accelerator and moved <= np.log(MOVED)
+    here = result == MEASURED and accelerator.name == label.accelerator and moved <= np.log(MOVED)
     return MEASURED if here else RELATIVE
 
 
@@ -95,9 +104,9 @@ def named_so(cluster: Cluster, kind: str, number_format: str, found: str) -> tup
     Constants that were fitted on no chip say no more of one class than of another: on a family that nobody measured
     (a TPU, say) every class errs as all do together.
     """
-    own = cluster.accelerator
-    fitted = getattr(own.kernel(kind, number_format), "chip", None) is not None
-    return (f"{kind} {number_format}", kind, ANY) if fitted or found != NEW or not own.generation else (ANY,)
+    accelerator = cluster.accelerator
+    fitted = getattr(accelerator.kernel(kind, number_format), "chip", None) is not None
+    return (f"{kind} {number_format}", kind, ANY) if fitted or found != NEW or not accelerator.generation else (ANY,)
 
 
 @functools.cache
@@ -218,13 +227,13 @@ def strata_of(scenario: Scenario) -> list[dict[str, Any]]:
     own, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
 
-    def told(what: str, found: Spread | None) -> None:
-        if found is not None and (found.kind, found.name, found.regime) not in rows:
-            low, high = np.expm1(found.interval())
-            rows[found.kind, found.name, found.regime] = {
+    def told(what: str, spread: Spread | None) -> None:
+        if spread is not None and (spread.kind, spread.name, spread.regime) not in rows:
+            low, high = np.expm1(spread.interval())
+            rows[spread.kind, spread.name, spread.regime] = {
                 "what": what.replace("_", " "),
-                "regime": "other published jobs" if found.kind == "source" else IN_WORDS[found.regime],
-                "rows": found.rows, "low": float(low), "high": float(high),
+                "regime": "other published jobs" if spread.kind == "source" else IN_WORDS[spread.regime],
+                "rows": spread.rows, "low": float(low), "high": float(high),
             }  # fmt: skip
 
     for name in dict.fromkeys(source_names(scenario)):
@@ -238,3 +247,118 @@ def strata_of(scenario: Scenario) -> list[dict[str, Any]]:
     for operation in COLLECTIVES:
         told(f"collectives: {operation}", find("collective", (operation, ANY), PHYSICS, wired))
     return list(rows.values())
+
+
+# Constants that are not known: the cases that a design is judged in, each with its own values of uncertain leaves.
+#
+# Efficiencies, prices, latencies are guesses or change with the years. What may be off of the model itself, its errors
+# in cross-validation, are cases as well: `draws` of them, those that intervals are made of, each a positive factor on
+# costs.
+
+
+@dataclass(frozen=True)
+class Uncertain:
+    """A leaf whose value is not known: factors of its nominal value.
+
+    Args:
+        path: dotted path of the leaf.
+        factors: values to reckon with, as multiples of the scenario's.
+        tied: further leaves that move by the same factor.
+    """
+
+    path: str
+    factors: Sequence[float]
+    tied: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Some positive factors."""
+        given = cast(Any, self.factors)
+        if not is_some(given) or any(not isinstance(f, int | float) or f <= 0 for f in given):
+            raise ConfigError(f"factors of {self.path} = {self.factors!r} must be a non-empty list of positive numbers")
+
+    def leaves(self, scenario: Scenario, factor: float) -> dict[str, Any]:
+        """Dotted path -> value in a case."""
+        return {path: get_path(scenario, path) * factor for path in (self.path, *self.tied)}
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The cases that a robust design is judged in.
+
+    Every combination of the listed factors, or `samples` random ones: each factor log-uniform between its least and
+    its largest. Where a row is log-convex in the leaves as well, its worst value over their box lies at a corner, so
+    the two ends of each range cover the whole box. With `draws` each of these in every one of so many joint draws of
+    the model's errors (`uncertainty.draws`).
+    """
+
+    uncertain: dict[str, Uncertain] = field(default_factory=dict[str, Uncertain])
+    samples: int = 0
+    draws: int = 0
+
+    def __post_init__(self) -> None:
+        """No negative number of samples or draws, and no draws of errors that nobody knows."""
+        for name in ("samples", "draws"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} = {getattr(self, name)} must not be negative")
+        if self.draws and not spreads():
+            raise ConfigError(
+                f"draws = {self.draws}: no errors of the model are known (`codesign calibrate --intervals`)"
+            )
+
+    def check(self, scenario: Scenario, space: DesignSpace) -> None:
+        """Refuse leaves that do not exist, or that the space sets itself.
+
+        Raises:
+            ConfigError: naming the entry.
+        """
+        chosen = {variable.path: name for name, variable in space.hardware.items()}
+        for name, entry in self.uncertain.items():
+            for path in (entry.path, *entry.tied):
+                try:
+                    get_path(scenario, path)
+                except ConfigError as error:
+                    raise ConfigError(f"search.cases.uncertain.{name}: {error}") from error
+                if path in chosen:
+                    raise ConfigError(
+                        f"search.cases.uncertain.{name}: {path} is chosen by space.hardware.{chosen[path]},"
+                        " so it cannot be uncertain as well"
+                    )
+
+    def factors(self, seed: int) -> Float[np.ndarray, "cases entries"]:
+        """Factors of each case, along the entries."""
+        lists = [np.asarray(entry.factors, dtype=float) for entry in self.uncertain.values()]
+        if not self.samples:
+            every = list(itertools.product(*lists))
+            return np.array(every, dtype=float).reshape(len(every), len(lists))
+        rng = np.random.default_rng(seed)
+        ends = np.log([[factors.min(), factors.max()] for factors in lists]).reshape(-1, 2)
+        return np.exp(ends[:, 0] + (ends[:, 1] - ends[:, 0]) * rng.uniform(size=(self.samples, len(lists))))
+
+    def leaves(self, scenario: Scenario, seed: int) -> list[dict[str, Any]]:
+        """Dotted path -> value, in each case."""
+        result: list[dict[str, Any]] = []
+        for row in self.factors(seed):
+            leaves: dict[str, Any] = {}
+            for entry, factor in zip(self.uncertain.values(), row, strict=True):
+                leaves |= entry.leaves(scenario, float(factor))
+            result += [leaves] * max(self.draws, 1)
+        return result
+
+    def named(self, seed: int) -> list[dict[str, float]]:
+        """Entry -> factor, and the number of the draw, in each case."""
+        rows = [dict(zip(self.uncertain, map(float, row), strict=True)) for row in self.factors(seed)]
+        if not self.draws:
+            return rows
+        return [row | {"draw": float(number)} for row in rows for number in range(self.draws)]
+
+    def scenarios(self, scenario: Scenario, seed: int) -> list[Scenario]:
+        """The scenario in each case."""
+        moved = [replace(scenario, leaves) for leaves in self.leaves(scenario, seed)]
+        if not self.draws:
+            return moved
+        drawn = one_by_one(draw_doubts(scenario, self.draws), self.draws)
+        return [under(one, drawn[index % self.draws]) for index, one in enumerate(moved)]
+
+    def with_room(self, scenario: Scenario) -> Scenario:
+        """The scenario with the structure that its cases have."""
+        return under(scenario, no_doubts()) if self.draws else scenario

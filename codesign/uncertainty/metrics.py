@@ -332,7 +332,7 @@ def _regret(goals: np.ndarray, excess: np.ndarray, *, maximised: bool) -> Regret
     return Regret(stays, quantile(lost, 0.5), quantile(lost, 0.9), keeps, len(goals))
 
 
-def as_columns(found: Mapping[str, Interval]) -> dict[str, float]:
+def as_columns(intervals: Mapping[str, Interval]) -> dict[str, float]:
     """Intervals as numbers: `time_s_low`, `time_s_high` and so on."""
-    named = (((f"{name}_low", low), (f"{name}_high", high)) for name, (low, high) in found.items())
+    named = (((f"{name}_low", low), (f"{name}_high", high)) for name, (low, high) in intervals.items())
     return {name: value for pair in named for name, value in pair}

@@ -14,7 +14,7 @@ from codesign.model.metrics import Metrics, evaluate
 from codesign.search import Problem, Progress
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective, feasible
-from codesign.testing.search_contract import products
+from codesign.testing.check import products
 
 UP = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 HBM = "cluster.accelerator.hbm.capacity_bytes"

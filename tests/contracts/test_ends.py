@@ -19,8 +19,7 @@ from contracts.ends import FAR, Row, faults, field_of, probe, visits
 import codesign
 from codesign.config.plausibility import unusual
 from codesign.core.errors import ConfigError
-from codesign.core.fields import check_ranges, get_path, replace, walk
-from codesign.core.module import Module
+from codesign.core.fields import Module, check_ranges, get_path, replace, walk
 from codesign.model.metrics import evaluate
 
 pytestmark = pytest.mark.slow

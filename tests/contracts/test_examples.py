@@ -11,7 +11,7 @@ from codesign.model.hardware import Link
 from codesign.model.networks.fabrics import AbstractFabric, Group
 from codesign.model.workloads import Recommendation
 from codesign.testing import FAMILIES, broken, family_of, members
-from codesign.testing.search_contract import Products
+from codesign.testing.check import Products
 
 SHORT = [cls for name in ("kernel", "memory") for cls in members(name).values()]
 

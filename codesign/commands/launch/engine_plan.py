@@ -121,23 +121,23 @@ def weight_format(quantization: str) -> str:
     return next((result for pattern, result in QUANTIZATIONS if re.fullmatch(pattern, quantization)), "")
 
 
-def format_overrides(found: Switches, model: LaunchedModel, notes: list[str], workload: str) -> list[str]:
+def format_overrides(switches: Switches, model: LaunchedModel, notes: list[str], workload: str) -> list[str]:
     """Overrides of the workload and its number formats; products are taken to be in the weights' format.
 
     Args:
-        found: of a server's command.
+        switches: of a server's command.
         model: of that command.
         notes: lines of what was taken; more are added.
         workload: option of the group `workload`, without number formats.
     """
-    asked = found.text("quantization").lower()
-    dtype = DTYPES.get(found.text("dtype", default="auto").lower(), "")
+    asked = switches.text("quantization").lower()
+    dtype = DTYPES.get(switches.text("dtype", default="auto").lower(), "")
     chosen = [f"workload={workload}"]
-    cache = _cache(found, notes)
-    kept = [f"workload.precision.kv_cache={cache}"] if cache else []
+    cache = _cache(switches, notes)
+    overrides = [f"workload.precision.kv_cache={cache}"] if cache else []
     if model.published:
         notes.append(f"the published checkpoint is in {model.format}: so are its weights here")
-        return [*chosen, "precision=checkpoint", *kept]
+        return [*chosen, "precision=checkpoint", *overrides]
     weights = weight_format(asked)
     if not weights and model.format not in ("bf16", ""):
         weights = model.format
@@ -145,20 +145,20 @@ def format_overrides(found: Switches, model: LaunchedModel, notes: list[str], wo
     elif not weights and asked not in ("", "none", "auto"):
         notes.append(f"--quantization {asked} says no format that is known: weights are priced in two bytes")
     if weights in OPTIONS:
-        found_cache = kept or (["workload.precision.kv_cache=bf16"] if weights in ("fp8", "mxfp8") else [])
+        found_cache = overrides or (["workload.precision.kv_cache=bf16"] if weights in ("fp8", "mxfp8") else [])
         routed = [f"workload.precision.by_class.{name}=bf16" for name in ("attention", "linear_attention")]
         only = model.experts and weights in ROUTED and not asked
         return [*chosen, f"precision={OPTIONS[weights]}", *found_cache, *(routed if only else [])]
     if dtype in ("fp16", "fp32"):
-        return [*chosen, *(f"workload.precision.{tensor}={dtype}" for tensor in ("compute", "weights")), *kept]
-    return [*chosen, *kept]
+        return [*chosen, *(f"workload.precision.{tensor}={dtype}" for tensor in ("compute", "weights")), *overrides]
+    return [*chosen, *overrides]
 
 
-def _cache(found: Switches, notes: list[str]) -> str:
+def _cache(switches: Switches, notes: list[str]) -> str:
     """Format of keys and values; empty where they are in two bytes."""
-    text = found.text("kv-cache-dtype").lower()
+    text = switches.text("kv-cache-dtype").lower()
     if not text:
-        text = str(found.mapping("kv-cache-config").get("dtype", "")).lower()  # TensorRT-LLM
+        text = str(switches.mapping("kv-cache-config").get("dtype", "")).lower()  # TensorRT-LLM
     if text in ("", "auto", "bf16", "bfloat16", "fp16", "float16", "half"):
         return ""
     if text.startswith(("fp8", "mxfp8")) and "mla" not in text:
@@ -169,7 +169,7 @@ def _cache(found: Switches, notes: list[str]) -> str:
         return "int8"
     if "fp4" in text:
         return "fp4"
-    notes.append(f"{found.shown('kv-cache-dtype')} {text}: keys and values are priced in two bytes")
+    notes.append(f"{switches.shown('kv-cache-dtype')} {text}: keys and values are priced in two bytes")
     return ""
 
 
@@ -210,159 +210,159 @@ class EnginePlan:
     offload_gib: float = 0.0
 
 
-def plan_of(found: Switches, model: LaunchedModel) -> EnginePlan:
+def plan_of(switches: Switches, model: LaunchedModel) -> EnginePlan:
     """The plan of a server's command.
 
     Raises:
         ConfigError: a number that is none, or degrees that do not fit each other.
     """
     readers = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}
-    plan = readers[found.engine](found, model)
-    _speculation(found, model, plan)
-    _memory(found, plan)
+    plan = readers[switches.engine](switches, model)
+    _speculation(switches, model, plan)
+    _memory(switches, plan)
     return plan
 
 
-def role_of(found: Switches) -> str:
+def role_of(switches: Switches) -> str:
     """`prefill`, `decode`, or nothing where an engine does both."""
-    transfer = found.mapping("kv-transfer-config")
-    said = str(transfer.get("kv_role", "")) or found.text("disaggregation-mode", "server-role").lower()
+    transfer = switches.mapping("kv-transfer-config")
+    said = str(transfer.get("kv_role", "")) or switches.text("disaggregation-mode", "server-role").lower()
     return ROLES.get(said, "")
 
 
-def _vllm(found: Switches, model: LaunchedModel) -> EnginePlan:
+def _vllm(switches: Switches, model: LaunchedModel) -> EnginePlan:
     """Fields of the plan; see `export_serving` for what they are there."""
-    tp, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
-    cp, ranks = found.number("prefill-context-parallel-size"), found.number("data-parallel-size")
-    local = found.number("data-parallel-size-local", default=1)
+    tp, pp = switches.number("tensor-parallel-size"), switches.number("pipeline-parallel-size")
+    cp, ranks = switches.number("prefill-context-parallel-size"), switches.number("data-parallel-size")
+    local = switches.number("data-parallel-size-local", default=1)
     ranks = max(ranks, local)
-    shared = found.has("enable-expert-parallel") and model.experts
+    shared = switches.has("enable-expert-parallel") and model.experts
     groups = ranks if model.experts and not shared else 1
     notes: list[str] = []
     plan = {"tp": tp * groups, "pp": pp, "cp": cp, "ep": ranks if shared else 1, "attention_dp": groups}
-    plan |= _divided(found)
+    plan |= _divided(switches)
     if shared and tp > 1:
         notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
-    plan |= _sequences(found, "max-num-seqs", groups, notes)
-    longest = _longest(found, "max-model-len", notes)
-    if found.has("max-num-batched-tokens"):
-        decodes = -(-found.number("max-num-seqs", default=0, low=0) // pp)
-        plan["token_budget"] = max(found.number("max-num-batched-tokens") - decodes, 1)
-    if found.denied("enable-chunked-prefill") and longest:
+    plan |= _sequences(switches, "max-num-seqs", groups, notes)
+    longest = _longest(switches, "max-model-len", notes)
+    if switches.has("max-num-batched-tokens"):
+        decodes = -(-switches.number("max-num-seqs", default=0, low=0) // pp)
+        plan["token_budget"] = max(switches.number("max-num-batched-tokens") - decodes, 1)
+    if switches.denied("enable-chunked-prefill") and longest:
         plan["token_budget"] = max(plan.get("token_budget", 0), longest)
         notes.append("prompts are not cut into chunks: a step takes the longest whole")
     work = _caching(
-        found, off=found.denied("enable-prefix-caching"), on=found.has("enable-prefix-caching"), notes=notes
+        switches, off=switches.denied("enable-prefix-caching"), on=switches.has("enable-prefix-caching"), notes=notes
     )
-    if found.has("async-scheduling"):
+    if switches.has("async-scheduling"):
         work["async_scheduling"] = "true"
-    elif found.denied("async-scheduling"):
+    elif switches.denied("async-scheduling"):
         work["async_scheduling"] = "false"
-    if found.has("block-size") and is_whole(found.text("block-size")):
-        work["block_tokens"] = str(found.number("block-size"))
+    if switches.has("block-size") and is_whole(switches.text("block-size")):
+        work["block_tokens"] = str(switches.number("block-size"))
     return EnginePlan(tp * pp * cp * ranks, plan, work, notes, longest)
 
 
-def _divided(found: Switches) -> dict[str, int]:
+def _divided(switches: Switches) -> dict[str, int]:
     """Tensor ranks that divide cached tokens, where there are several."""
-    ranks = found.number("decode-context-parallel-size")
+    ranks = switches.number("decode-context-parallel-size")
     return {"decode_cp": ranks} if ranks > 1 else {}
 
 
-def _sglang(found: Switches, model: LaunchedModel) -> EnginePlan:
+def _sglang(switches: Switches, model: LaunchedModel) -> EnginePlan:
     """Fields of the plan; see `export_serving` for what they are there."""
-    ranks, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
-    replicas, groups = found.number("data-parallel-size"), found.number("attention-data-parallel-size")
-    if found.has("enable-dp-attention") and groups == 1:
+    ranks, pp = switches.number("tensor-parallel-size"), switches.number("pipeline-parallel-size")
+    replicas, groups = switches.number("data-parallel-size"), switches.number("attention-data-parallel-size")
+    if switches.has("enable-dp-attention") and groups == 1:
         groups, replicas = replicas, 1
     if ranks % groups:
         raise ConfigError(f"--from: {groups} attention groups do not divide {ranks} tensor ranks")
-    asked = found.number("expert-parallel-size") > 1 or found.has("enable-ep-moe", "enable-deepep-moe")
-    asked |= found.text("moe-a2a-backend", default="none") not in (
+    asked = switches.number("expert-parallel-size") > 1 or switches.has("enable-ep-moe", "enable-deepep-moe")
+    asked |= switches.text("moe-a2a-backend", default="none") not in (
         "none",
         "",
     )  # those set as many expert as tensor ranks
     whole = asked and model.experts
     sharing = groups if whole else 1
-    plan = {"tp": ranks // sharing, "pp": pp, "ep": sharing, "attention_dp": groups // sharing} | _divided(found)
+    plan = {"tp": ranks // sharing, "pp": pp, "ep": sharing, "attention_dp": groups // sharing} | _divided(switches)
     notes: list[str] = []
     if whole and ranks > groups:
         notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
-    if found.has("max-running-requests"):
-        plan["micro_batch"] = max(found.number("max-running-requests") // sharing, 1)
+    if switches.has("max-running-requests"):
+        plan["micro_batch"] = max(switches.number("max-running-requests") // sharing, 1)
     else:
         notes.append("--max-running-requests is not said: plan.micro_batch is the default of codesign")
-    longest = _longest(found, "context-length", notes)
-    if found.text("chunked-prefill-size").startswith("-"):
+    longest = _longest(switches, "context-length", notes)
+    if switches.text("chunked-prefill-size").startswith("-"):
         plan["token_budget"] = longest or 16384  # its --max-prefill-tokens where nothing is said
         notes.append("prompts are not cut into chunks: a step takes the longest whole")
-    elif found.has("chunked-prefill-size"):
-        plan["token_budget"] = max(found.number("chunked-prefill-size") // groups, 1)
+    elif switches.has("chunked-prefill-size"):
+        plan["token_budget"] = max(switches.number("chunked-prefill-size") // groups, 1)
     else:
         notes.append("--chunked-prefill-size is not said: plan.token_budget is the default of codesign")
-    work = _caching(found, off=found.has("disable-radix-cache"), on=False, notes=notes)
-    if found.has("page-size"):
-        work["block_tokens"] = str(found.number("page-size"))
+    work = _caching(switches, off=switches.has("disable-radix-cache"), on=False, notes=notes)
+    if switches.has("page-size"):
+        work["block_tokens"] = str(switches.number("page-size"))
     return EnginePlan(ranks * pp * replicas, plan, work, notes, longest)
 
 
-def _trtllm(found: Switches, model: LaunchedModel) -> EnginePlan:
+def _trtllm(switches: Switches, model: LaunchedModel) -> EnginePlan:
     """Fields of the plan; see `export_serving` for what they are there."""
-    ranks, pp = found.number("tensor-parallel-size"), found.number("pipeline-parallel-size")
-    cp = found.number("context-parallel-size")
-    experts = found.number("moe-expert-parallel-size") if model.experts else 1
+    ranks, pp = switches.number("tensor-parallel-size"), switches.number("pipeline-parallel-size")
+    cp = switches.number("context-parallel-size")
+    experts = switches.number("moe-expert-parallel-size") if model.experts else 1
     if ranks % experts:
         raise ConfigError(f"--from: {experts} expert ranks do not divide {ranks} tensor ranks")
-    alone = found.has("enable-attention-dp")
+    alone = switches.has("enable-attention-dp")
     groups = ranks if alone else 1
     sharing = experts if alone else 1
     notes: list[str] = []
     if experts > sharing:
         notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
     plan = {"tp": ranks // sharing, "pp": pp, "cp": cp, "ep": sharing, "attention_dp": groups // sharing}
-    plan |= _sequences(found, "max-batch-size", groups // sharing, notes)
-    longest = _longest(found, "max-seq-len", notes)
-    if found.has("max-num-tokens"):
-        decodes = -(-found.number("max-batch-size", default=0, low=0) // pp)
-        plan["token_budget"] = max(found.number("max-num-tokens") - decodes, 1)
+    plan |= _sequences(switches, "max-batch-size", groups // sharing, notes)
+    longest = _longest(switches, "max-seq-len", notes)
+    if switches.has("max-num-tokens"):
+        decodes = -(-switches.number("max-batch-size", default=0, low=0) // pp)
+        plan["token_budget"] = max(switches.number("max-num-tokens") - decodes, 1)
     else:
         notes.append("--max_num_tokens is not said: plan.token_budget is the default of codesign")
-    reuse = found.mapping("kv-cache-config").get("enable_block_reuse")
-    work = _caching(found, off=reuse is False or found.has("disable-kv-cache-reuse"), on=False, notes=notes)
-    tokens = found.mapping("kv-cache-config").get("tokens_per_block")
+    reuse = switches.mapping("kv-cache-config").get("enable_block_reuse")
+    work = _caching(switches, off=reuse is False or switches.has("disable-kv-cache-reuse"), on=False, notes=notes)
+    tokens = switches.mapping("kv-cache-config").get("tokens_per_block")
     if isinstance(tokens, int) and 1 <= tokens <= 1e6:
         work["block_tokens"] = str(tokens)
     return EnginePlan(ranks * pp * cp, plan, work, notes, longest)
 
 
-def _sequences(found: Switches, option: str, groups: int, notes: list[str]) -> dict[str, int]:
+def _sequences(switches: Switches, option: str, groups: int, notes: list[str]) -> dict[str, int]:
     """Decoded together by a replica, whose groups have so many each."""
-    if found.has(option):
-        return {"micro_batch": found.number(option) * groups}
-    notes.append(f"{found.shown(option)} is not said: plan.micro_batch is the default of codesign")
+    if switches.has(option):
+        return {"micro_batch": switches.number(option) * groups}
+    notes.append(f"{switches.shown(option)} is not said: plan.micro_batch is the default of codesign")
     return {}
 
 
-def _longest(found: Switches, option: str, notes: list[str]) -> int:
+def _longest(switches: Switches, option: str, notes: list[str]) -> int:
     """Tokens of the longest request that is taken; 0 where nothing is said. A bound is no mean."""
-    if not found.has(option) or found.text(option).lower() in ("auto", "-1"):
+    if not switches.has(option) or switches.text(option).lower() in ("auto", "-1"):
         return 0
     notes.append(
-        f"{found.shown(option)} is a bound: workload.input_tokens and output_tokens say what requests are priced"
+        f"{switches.shown(option)} is a bound: workload.input_tokens and output_tokens say what requests are priced"
     )
-    return found.number(option)
+    return switches.number(option)
 
 
-def _caching(found: Switches, *, off: bool, on: bool, notes: list[str]) -> dict[str, str]:
+def _caching(switches: Switches, *, off: bool, on: bool, notes: list[str]) -> dict[str, str]:
     """Prefixes that are found again are the requests' affair; without a cache there are none."""
     if on:
         notes.append("prefix caching: workload.cached_ratio says what share of a prompt is found again")
     return {"cached_ratio": "0"} if off else {}
 
 
-def _speculation(found: Switches, model: LaunchedModel, plan: EnginePlan) -> None:
+def _speculation(switches: Switches, model: LaunchedModel, plan: EnginePlan) -> None:
     """Tokens verified and taken over in a step, by the method that drafts them."""
-    method, drafted = _drafting(found)
+    method, drafted = _drafting(switches)
     if not drafted:
         return
     drafted = min(drafted, MOST_DRAFTED)
@@ -381,26 +381,26 @@ def _speculation(found: Switches, model: LaunchedModel, plan: EnginePlan) -> Non
     )
 
 
-def _drafting(found: Switches) -> tuple[str, int]:
+def _drafting(switches: Switches) -> tuple[str, int]:
     """Method, one of `ACCEPTANCE`, and tokens drafted in a step; 0 where nothing is drafted."""
-    config = found.mapping("speculative-config")
-    if found.engine == "sglang":
-        name = found.text("speculative-algorithm").lower()
-        steps = found.number("speculative-num-steps", default=0, low=0)
-        tokens = found.number("speculative-num-draft-tokens", default=0, low=0)
+    config = switches.mapping("speculative-config")
+    if switches.engine == "sglang":
+        name = switches.text("speculative-algorithm").lower()
+        steps = switches.number("speculative-num-steps", default=0, low=0)
+        tokens = switches.number("speculative-num-draft-tokens", default=0, low=0)
         drafted = steps or max(tokens - 1, 0)
         default = 3 if name else 0
         return _method(name), (drafted or default if name else 0)
-    if found.engine == "trtllm":
+    if switches.engine == "trtllm":
         name = str(config.get("decoding_type", "")).lower()
         tokens = next((config[key] for key in ("num_nextn_predict_layers", "max_draft_len") if key in config), 1)
         return _method(name), _whole(tokens) if name else 0
-    model = str(config.get("model", "")) or found.text("speculative-model", "spec-model")
-    name = str(config.get("method", "")) or found.text("spec-method")
+    model = str(config.get("model", "")) or switches.text("speculative-model", "spec-model")
+    name = str(config.get("method", "")) or switches.text("spec-method")
     name = name or ("ngram" if "ngram" in model else _guessed(model)) if config or model or name else ""
     said = config.get("num_speculative_tokens", config.get("num_draft_tokens"))
     tokens = (
-        _whole(said) if said is not None else found.number("num-speculative-tokens", "spec-tokens", default=0, low=0)
+        _whole(said) if said is not None else switches.number("num-speculative-tokens", "spec-tokens", default=0, low=0)
     )
     return _method(name), (tokens or 1 if name else 0)
 
@@ -437,22 +437,22 @@ SHARES = (
 """Options of the share of a device's memory that an engine takes, of all engines."""
 
 
-def _share_of_cache(found: Switches) -> float:
+def _share_of_cache(switches: Switches) -> float:
     """The share in TensorRT-LLM's settings of its cache; 0 where nothing is said."""
-    said = found.mapping("kv-cache-config").get("free_gpu_memory_fraction", 0.0)
+    said = switches.mapping("kv-cache-config").get("free_gpu_memory_fraction", 0.0)
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= 1:
         raise ConfigError(f"--from: kv_cache_config: free_gpu_memory_fraction {said!r} is no number from 0 to 1")
     return float(said)
 
 
-def _memory(found: Switches, plan: EnginePlan) -> None:
+def _memory(switches: Switches, plan: EnginePlan) -> None:
     """Share of the memory that the engine takes, and weights that it leaves in the host's."""
-    plan.utilisation = found.share(*SHARES) or _share_of_cache(found)
-    text = found.text("cpu-offload-gb")
+    plan.utilisation = switches.share(*SHARES) or _share_of_cache(switches)
+    text = switches.text("cpu-offload-gb")
     if text:
         try:
             plan.offload_gib = float(text)
         except ValueError:
             plan.offload_gib = -1.0
         if not 0 <= plan.offload_gib < 1e6:
-            raise ConfigError(f"--from: {found.shown('cpu-offload-gb')} {text!r} is no number of GiB from 0 to 1e6")
+            raise ConfigError(f"--from: {switches.shown('cpu-offload-gb')} {text!r} is no number of GiB from 0 to 1e6")

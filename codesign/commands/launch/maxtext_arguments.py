@@ -14,8 +14,10 @@ __all__ = ["catalogue_model", "maxtext_overrides", "starts_maxtext"]
 
 PROGRAM = re.compile(r"(?i)(^|[./])maxtext[./](trainers[./]pre_train[./])?train(\.py)?$")
 ASSIGNED = re.compile(r"([A-Za-z_][\w.]*)=(.*)")
-AXES = ("data", "fsdp", "fsdp_transpose", "sequence", "context", "tensor", "tensor_sequence", "expert", "pipeline")
-AXES = (*AXES, "tensor_transpose", "autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco")
+AXES = (
+    "data", "fsdp", "fsdp_transpose", "sequence", "context", "tensor", "tensor_sequence", "expert", "pipeline",
+    "tensor_transpose", "autoregressive", "context_autoregressive", "context_usp_ulysses", "diloco",
+)  # fmt: skip
 QUANTISED = ("fp8", "int8")
 SHARDED = ("fsdp", "fsdp_transpose", "sequence")  # whose members hold parts of parameters and own samples or tokens
 TENSOR = ("tensor", "tensor_transpose", "tensor_sequence")

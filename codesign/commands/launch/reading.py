@@ -42,50 +42,50 @@ class CacheRoom(NamedTuple):
     tokens: bool = True
 
 
-def memory_overrides(asked: CacheRoom, overrides: Sequence[str], said: AbstractSet[str]) -> tuple[list[str], list[str]]:
+def memory_overrides(room: CacheRoom, overrides: Sequence[str], said: AbstractSet[str]) -> tuple[list[str], list[str]]:
     """Overrides of memory and lengths, and lines about them.
 
     Args:
-        asked: of the command.
+        room: of the command.
         overrides: of the design so far.
         said: keys that are overridden by hand, which stay as they are.
 
     Raises:
         ConfigError: a configuration that is wrong, or an offload of more than the weights.
     """
-    if asked == CacheRoom():
+    if room == CacheRoom():
         return [], []
     from ...config.composition import compose  # with the first command that asks
 
     config = compose(list(overrides))
     result, notes = list[str](), list[str]()
-    if asked.engine and not any(key == "engine_memory" or key.startswith(FIELD) for key in said):
-        result += _engine(asked, config, notes)
-    if asked.engine.startswith("vllm") and not asked.tokens and "plan.token_budget" not in said:
+    if room.engine and not any(key == "engine_memory" or key.startswith(FIELD) for key in said):
+        result += _engine(room, config, notes)
+    if room.engine.startswith("vllm") and not room.tokens and "plan.token_budget" not in said:
         result += _budget(overrides, result, config, notes)
-    if asked.longest:
-        result += _lengths(config, asked.longest, said, notes)
-    if asked.engine and not asked.sequences and "plan.micro_batch" not in said:
+    if room.longest:
+        result += _lengths(config, room.longest, said, notes)
+    if room.engine and not room.sequences and "plan.micro_batch" not in said:
         result += _fewer([*overrides, *result], notes)
-    if asked.offload_gib and "plan.offload_weights" not in said:
-        result += _offload([*overrides, *result], asked.offload_gib * 2**30, notes)
+    if room.offload_gib and "plan.offload_weights" not in said:
+        result += _offload([*overrides, *result], room.offload_gib * 2**30, notes)
     return result, notes
 
 
-def _engine(asked: CacheRoom, config: Any, notes: list[str]) -> list[str]:
+def _engine(room: CacheRoom, config: Any, notes: list[str]) -> list[str]:
     """The engine's memory, the share that it takes and the step that it sizes its activations by."""
     device, capacity = config.cluster.accelerator, config.cluster.accelerator.hbm.get("capacity_bytes")
     if not isinstance(capacity, int | float):
         notes.append("the engine's share of memory is not modelled for a memory of several tiers")
-        return [f"engine_memory={asked.engine}"]
+        return [f"engine_memory={room.engine}"]
     said = [config.plan.get(name) for name in ("tp", "pp", "token_budget")]
     tp, pp, chunk = (float(value) if isinstance(value, int | float) else 1.0 for value in said)
     start = EngineStart(
-        asked.engine, asked.utilisation, str(device.get("name", "")), float(capacity), tp, pp, chunk,
-        asked.sequences, asked.tokens,
+        room.engine, room.utilisation, str(device.get("name", "")), float(capacity), tp, pp, chunk,
+        room.sequences, room.tokens,
     )  # fmt: skip
     result = engine_overrides(start)
-    if not asked.utilisation:
+    if not room.utilisation:
         share = next(one.partition("=")[2] for one in result if one.startswith(f"{FIELD}.utilisation"))
         notes.append(f"the engine's share of memory is not said: {share}, its default")
     return result
@@ -194,7 +194,9 @@ DYNAMO_VALUES = (
     " --response-plane --discovery-backend --kv-block-size --benchmark-mode --health-check-payload --engine-route"
     " --ec-connector-backend --ec-storage-path --ec-consumer-mode --output-modalities"
 )
-DYNAMO_OPTIONS = dict.fromkeys(DYNAMO_FLAGS.split(), 0) | dict.fromkeys(DYNAMO_VALUES.split(), 1)
+DYNAMO_OPTIONS: dict[str, int] = {
+    **dict.fromkeys(map(str, DYNAMO_FLAGS.split()), 0), **dict.fromkeys(map(str, DYNAMO_VALUES.split()), 1),
+}  # fmt: skip
 """Options of Dynamo's workers that their engines do not have -> words that they take."""
 QUIET_ENV = re.compile(
     r"_(LOG|LOGGING|CACHE|HOST|PORT|API_KEY|TIMEOUT|CONFIG|USAGE|DEBUG|NIXL|MODELSCOPE|WORKER_MULTIPROC|ALLOW|RPC|TRACE"
@@ -260,11 +262,11 @@ def with_launch(source: str, overrides: Iterable[str]) -> tuple[tuple[str, ...],
     chosen = next((one for one in own if one.startswith("model=")), "")
     result = read_launch(source, model=chosen)
     said = {one.partition("=")[0].lstrip("+~") for one in own}
-    kept = [one for one in result.overrides if not {one.partition("=")[0], *_also(one)} & said]
-    more, notes = memory_overrides(result.memory, [*kept, *own], said)
-    kept += more
+    read = [one for one in result.overrides if not {one.partition("=")[0], *_also(one)} & said]
+    more, notes = memory_overrides(result.memory, [*read, *own], said)
+    read += more
     left = [line for line in result.left if not any(f"{key} is the default" in line for key in said)]
-    return (*kept, *own), (f"read as: {' '.join(kept)}", *left, *notes)
+    return (*read, *own), (f"read as: {' '.join(read)}", *left, *notes)
 
 
 def _also(override: str) -> tuple[str, ...]:
@@ -327,9 +329,9 @@ def _server(one: EngineProgram) -> Server | None:
     return Server(result, one, said or one.role, not later, bool(said))
 
 
-def _plain_rank(found: Switches) -> bool:
+def _plain_rank(switches: Switches) -> bool:
     """True if a node's rank is a number; a variable of the shell may be any, so that the command leads."""
-    return found.has("headless") or is_whole(found.text("node-rank", default="0"))
+    return switches.has("headless") or is_whole(switches.text("node-rank", default="0"))
 
 
 def _start(one: EngineProgram) -> tuple[str, list[str], str] | None:
@@ -400,7 +402,7 @@ def _of_dynamo(engine: str, words: list[str]) -> tuple[str, list[str], str]:
     return engine, rest, role
 
 
-def _with_file(found: Switches, engine: str, name: str, one: EngineProgram) -> Switches:
+def _with_file(switches: Switches, engine: str, name: str, one: EngineProgram) -> Switches:
     """Switches with those of a file of settings; the command's own hold where both speak, but for TensorRT-LLM.
 
     Raises:
@@ -409,20 +411,20 @@ def _with_file(found: Switches, engine: str, name: str, one: EngineProgram) -> S
     text = _file_text(name, one)
     if text is None:
         if engine == "vllm" and "/" not in name and "." not in name:
-            return found
-        raise ConfigError(f"--from: {found.shown('config')} {name!r} cannot be read: No such file or directory")
+            return switches
+        raise ConfigError(f"--from: {switches.shown('config')} {name!r} cannot be read: No such file or directory")
     tree = tree_of_yaml(text, f"--from: {name}")
     if tree is None:
-        return found
+        return switches
     if not is_mapping(tree):
         raise ConfigError(f"--from: {name!r} should hold a mapping of options to values")
     file = switches_of_mapping(engine, tree)
-    first, second = (file, found) if engine != "trtllm" else (found, file)
+    first, second = (file, switches) if engine != "trtllm" else (switches, file)
     return Switches(
         engine,
         first.given | second.given,
         first.written | second.written,
-        found.model or file.model or found.text("model"),
+        switches.model or file.model or switches.text("model"),
     )
 
 
@@ -486,12 +488,12 @@ def _chosen(override: str, name: str) -> LaunchedModel:
     return result._replace(overrides=())
 
 
-def _pools(found: Switches) -> bool:
+def _pools(switches: Switches) -> bool:
     return (
-        found.text("runner") == "pooling"
-        or found.text("task") in ("embed", "embedding", "score", "classify", "reward")
-        or found.text("convert") in ("embed", "classify", "reward")
-        or found.has("is-embedding")
+        switches.text("runner") == "pooling"
+        or switches.text("task") in ("embed", "embedding", "score", "classify", "reward")
+        or switches.text("convert") in ("embed", "classify", "reward")
+        or switches.has("is-embedding")
     )
 
 
@@ -531,8 +533,8 @@ def _pool(servers: list[tuple[Server, EnginePlan]], notes: list[str], *, missing
     }
     if missing:
         notes.append("engines of one role alone are given: as many of the other role are taken to run by the same plan")
-    told = [f"plan.{fields[key]}={value}" for key, value in plan.plan.items() if key in fields]
-    return ["prefill=same", f"plan.prefill_devices={count}", *told]
+    lines = [f"plan.{fields[key]}={value}" for key, value in plan.plan.items() if key in fields]
+    return ["prefill=same", f"plan.prefill_devices={count}", *lines]
 
 
 def _left(servers: list[Server]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...config.groups import aliases, plain_name
 from ...core.errors import ConfigError
-from ...core.json_yaml import is_mapping
+from ...core.json_yaml import is_list, is_mapping
 from ...core.untrusted_io import tree_of_yaml
 
 __all__ = ["EngineProgram", "is_manifest", "manifest_programs", "programs"]
@@ -290,7 +290,7 @@ def _config_maps(trees: Sequence[Any]) -> dict[str, str]:
 
 def _walk(node: Any, above: EngineProgram, files: Mapping[str, str]) -> Iterator[EngineProgram]:
     """Containers below a node, each with what stands above it."""
-    if isinstance(node, list):
+    if is_list(node):
         for one in node:
             yield from _walk(one, above, files)
         return
@@ -316,8 +316,9 @@ def _told(node: Mapping[str, Any], above: EngineProgram) -> EngineProgram:
     words = [
         str(node.get(key, "")) for key in ("subComponentType", "componentRole", "disaggregationMode", "type", "name")
     ]
-    labels = [*(meta.get("labels") or {}).values()] if is_mapping(meta) and is_mapping(meta.get("labels")) else []
-    words += [str(one) for one in (*labels, meta.get("name", "") if is_mapping(meta) else "")]
+    labels = meta.get("labels") if is_mapping(meta) else None
+    words += [str(one) for one in (labels.values() if is_mapping(labels) else ())]
+    words += [str(meta.get("name", "")) if is_mapping(meta) else ""]
     role = next((ROLES[key] for key in ROLES for word in words if key in word.lower()), above.role)
     copies = _count(node.get("replicas"))
     pods = above.pods_are_nodes or node.get("kind") == "StatefulSet"
@@ -329,7 +330,7 @@ def _told(node: Mapping[str, Any], above: EngineProgram) -> EngineProgram:
     if is_mapping(artifacts):
         uri = str(artifacts.get("uri", ""))
         env = env | {"MODEL_URI": str(artifacts.get("name") or uri)}
-    if isinstance(parallel := node.get("parallelism"), dict):
+    if is_mapping(parallel := node.get("parallelism")):
         env = env | {f"PARALLELISM_{str(key).upper()}": str(value) for key, value in parallel.items()}
     return replace(
         above,
@@ -353,7 +354,7 @@ def _environment(node: Any) -> dict[str, str]:
     """Variables of a container: a list of names and values, a mapping, or a list of NAME=VALUE."""
     if is_mapping(node):
         return {str(key): str(value) for key, value in node.items() if not isinstance(value, dict | list)}
-    if not isinstance(node, list):
+    if not is_list(node):
         return {}
     result = {str(one["name"]): str(one.get("value", "")) for one in node if is_mapping(one) and one.get("name")}
     pairs = (one.partition("=") for one in node if isinstance(one, str) and "=" in one)
@@ -428,7 +429,7 @@ def _list(node: Any) -> list[str]:
     """Words of `command` or `args`: a list, or one line."""
     if isinstance(node, str):
         return _split(node)
-    return [str(one) for one in node if not isinstance(one, dict | list)] if isinstance(node, list) else []
+    return [str(one) for one in node if not isinstance(one, dict | list)] if is_list(node) else []
 
 
 def _split(text: str) -> list[str]:

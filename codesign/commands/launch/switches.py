@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...core.errors import ConfigError, suggestion
 from ...core.json_yaml import dumps, is_mapping
 from ...core.untrusted_io import tree_of_json
-from ..export_command import OPTIONS
+from ..export_plan import OPTIONS
 
 __all__ = [
     "ENGINES", "Ends", "Option", "Switches", "ends_of_layout", "is_whole", "layout_text", "megatron_ends",
@@ -207,20 +207,20 @@ def read_switches(engine: str, words: Iterable[str]) -> Switches:
     return result
 
 
-def _place(found: Switches, takes: str, option: str, word: str) -> None:
+def _place(switches: Switches, takes: str, option: str, word: str) -> None:
     """A word that is no option: one more value of the option before it, or the model.
 
     Raises:
         ConfigError: neither.
     """
-    before = found.given.get(option, "")
+    before = switches.given.get(option, "")
     if option and (takes in ("+", "") or (takes == "0" and word.lower() in FLAGS)):
-        found.given[option] = f"{before} {word}".strip()
-    elif not found.model:
-        found.model = word
+        switches.given[option] = f"{before} {word}".strip()
+    elif not switches.model:
+        switches.model = word
     elif word.strip("\\ "):
-        where = f"after {found.shown(option)} {before}".strip() if option else f"after the model {found.model}"
-        raise ConfigError(f"--from: {word!r} {where} belongs to no option of {ENGINES[found.engine]}")
+        where = f"after {switches.shown(option)} {before}".strip() if option else f"after the model {switches.model}"
+        raise ConfigError(f"--from: {word!r} {where} belongs to no option of {ENGINES[switches.engine]}")
 
 
 def _resolve(engine: str, written: str) -> tuple[str, list[str], bool]:
@@ -308,23 +308,23 @@ class Ends(NamedTuple):
     note: str = ""
 
 
-def megatron_ends(found: Switches, layers: int, pp: int, chunks: int) -> Ends:
+def megatron_ends(switches: Switches, layers: int, pp: int, chunks: int) -> Ends:
     """Plan fields of Megatron's switches for pipeline layouts.
 
     Raises:
         ConfigError: ends that leave stages between them without whole layers, a layout that is none.
     """
-    text = found.text("pipeline-model-parallel-layout")
+    text = switches.text("pipeline-model-parallel-layout")
     if text:
         return ends_of_layout(text, layers, pp)
     first, last = (
-        found.number(f"decoder-{end}-pipeline-num-layers", default=0, low=0)
-        if found.has(f"decoder-{end}-pipeline-num-layers")
+        switches.number(f"decoder-{end}-pipeline-num-layers", default=0, low=0)
+        if switches.has(f"decoder-{end}-pipeline-num-layers")
         else None
         for end in ("first", "last")
     )
     if first is None and last is None:
-        embedding, loss = (int(found.has(f"account-for-{part}-in-pipeline-split")) for part in ("embedding", "loss"))
+        embedding, loss = (int(switches.has(f"account-for-{part}-in-pipeline-split")) for part in ("embedding", "loss"))
         if (embedding or loss) and layers and (layers + embedding + loss) % (pp * chunks):
             raise ConfigError(
                 f"--from: {layers} layers with {embedding + loss} for embedding and loss do not divide over"
@@ -342,7 +342,7 @@ def megatron_ends(found: Switches, layers: int, pp: int, chunks: int) -> Ends:
     less = [0 if end is None else full - end for end in (first, last)]
     if min(less) < 0:
         return Ends(note="a first or last stage with more layers than others: the model has equal stages there")
-    return Ends(*less)
+    return Ends(less[0], less[1])
 
 
 def ends_of_layout(text: str, layers: int, pp: int) -> Ends:
@@ -390,12 +390,12 @@ def layout_text(layers: int, chunks: int, first: int, last: int) -> str:
     return f"{ends[0]}{between}{ends[1]}"
 
 
-def titan_ends(found: Switches, layers: int, pp: int) -> tuple[int, int]:
+def titan_ends(switches: Switches, layers: int, pp: int) -> tuple[int, int]:
     """Layers that torchtitan takes off the first and the last stage: one each where nothing is said."""
     if pp == 1 or not layers:
         return 0, 0
     first, last = (
-        found.number(f"parallelism.pipeline-parallel-{end}-stage-less-layers", default=1, low=0)
+        switches.number(f"parallelism.pipeline-parallel-{end}-stage-less-layers", default=1, low=0)
         for end in ("first", "last")
     )
     return first, last

@@ -217,19 +217,28 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
         "global_batch": result.number("global-batch-size", default=0, low=0),
     }
     overrides += [f"workload.{key}={value}" for key, value in batch.items() if value]
-    if (optimizer := result.text("optimizer")) in MUON:
-        plan["zero"] = str(MUON[optimizer])
-        overrides.append("optimizer=muon")
-        if result.text("muon-tp-mode"):
-            overrides.append(f"workload.optimizer.tp_mode={result.text('muon-tp-mode')}")
-        overrides.append(f"workload.optimizer.steps={result.number('muon-num-ns-steps', default=5)}")
-    elif optimizer not in ("", "adam"):
-        notes.append(f"not modelled: {result.shown('optimizer')} {optimizer}: priced as adam")
+    overrides += _megatron_optimizer(result, plan, notes)
     if experts and result.has("moe-expert-capacity-factor"):
         overrides.append(f"workload.expert_load.capacity_factor={result.text('moe-expert-capacity-factor')}")
         if result.has("moe-pad-expert-input-to-capacity"):
             overrides.append("workload.expert_load.padded=true")
     return _finished(overrides, plan, devices or counted, tp * pp * cp, result, notes)
+
+
+def _megatron_optimizer(switches: Switches, plan: dict[str, str], notes: list[str]) -> list[str]:
+    """Overrides of an optimizer that is not Adam; its share of ZeRO goes into the plan."""
+    optimizer = switches.text("optimizer")
+    if optimizer not in MUON:
+        notes += [] if optimizer in ("", "adam") else [
+            f"not modelled: {switches.shown('optimizer')} {optimizer}: priced as adam"
+        ]  # fmt: skip
+        return []
+    plan["zero"] = str(MUON[optimizer])
+    mode = switches.text("muon-tp-mode")
+    return [
+        "optimizer=muon", *([f"workload.optimizer.tp_mode={mode}"] if mode else []),
+        f"workload.optimizer.steps={switches.number('muon-num-ns-steps', default=5)}",
+    ]  # fmt: skip
 
 
 def _plain_arguments(words: list[str]) -> tuple[list[str], str, str, int]:
@@ -272,108 +281,110 @@ def _plain_arguments(words: list[str]) -> tuple[list[str], str, str, int]:
     return rest, recipe, formats, devices
 
 
-def _zero(found: Switches) -> int:
-    strategy = found.text("data-parallel-sharding-strategy")
-    if found.has("use-megatron-fsdp", "use-torch-fsdp2", "use-custom-fsdp"):
+def _zero(switches: Switches) -> int:
+    strategy = switches.text("data-parallel-sharding-strategy")
+    if switches.has("use-megatron-fsdp", "use-torch-fsdp2", "use-custom-fsdp"):
         return ZERO.get(strategy, 3)
-    return 1 if found.has("use-distributed-optimizer") else 0
+    return 1 if switches.has("use-distributed-optimizer") else 0
 
 
-def _exchanged(found: Switches, cp: int, notes: list[str]) -> int:
+def _exchanged(switches: Switches, cp: int, notes: list[str]) -> int:
     """Context ranks that exchange heads.
 
     Raises:
         ConfigError: another kind of communication, or sizes that are none.
     """
-    kinds = found.text("cp-comm-type", default="p2p").split()
+    kinds = switches.text("cp-comm-type", default="p2p").split()
     if len(set(kinds)) > 1:
-        notes.append(f"not modelled: {found.shown('cp-comm-type')} by layer; all layers as the first, {kinds[0]}")
+        notes.append(f"not modelled: {switches.shown('cp-comm-type')} by layer; all layers as the first, {kinds[0]}")
     if kinds[0] not in CP_KINDS:
         raise ConfigError(
-            f"--from: {found.shown('cp-comm-type')} {kinds[0]!r} does not exist{suggestion(kinds[0], CP_KINDS)}"
+            f"--from: {switches.shown('cp-comm-type')} {kinds[0]!r} does not exist{suggestion(kinds[0], CP_KINDS)}"
         )
     if kinds[0] == "all_gather":
-        notes.append(f"{found.shown('cp-comm-type')} all_gather is priced as a ring, which moves as many bytes")
+        notes.append(f"{switches.shown('cp-comm-type')} all_gather is priced as a ring, which moves as many bytes")
     if kinds[0] != "a2a+p2p":
         return cp if kinds[0] == "a2a" else 1
-    sizes = found.text("hierarchical-context-parallel-sizes").split()
+    sizes = switches.text("hierarchical-context-parallel-sizes").split()
     if len(sizes) != 2 or not all(map(is_whole, sizes)) or int(sizes[0]) * int(sizes[1]) != cp:
         raise ConfigError(
-            f"--from: {found.shown('cp-comm-type')} a2a+p2p takes --hierarchical-context-parallel-sizes of two numbers"
-            f" whose product is the {cp} context ranks, not {' '.join(sizes)!r}"
+            f"--from: {switches.shown('cp-comm-type')} a2a+p2p takes --hierarchical-context-parallel-sizes of two"
+            f" numbers whose product is the {cp} context ranks, not {' '.join(sizes)!r}"
         )
     return int(sizes[0])
 
 
-def _recompute(found: Switches, notes: list[str]) -> tuple[str, list[str]]:
+def _recompute(switches: Switches, notes: list[str]) -> tuple[str, list[str]]:
     """Level and modules beside the attention core, which is Megatron's choice where none is named.
 
     Raises:
         ConfigError: a module that Megatron does not have.
     """
-    level = found.text("recompute-granularity")
-    level = level if level in ("full", "selective") else "selective" if found.has("recompute-activations") else "none"
-    if level != "selective" or not found.text("recompute-modules"):
+    level = switches.text("recompute-granularity")
+    level = (
+        level if level in ("full", "selective") else "selective" if switches.has("recompute-activations") else "none"
+    )
+    if level != "selective" or not switches.text("recompute-modules"):
         return level, []
-    named = _modules(found, "recompute-modules", ("core_attn", *MEGATRON_MODULES), notes)
+    named = _modules(switches, "recompute-modules", ("core_attn", *MEGATRON_MODULES), notes)
     return ("selective" if "core_attn" in named else "none"), [name for name in named if name != "core_attn"]
 
 
-def _modules(found: Switches, option: str, known: tuple[str, ...], notes: list[str]) -> list[str]:
+def _modules(switches: Switches, option: str, known: tuple[str, ...], notes: list[str]) -> list[str]:
     """Names of modules in the order in which plans join them.
 
     Raises:
         ConfigError: a name that Megatron does not have.
     """
-    words = found.text(option).replace(",", " ").split()
+    words = switches.text(option).replace(",", " ").split()
     for word in words:
         if word in LATER_MODULES:
-            notes.append(f"not modelled: {found.shown(option)} {word}")
+            notes.append(f"not modelled: {switches.shown(option)} {word}")
         elif word not in known:
             raise ConfigError(
-                f"--from: {found.shown(option)} {word!r} is no module of Megatron{suggestion(word, known)}"
+                f"--from: {switches.shown(option)} {word!r} is no module of Megatron{suggestion(word, known)}"
             )
     return [name for name in known if name in words]
 
 
-def _formats(found: Switches, formats: str) -> list[str]:
+def _formats(switches: Switches, formats: str) -> list[str]:
     """Number formats of products and gradients."""
     said = COMPUTE.search(formats)
-    compute = "fp8" if found.has("fp8-format") else "fp4" if found.has("fp4-format") else ""
+    compute = "fp8" if switches.has("fp8-format") else "fp4" if switches.has("fp4-format") else ""
     if said and not compute:
         compute = {"fp8": "fp8", "mxfp8": "fp8", "fp4": "fp4", "nvfp4": "fp4"}.get(said[1].lower(), "")
-    told = [f"workload.precision.compute={compute}"] if compute else []
-    return told + (["workload.precision.gradients=bf16"] if found.has("grad-reduce-in-bf16") else [])
+    lines = [f"workload.precision.compute={compute}"] if compute else []
+    return lines + (["workload.precision.gradients=bf16"] if switches.has("grad-reduce-in-bf16") else [])
 
 
-def _megatron_model(found: Switches, recipe: str, notes: list[str]) -> tuple[list[str], int, bool]:
+def _megatron_model(switches: Switches, recipe: str, notes: list[str]) -> tuple[list[str], int, bool]:
     """Overrides of the model, its layers, and whether it has experts: a recipe's, or one of the shape that is said.
 
     Raises:
         ConfigError: neither is said.
     """
-    layers, hidden = found.number("num-layers", default=0, low=0), found.number("hidden-size", default=0, low=0)
+    layers, hidden = switches.number("num-layers", default=0, low=0), switches.number("hidden-size", default=0, low=0)
     if not layers or not hidden:
-        name = recipe or found.text("tokenizer-model", "hf-model-path", "pretrained-checkpoint")
+        name = recipe or switches.text("tokenizer-model", "hf-model-path", "pretrained-checkpoint")
         option = _named(name)
         if not option:
             raise ConfigError("--from: the command says no shape: --num-layers and --hidden-size, or a recipe's name")
         tree = _tree(option)
         return [f"model={option}"], int(tree.get("layers", 0)), "experts" in tree.get("feed_forward", {})
-    shape = _shape(found, layers, hidden)
+    shape = _shape(switches, layers, hidden)
     experts = "feed_forward.experts" in shape
     option = next((name for name in available("model") if _fits(_tree(name), shape)), "")
     if option:
         notes.append(f"the shape is that of {option}")
         return [f"model={option}"], layers, experts
-    base = "deepseek_v3" if found.has("multi-latent-attention") else "mixtral_8x7b" if experts else "llama31_8b"
+    base = "deepseek_v3" if switches.has("multi-latent-attention") else "mixtral_8x7b" if experts else "llama31_8b"
     if base == "deepseek_v3" and not experts:
         raise ConfigError(
             "--from: --multi-latent-attention without --num-experts is no shape that is read from a command"
         )
     notes.append(f"the shape is no model's of the catalogue: {base} with numbers of the command")
-    shape["tied_embeddings"] = int(not found.has("untie-embeddings-and-output-weights"))
-    shape.setdefault("vocab", found.number("padded-vocab-size", default=0, low=0) or int(_tree(base)["vocab"]))
+    shape["tied_embeddings"] = int(not switches.has("untie-embeddings-and-output-weights"))
+    shape.setdefault("vocab", switches.number("padded-vocab-size", default=0, low=0) or int(_tree(base)["vocab"]))
     return (
         [
             f"model={base}",
@@ -398,13 +409,13 @@ def _named(name: str) -> str:
         return ""
 
 
-def _shape(found: Switches, layers: int, hidden: int) -> dict[str, int]:
+def _shape(switches: Switches, layers: int, hidden: int) -> dict[str, int]:
     """Numbers of a transformer as the file of a model has them."""
-    heads = found.number("num-attention-heads", default=max(hidden // 128, 1))
+    heads = switches.number("num-attention-heads", default=max(hidden // 128, 1))
     shape = {"layers": layers, "hidden": hidden, "attention.heads": heads}
-    experts = found.number("num-experts", default=0, low=0)
-    width = found.number("ffn-hidden-size", default=4 * hidden)
-    if found.has("multi-latent-attention"):
+    experts = switches.number("num-experts", default=0, low=0)
+    width = switches.number("ffn-hidden-size", default=4 * hidden)
+    if switches.has("multi-latent-attention"):
         names = {
             "q-lora-rank": "q_rank",
             "kv-lora-rank": "kv_rank",
@@ -412,29 +423,31 @@ def _shape(found: Switches, layers: int, hidden: int) -> dict[str, int]:
             "qk-pos-emb-head-dim": "rope_dim",
             "v-head-dim": "value_dim",
         }
-        shape |= {f"attention.{name}": found.number(option) for option, name in names.items() if found.has(option)}
+        shape |= {
+            f"attention.{name}": switches.number(option) for option, name in names.items() if switches.has(option)
+        }
     else:
-        grouped = found.has("num-query-groups") and (
-            found.has("group-query-attention") or found.denied("group-query-attention")
+        grouped = switches.has("num-query-groups") and (
+            switches.has("group-query-attention") or switches.denied("group-query-attention")
         )
         shape["attention.kv_heads"] = (
-            found.number("num-query-groups") if grouped or found.has("num-query-groups") else heads
+            switches.number("num-query-groups") if grouped or switches.has("num-query-groups") else heads
         )
-        shape["attention.head_dim"] = found.number("kv-channels", default=max(hidden // heads, 1))
+        shape["attention.head_dim"] = switches.number("kv-channels", default=max(hidden // heads, 1))
     if experts:
-        own = found.number("moe-ffn-hidden-size", default=width)
-        shape |= {"feed_forward.experts": experts, "feed_forward.top_k": found.number("moe-router-topk", default=2)}
+        own = switches.number("moe-ffn-hidden-size", default=width)
+        shape |= {"feed_forward.experts": experts, "feed_forward.top_k": switches.number("moe-router-topk", default=2)}
         shape["feed_forward.expert_width"] = own
-        shared = found.number("moe-shared-expert-intermediate-size", default=0, low=0)
+        shared = switches.number("moe-shared-expert-intermediate-size", default=0, low=0)
         if shared:
             shape["feed_forward.shared_experts"] = max(shared // own, 1)
-        dense = re.match(r"\(?\[0\]\*([0-9]{1,3})", found.text("moe-layer-freq").replace(" ", ""))
+        dense = re.match(r"\(?\[0\]\*([0-9]{1,3})", switches.text("moe-layer-freq").replace(" ", ""))
         if dense:
             shape |= {"feed_forward.dense_layers": int(dense[1]), "feed_forward.dense_width": width}
     else:
-        shape |= {"feed_forward.width": width, "feed_forward.gated": int(found.has("swiglu"))}
-    if found.has("vocab-size"):
-        shape["vocab"] = found.number("vocab-size")
+        shape |= {"feed_forward.width": width, "feed_forward.gated": int(switches.has("swiglu"))}
+    if switches.has("vocab-size"):
+        shape["vocab"] = switches.number("vocab-size")
     return shape
 
 
@@ -459,19 +472,8 @@ def _fits(tree: Mapping[str, Any], shape: Mapping[str, int]) -> bool:
 
 
 def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileText) -> tuple[list[str], list[str]]:
-    words, policy = (
-        [word for word in words if not word.startswith("activation-checkpoint:")],
-        next((word.partition(":")[2] for word in words if word.startswith("activation-checkpoint:")), ""),
-    )
-    result = read_switches("torchtitan", words)
-    name = result.text("job.config-file") or one.env.get("CONFIG_FILE", "")
-    if name:
-        text = file_text(name, one)
-        if text is None:
-            raise ConfigError(f"--from: {name!r} cannot be read: No such file or directory")
-        flat = dict(_flat(_toml(text, f"--from: {name!r}")))
-        file = switches_of_mapping("torchtitan", flat)
-        result = Switches("torchtitan", file.given | result.given, file.written | result.written)
+    policy = next((word.partition(":")[2] for word in words if word.startswith("activation-checkpoint:")), "")
+    result = _titan_switches(one, [word for word in words if not word.startswith("activation-checkpoint:")], file_text)
     notes: list[str] = []
     option, layers, experts = _titan_model(result)
     section = "parallelism."
@@ -487,22 +489,8 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
     recomputed = _titan_recompute(result, policy, notes)
     local = result.number("training.local-batch-size", default=8)
     micro = result.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
-    stages = 1
-    first, last = titan_ends(result, layers, pp)
     schedule = result.text(f"{section}pipeline-parallel-schedule")
-    if pp > 1 and ("nterleaved" in schedule or schedule in TWO_CHUNKS):
-        each = result.number(f"{section}pipeline-parallel-layers-per-stage", default=0, low=0)
-        stages = max((layers + first + last) // (pp * each), 1) if each and layers else 2
-    if (layers + first + last) % (pp * stages):
-        notes.append(f"{layers} layers with {first + last} for embedding and head: stages differ by a layer there")
-        first = last = 0
-    if schedule in TWO_CHUNKS and pp > 1:
-        stages = 2
-        if first + last:
-            notes.append(f"{schedule} is modelled with stages of equal length, without places for embedding and head")
-            first = last = 0
-    if pp > 1 and schedule not in KNOWN_SCHEDULES:
-        notes.append(f"{schedule} is priced as 1F1B")
+    stages, first, last = _titan_stages(result, schedule, layers, pp, notes)
     sequence = (
         "0"
         if result.denied(f"{section}enable-sequence-parallel") or result.has(f"{section}no-enable-sequence-parallel")
@@ -540,17 +528,54 @@ def _titan(one: EngineProgram, words: list[str], devices: int, file_text: FileTe
     return _finished(overrides, plan, devices, tp * pp * cp, result, notes)
 
 
-def _titan_recompute(found: Switches, policy: str, notes: list[str]) -> dict[str, str]:
+def _titan_switches(one: EngineProgram, words: list[str], file_text: FileText) -> Switches:
+    """Switches of the command, and below them those of the file that it names.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    result = read_switches("torchtitan", words)
+    name = result.text("job.config-file") or one.env.get("CONFIG_FILE", "")
+    if not name:
+        return result
+    text = file_text(name, one)
+    if text is None:
+        raise ConfigError(f"--from: {name!r} cannot be read: No such file or directory")
+    file = switches_of_mapping("torchtitan", dict(_flat(_toml(text, f"--from: {name!r}"))))
+    return Switches("torchtitan", file.given | result.given, file.written | result.written)
+
+
+def _titan_stages(switches: Switches, schedule: str, layers: int, pp: int, notes: list[str]) -> tuple[int, int, int]:
+    """Stages of a device, and layers that the first and the last stage have less than others."""
+    stages = 1
+    first, last = titan_ends(switches, layers, pp)
+    if pp > 1 and ("nterleaved" in schedule or schedule in TWO_CHUNKS):
+        each = switches.number("parallelism.pipeline-parallel-layers-per-stage", default=0, low=0)
+        stages = max((layers + first + last) // (pp * each), 1) if each and layers else 2
+    if (layers + first + last) % (pp * stages):
+        notes.append(f"{layers} layers with {first + last} for embedding and head: stages differ by a layer there")
+        first = last = 0
+    if schedule in TWO_CHUNKS and pp > 1:
+        stages = 2
+        if first + last:
+            notes.append(f"{schedule} is modelled with stages of equal length, without places for embedding and head")
+            first = last = 0
+    if pp > 1 and schedule not in KNOWN_SCHEDULES:
+        notes.append(f"{schedule} is priced as 1F1B")
+    return stages, first, last
+
+
+def _titan_recompute(switches: Switches, policy: str, notes: list[str]) -> dict[str, str]:
     """Fields of a plan for a policy: `selective` per operation, or of every so many layers the whole one.
 
     Raises:
         ConfigError: an option of it that is no number.
     """
-    mode = policy or found.text("activation-checkpoint.mode", default="selective")
+    mode = policy or switches.text("activation-checkpoint.mode", default="selective")
     if mode in ("none", "full"):
         return {"recompute": mode}
-    option = found.text("activation-checkpoint.selective-ac-option")
-    every = option or ("op" if policy or found.has("module") else TITAN_LAYERS)
+    option = switches.text("activation-checkpoint.selective-ac-option")
+    every = option or ("op" if policy or switches.has("module") else TITAN_LAYERS)
     if mode == "selective" and every != "op":
         if not is_whole(every):
             raise ConfigError(
@@ -569,16 +594,16 @@ def _titan_recompute(found: Switches, policy: str, notes: list[str]) -> dict[str
     return {"recompute": "none", "recompute_modules": PER_OP}
 
 
-def _titan_model(found: Switches) -> tuple[str, int, bool]:
+def _titan_model(switches: Switches) -> tuple[str, int, bool]:
     """Option, layers and whether it has experts.
 
     Raises:
         ConfigError: no configuration of torchtitan that is a model of the catalogue.
     """
     recipes = {config: option for option, (_, config) in RECIPES.items()}
-    name, flavour = found.text("config"), found.text("model.flavor")
+    name, flavour = switches.text("config"), switches.text("model.flavor")
     option = recipes.get(name, "") or FLAVOURS.get(flavour, "")
-    family = found.text("model.name", "module")
+    family = switches.text("model.name", "module")
     if option and flavour == "32B" and family and not family.startswith("qwen"):
         option = ""
     if not option:
@@ -613,7 +638,7 @@ def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _finished(
-    overrides: list[str], plan: Mapping[str, str], devices: int, ranks: int, found: Switches, notes: list[str]
+    overrides: list[str], plan: Mapping[str, str], devices: int, ranks: int, switches: Switches, notes: list[str]
 ) -> tuple[list[str], list[str]]:
     """Overrides with the number of devices, and lines.
 
@@ -628,5 +653,5 @@ def _finished(
         notes.append(
             f"no launcher says how many devices there are: {ranks:,}, one replica; cluster.device_count says more"
         )
-    told = [f"cluster.device_count={devices or ranks}", *(f"plan.{key}={value}" for key, value in plan.items())]
-    return [*overrides, *told], [*notes, *not_modelled_line([found])]
+    lines = [f"cluster.device_count={devices or ranks}", *(f"plan.{key}={value}" for key, value in plan.items())]
+    return [*overrides, *lines], [*notes, *not_modelled_line([switches])]

@@ -36,15 +36,7 @@ if TYPE_CHECKING:  # peers, papers and what few ask for
     from .row_overrides import measured_cluster as measured_cluster
     from .vectorise import at_many as at_many
 else:
-    __getattr__, _ = lazily(
-        __name__,
-        {
-            "framework": ("adjustment",),
-            "row_overrides": ("measured_cluster",),
-            "vectorise": ("at_many",),
-        },
-        modules=("calculon", "published_training"),
-    )
+    __getattr__, _ = lazily(__name__)
 
 __all__ = [
     "SUITES", "Suite", "adjustment", "at_many", "calculon", "calibrate_frameworks", "measured_cluster",

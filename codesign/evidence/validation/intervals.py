@@ -14,8 +14,7 @@ import pandas as pd
 
 from ...core.errors import ConfigError, suggestion
 from ...uncertainty.draws import wires_of
-from ...uncertainty.fitting import Missed, as_text
-from ...uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE
+from ...uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Missed, as_text
 from ..calibration import learned_factors
 from ..calibration.constants import publish
 from ..calibration.gpus import accelerator_of

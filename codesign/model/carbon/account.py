@@ -4,9 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import quantities, quantity
+from ...core.fields import Module, quantities, quantity
 from ...core.jax_typed import arrays, asarray
-from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from ...core.units import KWH
 

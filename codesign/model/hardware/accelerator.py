@@ -11,9 +11,8 @@ from jaxtyping import Array, Float
 from ...core.computed_once import one_call
 from ...core.cost import Cost
 from ...core.errors import ConfigError
-from ...core.fields import part, quantities, quantity, static
+from ...core.fields import Module, part, quantities, quantity, static
 from ...core.jax_typed import asarray
-from ...core.module import Module
 from ...core.pretty import as_text
 from ...core.smooth import at_least, maximum, used_share
 from .compute import AbstractKernel, Work

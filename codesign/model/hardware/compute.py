@@ -16,8 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.examples import by_default
-from ...core.fields import as_leaf, quantity, static
-from ...core.module import Module
+from ...core.fields import Module, as_leaf, quantity, static
 from ...core.smooth import maximum, operation, ratio
 
 

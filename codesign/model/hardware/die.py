@@ -2,9 +2,8 @@
 
 from jaxtyping import Array, Float
 
-from ...core.fields import quantities, quantity
+from ...core.fields import Module, quantities, quantity
 from ...core.jax_typed import asarray
-from ...core.module import Module
 from ...core.smooth import used_share
 
 # The edge of the die as a resource that memory stacks, links and photonic ports compete for.

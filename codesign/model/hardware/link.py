@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, suggestion
-from ...core.fields import as_leaves, integer, quantity
-from ...core.module import Module
+from ...core.fields import Module, as_leaves, integer, quantity
 from ...core.smooth import at_most, maximum
 
 # Link protocols: payload rate and time of one message, from the parameters of the wires.

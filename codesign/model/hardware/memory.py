@@ -11,9 +11,8 @@ from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, suggestion
 from ...core.examples import by_default
-from ...core.fields import as_leaves, quantities, quantity, static
+from ...core.fields import Module, as_leaves, quantities, quantity, static
 from ...core.jax_typed import arrays, asarray
-from ...core.module import Module
 from ...core.pretty import as_text
 from ...core.smooth import at_least, maximum, used_share
 

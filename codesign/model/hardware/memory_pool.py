@@ -7,9 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import quantity, static, switch
+from ...core.fields import Module, quantity, static, switch
 from ...core.jax_typed import arrays, asarray, broadcast_shapes, fori_loop, linspace, zeros
-from ...core.module import Module
 from ...core.smooth import at_least, at_most, floor, maximum
 from .link import Link
 from .memory import AbstractMemory, MemoryTier

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
-from ...core.fields import quantity
+from ...core.fields import Module, quantity
 from ...core.jax_typed import asarray, zeros_like
-from ...core.module import Module
 from ...core.smooth import used_share
 
 # Optical modulators, which write bits on light: micro-rings, electro-absorption and Mach-Zehnder modulators.

@@ -23,9 +23,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, DataError
-from ...core.fields import static
+from ...core.fields import Module, static
 from ...core.jax_typed import asarray, ones
-from ...core.module import Module
 from ...core.resources import conf_dir
 from ...core.untrusted_io import read_arrays
 from .compute import AbstractChip, AbstractKernel, Routing, Work

@@ -13,9 +13,9 @@ from jaxtyping import Array, Float
 from ...core.computed_once import computing_once, one_call
 from ...core.cost import Cost
 from ...core.errors import ConfigError, suggestion
+from ...core.fields import Module
 from ...core.jax_typed import asarray
 from ...core.json_yaml import is_mapping
-from ...core.module import Module
 from ...core.pretty import fields_text, html_table, number_text
 from ...core.smooth import ratio, reads_hard, used_share
 from ...jaxprs.evaluator import interpreted

@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, suggestion
-from ...core.fields import quantity, static
+from ...core.fields import Module, quantity, static
 from ...core.jax_typed import asarray
-from ...core.module import Module
 from ...core.smooth import TINY, maximum, operation, used_share
 from ...core.units import HOUR_S
 

@@ -14,16 +14,6 @@ from .shape import ShapeCorrection as ShapeCorrection
 from .shape import Shapes as Shapes
 
 __all__ = [
-    "AbstractLaw",
-    "Bits",
-    "DenseLaw",
-    "FineGrainedLaw",
-    "FitErrors",
-    "JointLaw",
-    "PrecisionLaw",
-    "Ranges",
-    "ShapeCorrection",
-    "Shapes",
-    "Span",
-    "Trained",
+    "AbstractLaw", "Bits", "DenseLaw", "FineGrainedLaw", "FitErrors", "JointLaw", "PrecisionLaw", "Ranges",
+    "ShapeCorrection", "Shapes", "Span", "Trained",
 ]  # fmt: skip

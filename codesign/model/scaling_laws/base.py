@@ -7,9 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.fields import quantity, switch
+from ...core.fields import Module, quantity, switch
 from ...core.jax_typed import asarray
-from ...core.module import Module
 from ...core.smooth import maximum, used_share
 
 Number = Array | float

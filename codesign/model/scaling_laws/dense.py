@@ -4,9 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.fields import quantity
+from ...core.fields import Module, quantity
 from ...core.jax_typed import arrays, asarray
-from ...core.module import Module
 from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
 from .shape import ShapeCorrection
 

@@ -13,9 +13,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import integer, quantity, static
+from ...core.fields import Module, integer, quantity, static
 from ...core.jax_typed import arange, asarray, ones, zeros
-from ...core.module import Module
 from ...core.smooth import at_most
 from ...jaxprs import interpreted
 from .allocators import AbstractAllocator, Handle

@@ -6,8 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.fields import integer, quantity, static
-from ...core.module import Module
+from ...core.fields import Module, integer, quantity, static
 from ...core.smooth import at_least
 from ..hardware import Work
 from .layer_operations import (

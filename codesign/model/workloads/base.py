@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from ...core.errors import ConfigError
 from ...core.examples import by_default
-from ...core.module import Module
+from ...core.fields import Module
 from ...core.pretty import as_text
 from .layer_operations import Precision
 from .plan import AbstractModelPlan, Layout

@@ -6,9 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...core.fields import static
+from ...core.fields import Module, static
 from ...core.jax_typed import zeros_like
-from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from .lowering import indivisible, unspread
 from .pipeline_schedules import broken_schedule

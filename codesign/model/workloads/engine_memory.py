@@ -23,8 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import integer, quantity, static
-from ...core.module import Module
+from ...core.fields import Module, integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, floor
 from .layer_operations import BlockOp, Precision
 from .number_formats import WEIGHT_FORMATS, class_of

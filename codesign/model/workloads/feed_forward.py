@@ -10,9 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import integer, quantity, static, switch
+from ...core.fields import Module, integer, quantity, static, switch
 from ...core.jax_typed import ones_like
-from ...core.module import Module
 from ...core.smooth import at_least, at_most, ceil, ratio
 from ..hardware import Routing, Work
 from .attention import input_bytes, join_bytes

@@ -19,10 +19,9 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import quantity
+from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
 from ...core.matrix_slopes import Moving, stored_matrix, stored_product
-from ...core.module import Module
 from ...core.smooth import at_least
 from ...jaxprs.evaluator import interpreted
 from .base import OPEN_SERVING, Words

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.computed_once import computed_once
-from ...core.fields import quantity, static
-from ...core.module import Module
+from ...core.fields import Module, quantity, static
 from ...core.units import BYTES
 from ..hardware import Work
 from .number_formats import WeightFormats

@@ -17,10 +17,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from ...core.fields import quantity
+from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
 from ...core.matrix_slopes import Moving, by_matrix, matrix
-from ...core.module import Module
 from ...core.smooth import TINY
 from .quantiles import tailed
 from .steady_state import FULLEST, LEVELS, mixed_share

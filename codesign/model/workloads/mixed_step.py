@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.computed_once import computed_once, one_call
-from ...core.fields import quantity
-from ...core.module import Module
+from ...core.fields import Module, quantity
 from ...core.smooth import at_least, at_most
 from .layer_operations import BlockComm, BlockOp, Precision, Shard
 from .lowering import comm_ops, encoder_ops, forward_ops

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...core.errors import ConfigError, suggestion
-from ...core.fields import static
-from ...core.module import Module
+from ...core.fields import Module, static
 
 
 class WeightFormat(NamedTuple):

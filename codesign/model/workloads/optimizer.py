@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, suggestion
-from ...core.fields import integer, quantity, static
-from ...core.module import Module
+from ...core.fields import Module, integer, quantity, static
 from ...core.smooth import at_least, at_most
 from ..hardware import Work
 from .layer_operations import BlockOp, Precision

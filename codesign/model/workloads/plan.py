@@ -13,9 +13,8 @@ from jaxtyping import Array, Float
 
 from ...core.computed_once import computed_once
 from ...core.errors import ConfigError
-from ...core.fields import integer, quantity, switch
+from ...core.fields import Module, integer, quantity, switch
 from ...core.jax_typed import ones_like
-from ...core.module import Module
 from ...core.smooth import at_least, at_most
 from ..networks.fabrics import ALGORITHMS, Group
 from .plan_fields import AbstractPlan, Change, combination, named

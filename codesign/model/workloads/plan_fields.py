@@ -17,9 +17,8 @@ from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, suggestion
 from ...core.examples import by_default
-from ...core.fields import as_leaf, as_numbers
+from ...core.fields import Module, as_leaf, as_numbers
 from ...core.jax_typed import asarray
-from ...core.module import Module
 from ...core.pretty import as_text
 from ..networks.fabrics import Group
 

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.fields import quantity
-from ...core.module import Module
+from ...core.fields import Module, quantity
 from ...core.smooth import at_least
 from .disaggregated import AbstractPromptPool, either
 from .goodput import (

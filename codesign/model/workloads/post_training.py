@@ -9,8 +9,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import integer, quantity, static, switch
-from ...core.module import Module
+from ...core.fields import Module, integer, quantity, static, switch
 from ...core.smooth import at_least, at_most, ceil, maximum
 from .base import AbstractWorkload, Words
 from .continuous import ContinuousServing

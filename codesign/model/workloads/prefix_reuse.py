@@ -29,8 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...core.fields import quantity
-from ...core.module import Module
+from ...core.fields import Module, quantity
 from ...simulation.fleet import Reuse
 
 __all__ = ["HitCurve", "PowerBounds", "curve_of_rates", "curve_of_reuse", "power_bounds"]

@@ -25,8 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import integer, quantities, quantity, static, switch
-from ...core.module import Module
+from ...core.fields import Module, integer, quantities, quantity, static, switch
 from ...core.smooth import at_least, at_most
 from ..hardware.memory_pool import characteristic_time, zipf_popularity
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError
-from ...core.fields import as_leaf, integer, quantity, static, switch
-from ...core.module import Module
+from ...core.fields import Module, as_leaf, integer, quantity, static, switch
 from ...core.smooth import at_least, ceil
 from ...core.units import BYTES
 from ..hardware import Work

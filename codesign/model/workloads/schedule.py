@@ -11,8 +11,7 @@ from jaxtyping import Array, Float
 
 from ...core.computed_once import stacked
 from ...core.cost import Cost, partly_hidden_s, zero
-from ...core.fields import quantity, static
-from ...core.module import Module
+from ...core.fields import Module, quantity, static
 from ...core.smooth import maximum
 from ..hardware import Work
 from .plan import AbstractModelPlan

@@ -5,8 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.fields import integer, quantity, static
-from ...core.module import Module
+from ...core.fields import Module, integer, quantity, static
 from ...core.smooth import at_most
 from ..hardware import Work
 from .attention import AbstractAttention, GroupedQueryAttention, LatentAttention, half_span, input_bytes

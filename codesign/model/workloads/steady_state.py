@@ -41,8 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...core.fields import quantity
-from ...core.module import Module
+from ...core.fields import Module, quantity
 from ...core.smooth import at_least, at_most, ceil, floor
 from .kinds import Kinds
 

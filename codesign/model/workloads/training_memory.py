@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.errors import ConfigError, suggestion
-from ...core.fields import quantity, static
-from ...core.module import Module
+from ...core.fields import Module, quantity, static
 from ...core.smooth import at_least, at_most
 from .plan import Layout
 

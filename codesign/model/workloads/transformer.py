@@ -4,8 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.computed_once import computed_once
-from ...core.fields import integer, quantity, static, switch
-from ...core.module import Module
+from ...core.fields import Module, integer, quantity, static, switch
 from .attention import AbstractAttention, GroupedQueryAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward
 from .layer_operations import BlockComm, BlockOp, Precision, Shard, elementwise, linear, norm

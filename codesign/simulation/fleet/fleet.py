@@ -309,12 +309,12 @@ class _Fleet:
             self.open += 1
         index = self.router.choose(request, view)
         member = self.members[index]
-        own = member.replica
+        replica = member.replica
         done = member.done[1]
-        assert own is not None
-        while own.now < now:
-            if not own.step(now, done):
-                own.now = now
+        assert replica is not None
+        while replica.now < now:
+            if not replica.step(now, done):
+                replica.now = now
         if marks is not None:
             marks.append(counted(self._engines()))
         view.requests[index] += 1
@@ -324,9 +324,9 @@ class _Fleet:
         if self.failures is not None:
             member.under_way.add(request)
         self.routed += 1
-        own.add(request, cached=self.cached)
+        replica.add(request, cached=self.cached)
         member.version += 1
-        heapq.heappush(self.heap, (own.now, LOOK, index, member.version))
+        heapq.heappush(self.heap, (replica.now, LOOK, index, member.version))
 
     def _turn_away(self, request: int) -> None:
         """A request that is refused, and the turns of its conversation that would have followed."""
@@ -364,17 +364,17 @@ class _Fleet:
 
     def _goes_on(self, index: int, member: _Member, kind: int, comes: float) -> None:
         """The next step of a replica, or when its decodes end."""
-        own = member.replica
-        assert own is not None
+        replica = member.replica
+        assert replica is not None
         if kind == LOOK:
-            end = own.run_end()
+            end = replica.run_end()
             if end == math.inf:
                 return
-            if end > own.now:
+            if end > replica.now:
                 heapq.heappush(self.heap, (end, RUN_END, index, member.version))
                 return
-        if own.step(comes, member.done[1]):
-            heapq.heappush(self.heap, (own.now, LOOK, index, member.version))
+        if replica.step(comes, member.done[1]):
+            heapq.heappush(self.heap, (replica.now, LOOK, index, member.version))
 
     def _answered(self, index: int, what: tuple[int, int]) -> None:
         version, request = what

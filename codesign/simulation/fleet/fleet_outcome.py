@@ -78,18 +78,18 @@ class FleetServed:
         codes = self.requests.classes[chosen] if self.requests.class_names else np.zeros(len(chosen), int)
         rows: list[dict[str, Any]] = []
         for code, name in enumerate(names):
-            own = chosen[codes == code]
-            if not len(own):
+            indices = chosen[codes == code]
+            if not len(indices):
                 continue
             limits = agreed.get(name, agreed.get("", Agreed()))
-            steps = np.maximum(self.requests.outputs[own] - 1, 1)
-            ttft, tpot = (self.first - self.came)[own], (self.last - self.first)[own] / steps
-            answered = ~np.isnan(self.last[own])
-            share = float(self.kept(limits)[own].mean())
+            steps = np.maximum(self.requests.outputs[indices] - 1, 1)
+            ttft, tpot = (self.first - self.came)[indices], (self.last - self.first)[indices] / steps
+            answered = ~np.isnan(self.last[indices])
+            share = float(self.kept(limits)[indices].mean())
             rows.append({
-                "class": name, "requests": len(own), "attainment": share, "agreed": limits.share,
+                "class": name, "requests": len(indices), "attainment": share, "agreed": limits.share,
                 "meets": share >= limits.share,
-                "by_replica": np.bincount(self.replica[own][self.replica[own] >= 0]).tolist(),
+                "by_replica": np.bincount(self.replica[indices][self.replica[indices] >= 0]).tolist(),
                 "refused": float(1 - answered.mean()),
                 **{f"ttft_p{q}_s": _percentile(ttft[answered], q) for q in (50, 90, 99)},
                 **{f"tpot_p{q}_s": _percentile(tpot[answered], q) for q in (50, 90, 99)},

@@ -225,12 +225,17 @@ def by_profile(
     Raises:
         ConfigError: rates that are none.
     """
-    known = np.asarray(rates, float)
-    if not len(known) or not (np.isfinite(known) & (known >= 0)).all() or not known.max() > 0 or not interval_s > 0:
-        raise ConfigError(f"by_profile: rates {known.tolist()} over {interval_s:g} s each are no stream of requests")
-    parts = math.ceil((span_s or interval_s * len(known)) / interval_s)
+    numbers = np.asarray(rates, float)
+    if (
+        not len(numbers)
+        or not (np.isfinite(numbers) & (numbers >= 0)).all()
+        or not numbers.max() > 0
+        or not interval_s > 0
+    ):
+        raise ConfigError(f"by_profile: rates {numbers.tolist()} over {interval_s:g} s each are no stream of requests")
+    parts = math.ceil((span_s or interval_s * len(numbers)) / interval_s)
     edges = interval_s * np.arange(parts + 1)
-    each = known[np.arange(parts) % len(known)]
+    each = numbers[np.arange(parts) % len(numbers)]
     if modulation is not None:
         stays, factors = modulation.factors(rng, float(edges[-1]))
         both = np.unique(np.concatenate([edges, stays]))
@@ -282,19 +287,19 @@ def conversations(
     wanted = [np.cumsum(np.arange(1, one.prefixes + 1.0) ** -one.zipf) for one in classes]
     prefix = np.zeros(len(begins), int)
     for kind in range(len(classes)):
-        own = np.flatnonzero(kinds == kind)
-        drawn = rng.random(len(own)) * wanted[kind][-1]
-        prefix[own] = np.searchsorted(wanted[kind], drawn)
+        indices = np.flatnonzero(kinds == kind)
+        drawn = rng.random(len(indices)) * wanted[kind][-1]
+        prefix[indices] = np.searchsorted(wanted[kind], drawn)
     of_each: list[int] = kinds.tolist()
     turns = [int(rng.geometric(1 / classes[kind].turns)) for kind in of_each]
     total = sum(turns)
     per_turn = np.repeat(kinds, turns)
     asks, says, thinks = np.zeros(total, int), np.zeros(total, int), np.zeros(total)
     for kind, one in enumerate(classes):
-        own = np.flatnonzero(per_turn == kind)
-        asks[own] = lengths(rng, one.input_tokens, one.input_cv, len(own))
-        says[own] = lengths(rng, one.output_tokens, one.output_cv, len(own), least=2)
-        thinks[own] = rng.exponential(one.think_s, len(own)) if one.think_s else 0.0
+        indices = np.flatnonzero(per_turn == kind)
+        asks[indices] = lengths(rng, one.input_tokens, one.input_cv, len(indices))
+        says[indices] = lengths(rng, one.output_tokens, one.output_cv, len(indices), least=2)
+        thinks[indices] = rng.exponential(one.think_s, len(indices)) if one.think_s else 0.0
     at = 0
     for session, (begin, kind) in enumerate(zip(begins.tolist(), of_each, strict=True)):
         history, now = classes[kind].prefix_tokens, float(begin)

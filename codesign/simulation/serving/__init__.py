@@ -23,25 +23,7 @@ from .serve import simulate_open as simulate_open
 from .serve import simulate_run as simulate_run
 
 __all__ = [
-    "LEAST_REQUESTS",
-    "TIMELINE",
-    "Engine",
-    "Handed",
-    "Replica",
-    "Requests",
-    "RooflineSteps",
-    "Served",
-    "SpeculatingReplica",
-    "StepTimes",
-    "TabulatedSteps",
-    "arrivals",
-    "least_token_s",
-    "lengths",
-    "mean_request",
-    "most_rate",
-    "read_trace",
-    "simulate_apart",
-    "simulate_closed",
-    "simulate_open",
-    "simulate_run",
+    "LEAST_REQUESTS", "TIMELINE", "Engine", "Handed", "Replica", "Requests", "RooflineSteps", "Served",
+    "SpeculatingReplica", "StepTimes", "TabulatedSteps", "arrivals", "least_token_s", "lengths", "mean_request",
+    "most_rate", "read_trace", "simulate_apart", "simulate_closed", "simulate_open", "simulate_run",
 ]  # fmt: skip

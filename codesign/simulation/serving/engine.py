@@ -24,7 +24,10 @@ class StepTimes(Protocol):
     so that a run of steps without prompts is an arithmetic series.
     """
 
-    pair_s: float
+    @property
+    def pair_s(self) -> float:
+        """Seconds a pair of a query and a key of prompts."""
+        ...
 
     def linear_s(self, decodes: float, prompt_tokens: float) -> float:
         """Seconds that do not depend on contexts: weights, matrix products, norms, communication, launches."""

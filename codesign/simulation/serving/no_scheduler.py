@@ -75,25 +75,25 @@ def mean_request(requests: Requests, most: int, cached_tokens: float = 0.0) -> M
     return MeanRequest(float(steps.mean()), float(computed.mean()), float(context), float(keys), max(most, 1))
 
 
-def least_token_s(times: TabulatedSteps, asked: MeanRequest, rate: float) -> float:
+def least_token_s(times: TabulatedSteps, request: MeanRequest, rate: float) -> float:
     """Seconds that a token takes at least, mean over all tokens, at `rate` requests/s; infinite beyond the most."""
-    tokens, decodes, prompts, seconds = asked.kinds(times)
-    want = np.array([rate * asked.steps, rate * asked.prompt_tokens])
+    tokens, decodes, prompts, seconds = request.kinds(times)
+    want = np.array([rate * request.steps, rate * request.prompt_tokens])
     result = scipy.optimize.linprog(
         seconds * decodes / want[0], A_ub=seconds[None], b_ub=[1.0], A_eq=np.stack([tokens, prompts]), b_eq=want
     )
     return float(result.fun) if result.status == 0 else float("inf")
 
 
-def most_rate(times: TabulatedSteps, asked: MeanRequest, token_s: float = float("inf")) -> float:
+def most_rate(times: TabulatedSteps, request: MeanRequest, token_s: float = float("inf")) -> float:
     """Requests/s at most, where a token takes `token_s` on average or less."""
-    tokens, decodes, prompts, seconds = asked.kinds(times)
+    tokens, decodes, prompts, seconds = request.kinds(times)
     rows, bounds = [np.append(seconds, 0.0)], [1.0]
     if np.isfinite(token_s):
-        rows.append(np.append(seconds * decodes, -asked.steps * token_s))
+        rows.append(np.append(seconds * decodes, -request.steps * token_s))
         bounds.append(0.0)
     equal = scipy.sparse.csr_array(
-        np.stack([np.append(tokens, -asked.steps), np.append(prompts, -asked.prompt_tokens)])
+        np.stack([np.append(tokens, -request.steps), np.append(prompts, -request.prompt_tokens)])
     )
     cost = np.append(np.zeros(len(seconds)), -1.0)
     result = scipy.optimize.linprog(cost, A_ub=np.stack(rows), b_ub=bounds, A_eq=equal, b_eq=np.zeros(2))

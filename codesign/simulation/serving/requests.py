@@ -207,29 +207,29 @@ def _by_alias(rows: list[tuple[int, dict[str, Any]]], what: str) -> TraceTable:
     return result if came is None else in_order(result)
 
 
-def _of_table(found: TraceTable, what: str, *, timed: bool) -> Requests:
+def _of_table(table: TraceTable, what: str, *, timed: bool) -> Requests:
     """Requests of a published trace.
 
     Raises:
         ConfigError: too few, or none that say when they come.
     """
-    _enough(len(found.prompts), what)
-    if found.arrivals is None:
+    _enough(len(table.prompts), what)
+    if table.arrivals is None:
         if timed:
             raise ConfigError(f"{what} does not say when requests come: a column {ARRIVAL}, or timestamp")
-        return Requests(found.prompts, found.outputs, None, cached_ratio=found.cached_ratio, **_known(found))
-    came = _rising(found.arrivals, list(range(1, len(found.prompts) + 1)), what)
-    return Requests(found.prompts, found.outputs, came, cached_ratio=found.cached_ratio, **_known(found))
+        return Requests(table.prompts, table.outputs, None, cached_ratio=table.cached_ratio, **_known(table))
+    came = _rising(table.arrivals, list(range(1, len(table.prompts) + 1)), what)
+    return Requests(table.prompts, table.outputs, came, cached_ratio=table.cached_ratio, **_known(table))
 
 
-def _known(found: TraceTable) -> dict[str, Any]:
+def _known(table: TraceTable) -> dict[str, Any]:
     """Fields of what a trace says beside lengths and times."""
-    own = _labelled(found.labels)
-    if not found.blocks:
+    own = _labelled(table.labels)
+    if not table.blocks:
         return own
-    starts = np.concatenate([[0], np.cumsum([len(ids) for ids in found.blocks])])
-    flat = np.fromiter((one for ids in found.blocks for one in ids), int, int(starts[-1]))
-    return own | {"hashes": flat, "hash_starts": starts, "hash_tokens": found.block_tokens}
+    starts = np.concatenate([[0], np.cumsum([len(ids) for ids in table.blocks])])
+    flat = np.fromiter((one for ids in table.blocks for one in ids), int, int(starts[-1]))
+    return own | {"hashes": flat, "hash_starts": starts, "hash_tokens": table.block_tokens}
 
 
 def _labelled(labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:

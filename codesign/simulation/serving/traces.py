@@ -217,36 +217,36 @@ def read_json_trace(text: str, what: str) -> TraceTable:
     if missing:
         keys = ", ".join(list(map(str, rows[0]))[:SHOWN]) if is_mapping(rows[0]) else _short(rows[0])
         raise ConfigError(f"{what} has no {' and no '.join(missing)} (it has {keys})")
-    kept = [row for row in rows if is_mapping(row)]
+    selected = [row for row in rows if is_mapping(row)]
     columns = [
-        _counts([row.get(names[column]) for row in kept], column, what) for column in ALIASES if column in names
+        _counts([row.get(names[column]) for row in selected], column, what) for column in ALIASES if column in names
     ][:2]
     served = (columns[0] >= 1) & (columns[1] >= 1)  # what failed has no answer
     came = None
     if "arrival_s" in names:
-        hashed = any("hash_ids" in row for row in kept[:1]) or "input_length" in names["input_tokens"]
-        came = to_seconds([row.get(names["arrival_s"]) for row in kept], names["arrival_s"], what, milliseconds=hashed)[
-            served
-        ]
-    blocks = [row.get("hash_ids") for row, good in zip(kept, served, strict=True) if good]
+        hashed = any("hash_ids" in row for row in selected[:1]) or "input_length" in names["input_tokens"]
+        came = to_seconds(
+            [row.get(names["arrival_s"]) for row in selected], names["arrival_s"], what, milliseconds=hashed
+        )[served]
+    blocks = [row.get("hash_ids") for row, good in zip(selected, served, strict=True) if good]
     prompts = columns[0][served]
     hashes, size = numbered(blocks, prompts, what)
-    labels = labels_of([row for row, good in zip(kept, served, strict=True) if good])
+    labels = labels_of([row for row, good in zip(selected, served, strict=True) if good])
     result = TraceTable(prompts, columns[1][served], came, shared_prefix(blocks, prompts), labels, hashes, size)
     return result if came is None else in_order(result)
 
 
-def in_order(found: TraceTable) -> TraceTable:
+def in_order(table: TraceTable) -> TraceTable:
     """Requests as they come, the first at 0."""
-    assert found.arrivals is not None
-    order = np.argsort(found.arrivals, kind="stable")
-    came = found.arrivals[order]
+    assert table.arrivals is not None
+    order = np.argsort(table.arrivals, kind="stable")
+    came = table.arrivals[order]
     came = came - came[0] if len(came) else came
-    labels = {name: [values[one] for one in order] for name, values in found.labels.items()}
+    labels = {name: [values[one] for one in order] for name, values in table.labels.items()}
     places: list[int] = order.tolist()
-    blocks: list[Sequence[int]] = [found.blocks[one] for one in places] if found.blocks else []
-    return found._replace(
-        prompts=found.prompts[order], outputs=found.outputs[order], arrivals=came, labels=labels, blocks=blocks
+    blocks: list[Sequence[int]] = [table.blocks[one] for one in places] if table.blocks else []
+    return table._replace(
+        prompts=table.prompts[order], outputs=table.outputs[order], arrivals=came, labels=labels, blocks=blocks
     )
 
 
@@ -292,8 +292,8 @@ def _by_name(tree: Mapping[str, Any], what: str) -> list[Any]:
         return [tree]
     counts = {len(values) for values in names.values()}
     if len(counts) > 1:
-        told = ", ".join(f"{key} {len(values)}" for key, values in names.items())
-        raise ConfigError(f"{what}: lists of different lengths: {told}")
+        text = ", ".join(f"{key} {len(values)}" for key, values in names.items())
+        raise ConfigError(f"{what}: lists of different lengths: {text}")
     return [dict(zip(names, row, strict=True)) for row in zip(*names.values(), strict=True)]
 
 

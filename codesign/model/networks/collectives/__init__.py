@@ -7,12 +7,16 @@ from .base import ScaledVolume as ScaledVolume
 from .base import Tuned as Tuned
 from .base import among_many as among_many
 from .chosen import Chosen as Chosen
+from .chosen import CliqueAllGather as CliqueAllGather
+from .chosen import CliqueAllReduce as CliqueAllReduce
+from .chosen import CliqueAllToAll as CliqueAllToAll
+from .chosen import Fastest as Fastest
+from .chosen import SipacAllGather as SipacAllGather
+from .chosen import SipacAllReduce as SipacAllReduce
 from .direct import DirectAllGather as DirectAllGather
 from .direct import DirectAllToAll as DirectAllToAll
 from .direct import OneShotAllReduce as OneShotAllReduce
 from .direct import TwoShotAllReduce as TwoShotAllReduce
-from .fastest import Fastest as Fastest
-from .host_path import HostPath as HostPath
 from .in_network import InNetworkAllGather as InNetworkAllGather
 from .in_network import InNetworkAllReduce as InNetworkAllReduce
 from .in_network import InNetworkBroadcast as InNetworkBroadcast
@@ -37,15 +41,11 @@ from .ring import PairwiseAllToAll as PairwiseAllToAll
 from .ring import RingAllGather as RingAllGather
 from .ring import RingAllReduce as RingAllReduce
 from .ring import Send as Send
+from .shared_memory import HostPath as HostPath
 from .shared_memory import SharedMemoryAllGather as SharedMemoryAllGather
 from .shared_memory import SharedMemoryAllReduce as SharedMemoryAllReduce
 from .shared_memory import SharedMemoryAllToAll as SharedMemoryAllToAll
 from .shared_memory import SharedMemoryReduceScatter as SharedMemoryReduceScatter
-from .standing import CliqueAllGather as CliqueAllGather
-from .standing import CliqueAllReduce as CliqueAllReduce
-from .standing import CliqueAllToAll as CliqueAllToAll
-from .standing import SipacAllGather as SipacAllGather
-from .standing import SipacAllReduce as SipacAllReduce
 from .synthesised import Circuits as Circuits
 from .synthesised import RadixBlock as RadixBlock
 from .synthesised import Schedule as Schedule
@@ -64,66 +64,15 @@ from .tree import ScatterAllGather as ScatterAllGather
 from .tree import TreeAllReduce as TreeAllReduce
 
 __all__ = [
-    "OPERATIONS",
-    "PERPLEXITY_FACTOR",
-    "AbstractCollective",
-    "BinomialTree",
-    "ChainAllReduce",
-    "Chosen",
-    "Circuits",
-    "CliqueAllGather",
-    "CliqueAllReduce",
-    "CliqueAllToAll",
-    "Collectives",
-    "DirectAllGather",
-    "DirectAllToAll",
-    "DoubleBinaryTreeAllReduce",
-    "Fastest",
-    "HostPath",
-    "InNetworkAllGather",
-    "InNetworkAllReduce",
-    "InNetworkBroadcast",
-    "InNetworkReduce",
-    "InNetworkReduceScatter",
-    "Measured",
-    "MulticastAllReduce",
-    "NetworkLevel",
-    "OneShotAllReduce",
-    "PairwiseAllToAll",
-    "Pipelined",
-    "PipelinedChain",
-    "Quantised",
-    "RadixAllGather",
-    "RadixAllReduce",
-    "RadixAllToAll",
-    "RadixBlock",
-    "RecursiveDoublingAllReduce",
-    "RingAllGather",
-    "RingAllReduce",
-    "ScaledVolume",
-    "ScatterAllGather",
-    "Schedule",
-    "Send",
-    "SharedMemoryAllGather",
-    "SharedMemoryAllReduce",
-    "SharedMemoryAllToAll",
-    "SharedMemoryReduceScatter",
-    "SipacAllGather",
-    "SipacAllReduce",
-    "Stage",
-    "SwitchMemory",
-    "SynthesisedAllGather",
-    "SynthesisedAllReduce",
-    "TreeAllReduce",
-    "Tuned",
-    "TwoShotAllReduce",
-    "among_many",
-    "best_schedule",
-    "block_s",
-    "hierarchical",
-    "log_perplexity_penalty",
-    "quantised",
-    "radix_blocks",
-    "schedule_s",
+    "OPERATIONS", "PERPLEXITY_FACTOR", "AbstractCollective", "BinomialTree", "ChainAllReduce", "Chosen", "Circuits",
+    "CliqueAllGather", "CliqueAllReduce", "CliqueAllToAll", "Collectives", "DirectAllGather", "DirectAllToAll",
+    "DoubleBinaryTreeAllReduce", "Fastest", "HostPath", "InNetworkAllGather", "InNetworkAllReduce",
+    "InNetworkBroadcast", "InNetworkReduce", "InNetworkReduceScatter", "Measured", "MulticastAllReduce", "NetworkLevel",
+    "OneShotAllReduce", "PairwiseAllToAll", "Pipelined", "PipelinedChain", "Quantised", "RadixAllGather",
+    "RadixAllReduce", "RadixAllToAll", "RadixBlock", "RecursiveDoublingAllReduce", "RingAllGather", "RingAllReduce",
+    "ScaledVolume", "ScatterAllGather", "Schedule", "Send", "SharedMemoryAllGather", "SharedMemoryAllReduce",
+    "SharedMemoryAllToAll", "SharedMemoryReduceScatter", "SipacAllGather", "SipacAllReduce", "Stage", "SwitchMemory",
+    "SynthesisedAllGather", "SynthesisedAllReduce", "TreeAllReduce", "Tuned", "TwoShotAllReduce", "among_many",
+    "best_schedule", "block_s", "hierarchical", "log_perplexity_penalty", "quantised", "radix_blocks", "schedule_s",
     "stages",
-]
+]  # fmt: skip

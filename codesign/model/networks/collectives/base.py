@@ -14,9 +14,8 @@ from jaxtyping import Array, Float
 
 from ....core.cost import Cost
 from ....core.examples import by_default
-from ....core.fields import quantity
+from ....core.fields import Module, quantity
 from ....core.jax_typed import arrays, asarray, zeros_like
-from ....core.module import Module
 from ...hardware import Link
 from ..fabrics import Group
 

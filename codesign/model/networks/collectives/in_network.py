@@ -9,9 +9,8 @@ from jaxtyping import Array, Float
 
 from ....core.cost import Cost
 from ....core.errors import ConfigError
-from ....core.fields import integer, quantity
+from ....core.fields import Module, integer, quantity
 from ....core.jax_typed import asarray, zeros_like
-from ....core.module import Module
 from ....core.smooth import at_least, at_most, maximum, used_share
 from ...hardware import Link
 from ..fabrics import Group

@@ -10,9 +10,8 @@ from jaxtyping import Array, Float
 from ....core.computed_once import one_call
 from ....core.cost import Cost, overlap, zero
 from ....core.errors import ConfigError
-from ....core.fields import quantity
+from ....core.fields import Module, quantity
 from ....core.jax_typed import asarray, where
-from ....core.module import Module
 from ....core.smooth import TINY, at_least, at_most
 from ...hardware.compute import p_norm
 from ..fabrics import AbstractFabric, Group

@@ -7,21 +7,21 @@ from .base import AbstractWrappedFabric as AbstractWrappedFabric
 from .base import Beside as Beside
 from .base import Group as Group
 from .contended import Contended as Contended
-from .fat_tree import FatTree as FatTree
+from .contended import RoundRobin as RoundRobin
+from .folded_clos import FatTree as FatTree
 from .folded_clos import FoldedClos as FoldedClos
 from .optical_circuit import OpticalCircuit as OpticalCircuit
 from .path_energy import PathEnergy as PathEnergy
 from .pcie_tree import PcieTree as PcieTree
 from .photonic_rack import PhotonicRack as PhotonicRack
+from .photonic_rack import on_slice as on_slice
 from .queued import QueuedNode as QueuedNode
-from .round_robin import RoundRobin as RoundRobin
 from .routed import RoutedTopology as RoutedTopology
 from .routed import seconds_per_byte as seconds_per_byte
 from .routed import topology_from_file as topology_from_file
-from .slice import on_slice as on_slice
-from .switch import SwitchDomain as SwitchDomain
 from .switch_chips import PacketFormat as PacketFormat
 from .switch_chips import SwitchChips as SwitchChips
+from .switch_chips import SwitchDomain as SwitchDomain
 
 __all__ = [
     "ALGORITHMS", "AbstractFabric", "AbstractWrappedFabric", "Beside", "Contended", "FatTree", "FoldedClos", "Group",

@@ -7,9 +7,8 @@ from typing import ClassVar
 from jaxtyping import Array, Float
 
 from ....core.examples import by_default
-from ....core.fields import quantity
+from ....core.fields import Module, quantity
 from ....core.jax_typed import asarray
-from ....core.module import Module
 from ....core.pretty import as_text
 from ....core.smooth import at_least, at_most, floor
 from ...hardware import Link

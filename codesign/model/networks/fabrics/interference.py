@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from jaxtyping import Array, Float
 
-from ....core.fields import as_leaf, quantity
+from ....core.fields import Module, as_leaf, quantity
 from ....core.jax_typed import asarray
-from ....core.module import Module
 from ....core.smooth import maximum
 from .contended import slowdown
 

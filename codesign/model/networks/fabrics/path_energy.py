@@ -5,8 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ....core.fields import integer, quantity
-from ....core.module import Module
+from ....core.fields import Module, integer, quantity
 from ....core.smooth import at_least, ceil, floor, ratio
 from .base import Group
 

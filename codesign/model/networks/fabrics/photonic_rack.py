@@ -1,13 +1,18 @@
 """A rack of photonic circuits built up from its optics: wavelengths, rates, fibers and losses are the variables."""
 
+import dataclasses
+from collections.abc import Sequence
+
 from jaxtyping import Array, Float
 
+from ....core.errors import ConfigError
 from ....core.fields import as_leaves, integer, quantity
 from ....core.jax_typed import arrays, asarray
 from ....core.smooth import ratio
 from ...hardware import Link, OpticalPath, OpticalSwitch, PhotonicLink, PhotonicReceiver, RingModulator
+from ...slices import CircuitRack
 from .base import AbstractFabric, Group
-from .optical_circuit import over_fibers, switch_limits
+from .optical_circuit import OpticalCircuit, over_fibers, switch_limits
 
 
 class PhotonicRack(AbstractFabric):
@@ -80,3 +85,48 @@ class PhotonicRack(AbstractFabric):
         servers = dict(server_endpoints=32.0, server_fibers=8.0)
         prices = dict(usd_per_wavelength=10.0, usd_per_waveguide=30.0)
         return cls(link, *arrays(256.0, 7e-7, 3.7e-6), **as_leaves(servers | prices))
+
+
+# A slice of a rack of circuits, as its scheduler gave it: how many of its members share how many fibers.
+
+
+Circuits = OpticalCircuit | PhotonicRack
+
+
+def on_slice(
+    inner: Circuits, size: int, taken: Sequence[int], each: int, fibers: int, per_member: float = 0.0
+) -> Circuits:
+    """The circuits of a slice of `size` accelerators, placed on a rack of which some are taken.
+
+    Inside one server a slice has full rate. Spread over several, the members in the server with the most of them to a
+    fiber set the pace of every group that leaves it (`over_fibers`).
+
+    Args:
+        inner: the rack's circuits.
+        size: accelerators of the slice.
+        taken: accelerators that other slices have in each server.
+        each: accelerators of a server.
+        fibers: that leave a server.
+        per_member: fibers that the scheduler gives for each member, while there are any; at least a ring of servers.
+
+    Raises:
+        ConfigError: the rack has no place for it.
+    """
+    rack = CircuitRack.occupied(taken, each, fibers, per_member)
+    handle = rack.allocate(size)
+    if handle is None:
+        free = rack.free
+        raise ConfigError(
+            f"size = {size} finds no place on this rack: {free} accelerators are free with {fibers} fibers a server;"
+            " ask for less, free some (taken) or add fibers"
+        )
+    parts = rack.parts(handle)
+    if not parts:
+        return dataclasses.replace(inner, endpoints=asarray(float(size)), server_fibers=asarray(0.0))
+    members, ends = max(parts, key=lambda part: part[0] / part[1])
+    return dataclasses.replace(
+        inner,
+        endpoints=asarray(float(size)),
+        server_endpoints=asarray(float(members)),
+        server_fibers=asarray(float(ends)),
+    )

@@ -13,7 +13,7 @@ from ...hardware import Link
 from .base import AbstractWrappedFabric, Group
 from .contended import slowdown
 from .interference import head_of_line_ratio, wait_s
-from .switch import SwitchDomain
+from .switch_chips import SwitchDomain
 
 LATER_OF_TWO = 1.5
 """Mean of the longer of two exponential waits of mean 1: a step of a ring begins when its neighbour's message has come

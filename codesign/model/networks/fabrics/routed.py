@@ -81,13 +81,13 @@ class RoutedTopology(AbstractFabric):
         if pattern not in PATTERNS:
             raise ConfigError(f"pattern = {pattern!r} is not known{suggestion(pattern, PATTERNS)}")
         topology = shape.build()
-        known = {*topology.kinds, *shape.kinds}
+        kinds = {*topology.kinds, *shape.kinds}
         for kind in topology.kinds:
             if kind not in links:
                 raise ConfigError(f"links.{kind} is missing: {topology.name} has links of that kind, without bandwidth")
         for kind in links:
-            if kind not in known:
-                raise ConfigError(f"links.{kind}: {topology.name} has no such links{suggestion(kind, known)}")
+            if kind not in kinds:
+                raise ConfigError(f"links.{kind}: {topology.name} has no such links{suggestion(kind, kinds)}")
         self.shape, self.pattern, self.rails = shape, pattern, rails
         self.links = {kind: links[kind] for kind in sorted(links)}
         self.fixed_usd, self.usd_per_bytes_per_s = fixed_usd, usd_per_bytes_per_s

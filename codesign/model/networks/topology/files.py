@@ -58,10 +58,10 @@ def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
         if not is_mapping(node) or not isinstance(node.get("id"), str | int):
             raise ConfigError(f"topology file {name}: node {node!r}; allowed: a mapping with an `id`, word or number")
     _refuse_repeated([str(node["id"]) for node in nodes], "nodes", name)
-    known = {node["id"] for node in nodes}
+    ids = {node["id"] for node in nodes}
     for link in _listed(found, edges, name, (list,)):
         for end in ("source", "target"):
-            if not is_mapping(link) or not isinstance(link.get(end), str | int) or link[end] not in known:
+            if not is_mapping(link) or not isinstance(link.get(end), str | int) or link[end] not in ids:
                 raise ConfigError(f"topology file {name}: link {link!r} names an unknown node")
     ends = [(str(link["source"]), str(link["target"])) for link in _listed(found, edges, name, (list,))]
     both = ends if found.get("directed", False) else [tuple(sorted(pair)) for pair in ends]

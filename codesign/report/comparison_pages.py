@@ -1,16 +1,107 @@
-"""Two runs side by side: what was asked differently, what each found, and by how much that differs."""
+"""Pages of several runs: candidates of a comparison with the frames beside them, and two runs side by side."""
 
+import base64
+import dataclasses
+import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.atomic_files import write_text
+import pandas as pd
+
+from ..core.atomic_files import frame_bytes, write_files, write_text
+from ..core.errors import ConfigError
 from ..core.interval_text import has_ends
-from ..core.units import unit_of
-from . import interactive, wording
+from ..core.json_yaml import dumps
+from ..core.units import percent, unit_of
+from ..model.workloads.base import Words
+from . import pages, wording
 from .labels import DASH, is_number, number, signed
 from .pages import rendered
 from .run_folder import RunFolder, read_run
+from .side_by_side import Comparison, columns, sentences, winners, without
+
+PAGE, FRAME, FACTS = "report.html", "comparison.parquet", "comparison.json"
+MORE = ("phases", "prices")
+"""Frames beside the table, each a file where it has rows."""
+
+
+def write(comparison: Comparison, folder: Path) -> Path:
+    """The frames, the facts beside them and the page.
+
+    Returns:
+        The page.
+    """
+    files: dict[Path, str | bytes] = {folder / FRAME: frame_bytes(comparison.table)}
+    for name in MORE:
+        frame: pd.DataFrame = getattr(comparison, name)
+        if not frame.empty:
+            files[folder / f"{name}.parquet"] = frame_bytes(frame)
+    facts = {
+        "goal": comparison.goal, "maximised": comparison.maximised, "job": comparison.job, "along": comparison.along,
+        "words": dataclasses.asdict(comparison.words), **comparison.facts,
+    }  # fmt: skip
+    write_files(files | {folder / FACTS: dumps(facts, indent=2)})
+    return write_page(comparison, folder)
+
+
+def read(folder: Path) -> Comparison:
+    """Read a comparison that `write` left.
+
+    Raises:
+        ConfigError: a file that cannot be read.
+    """
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        there = [name for name in MORE if (folder / f"{name}.parquet").is_file()]
+        more = {name: pd.read_parquet(folder / f"{name}.parquet") for name in there}
+        words = Words.from_json(facts.pop("words"))
+        by_name = {name: facts.pop(name) for name in ("goal", "maximised", "job", "along")}
+        return Comparison(pd.read_parquet(folder / FRAME), words=words, facts=facts, **more, **by_name)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{str(folder)!r} cannot be read as a comparison: {str(error).splitlines()[0]}") from error
+
+
+def write_page(comparison: Comparison, folder: Path) -> Path:
+    """`report.html` of a comparison."""
+    from . import comparison_figures as drawn  # matplotlib is loaded for pages alone
+
+    pictures = {
+        name: (png, "data:image/png;base64," + base64.b64encode(png).decode("ascii"))
+        for name, png in drawn.pictures(comparison).items()
+    }
+    page = folder / PAGE
+    text = rendered(
+        "comparison.html.j2",
+        found=comparison,
+        said=sentences(comparison),
+        columns=columns(comparison),
+        rows=[dict(row) for _, row in comparison.table.iterrows()],
+        levels=_level_rows(comparison),
+        pictures={name: uri for name, (_, uri) in pictures.items()},
+        percent=lambda share: DASH if share is None or share != share else f"{share:.0%}",
+        share=percent,
+        without=without,
+    )
+    write_files({folder / f"{name}.png": png for name, (png, _) in pictures.items()} | {page: text})
+    return page
+
+
+def _level_rows(comparison: Comparison) -> list[tuple[str, str, list[str]]]:
+    """(level, best candidate, goal of each candidate) along what was varied."""
+    names = list(comparison.table["candidate"])
+    rows = []
+    for level, best in winners(comparison):
+        here = comparison.phases[comparison.phases["level"] == level].set_index("candidate")
+        cells = [comparison.text(comparison.goal, here["objective"].get(name, math.nan)) for name in names]
+        value = here["value"].iloc[0]
+        rows.append((number(value, unit_of(comparison.along)) if value == value else level, best, cells))
+    return rows
+
+
+# Two runs side by side: what was asked differently, what each found, and by how much that differs.
+
 
 METRICS = (
     "usd_per_million_tokens", "usd_per_million_input_tokens", "usd_per_million_output_tokens", "time_s", "ttft_s",
@@ -141,7 +232,7 @@ def compare_runs(first: Path | str, second: Path | str) -> Path:
         designs=designs(*runs),
         differences=differences(*runs),
         overrides=[[one for one in run.overrides if one not in other.overrides] for run, other in (runs, runs[::-1])],
-        script=interactive.own_script(),
+        script=pages.own_script(),
     )
     write_text(page, text)
     return page
