@@ -295,6 +295,7 @@ def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 MOST_ROWS = 1 << 16  # of a table (memory: 0.5 MB); what has more distinct values is computed for every point
+FEW_ROWS = 1 << 15  # of one where the plan decides all: legal plans are computed once, most combinations never
 MOST_SCENARIOS = 64  # of which tables are kept
 MOST_EARLY = 4  # scenarios of which tables are kept for other limits
 _early: OrderedDict[Any, tuple[Program, Scenario, dict[int, Table]]] = OrderedDict()
@@ -313,6 +314,7 @@ class PlanTables:
     def __init__(self, rows: RowProgram, values: Mapping[str, np.ndarray]):
         self.plans = PlanTable({}, {name: values[name] for name in rows.fields})
         self._program = program = rows.program
+        self._most = MOST_ROWS if rows.variables else FEW_ROWS
         self._leaves = program.inputs[: rows.leaves]
         self._given = program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
         self.fields: dict[int, Fields] = dict.fromkeys((*program.known, *self._leaves), frozenset())
@@ -321,7 +323,7 @@ class PlanTables:
         for equation in program.equations:
             if all(slot in self.fields for slot in equation.inputs):
                 reached: Fields = frozenset[int]().union(*(self.fields[slot] for slot in equation.inputs))
-                if not reached or self.plans.count(reached) <= MOST_ROWS:
+                if not reached or self.plans.count(reached) <= self._most:
                     self.fields |= dict.fromkeys(equation.outputs, reached)
                     self._tabled.append(equation)
         rest = [equation for equation in program.equations if equation.outputs[0] not in self.fields]
@@ -356,13 +358,13 @@ class PlanTables:
             tables[slot] = Table(frozenset([number]), self.plans.column(number))
         early = [equation for equation in self._tabled if equation.outputs[0] not in self._late]
         part = program._replace(equations=early, outputs=tuple(sorted(self._waiting.intersection(self.fields))))
-        tables, _ = tabulate_all(part, tables, self.plans, MOST_ROWS, lambda _: False)
+        tables, _ = tabulate_all(part, tables, self.plans, self._most, lambda _: False)
         return {slot: table for slot, table in tables.items() if slot in self._waiting}
 
     def _tabulate(self, tables: dict[int, Table]) -> None:
         """Add the tables that follow from numbers that are asked."""
         for equation in self._tabled:
             if equation.outputs[0] in self._late:
-                result = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, MOST_ROWS)
+                result = tabulate(equation, [tables[slot] for slot in equation.inputs], self.plans, self._most)
                 assert result is not None
                 tables |= dict(zip(equation.outputs, result, strict=True))
