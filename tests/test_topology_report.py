@@ -1,6 +1,9 @@
 """A design on a routed topology: which cable limits it, as frame, sentence and picture; and the FabreX outcomes."""
 
+import ast
 import dataclasses
+import importlib
+import inspect
 import json
 
 import jax.numpy as jnp
@@ -18,7 +21,7 @@ from codesign.model.networks.fabrics import Contended, RoutedTopology
 from codesign.model.networks.topology import Crossbar, RailCluster, Torus, all_flows, link_columns, route
 from codesign.model.networks.topology import load as load_of
 from codesign.model.workloads import Plan
-from codesign.report import build_report
+from codesign.report import build, build_report
 from codesign.report.findings import links_frame, topology_figure
 from codesign.search.results import busy_links
 
@@ -100,3 +103,12 @@ def test_tensor_parallelism_over_both_boxes_misses_only_with_the_graphs_own_rate
     missed = [row for row in rows if row["ok"] is False]
     assert [row["claim"] for row in missed] == ["16 accelerators with the graphs' own rates: largest error"]
     assert missed[0]["error"] < 0.065
+
+
+def test_every_picture_of_a_report_is_drawn_by_a_function_that_is_there():
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(build))) if isinstance(node, ast.Call)]
+    named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Picture"]
+    assert len(named) > 8
+    for call in named:
+        name, _, module = (argument.value for argument in call.args[:3] if isinstance(argument, ast.Constant))
+        assert callable(getattr(importlib.import_module(f"codesign.report.{module}"), name)), (module, name)

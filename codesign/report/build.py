@@ -278,7 +278,7 @@ def _topology(run: RunFolder) -> Section:
     sentences = [f"{group}: {text}." for group, text in cables.items()]
     text = "Which cable limits the best design's groups, all groups of a kind at once. " + " ".join(sentences)
     return Section(
-        "Topology", text, Picture("topology_load", "Topology with its links coloured by load", "topology", run)
+        "Topology", text, Picture("topology_load", "Topology with its links coloured by load", "findings", run)
     )
 
 
