@@ -21,7 +21,7 @@ SERVED = (
 @pytest.fixture
 def oracle(monkeypatch):
     """A few plans, with small tables, so that most numbers are computed for every point, as where plans are many."""
-    monkeypatch.setattr(tables, "MOST_ROWS", 20)
+    monkeypatch.setattr(tables, "FEW_ROWS", 20)
     return RowsOfProblem(512, 0)(study_from_config(*SERVED).problem)
 
 
