@@ -219,7 +219,10 @@ def main() -> int:
     given = parser.parse_args()
     prepare_jax()
     wrong = 0
-    for folder in [job for run in given.runs for job in jobs(run)]:
+    folders = [job for run in given.runs for job in jobs(run)]
+    if not folders:
+        parser.error(f"no certified job below {', '.join(map(str, given.runs))}: name run folders")
+    for folder in folders:
         words = (folder / "overrides.txt").read_text().splitlines()
         study = composed(*[text for text in words if text])
         told = json.loads((folder / "summary.json").read_text())["certificate"]

@@ -125,8 +125,8 @@ def _add_questions(command: Command) -> None:
     one.add_argument("--rate", metavar="RATE", help="requests, as in 30/s, 1800/min or 2M/day; all replicas together")
     one.add_argument("--clients", metavar="N", help="clients of a replica that wait for answers, instead of --rate")
     one.add_argument("--trace", metavar="FILE", help="CSV of requests: input_tokens, output_tokens, arrival_s")
-    one.add_argument("--input", metavar="N", help="tokens of a prompt (2048)")
-    one.add_argument("--output", metavar="N", help="tokens of an answer (512)")
+    one.add_argument("--input", "--isl", metavar="N", help="tokens of a prompt (2048)")
+    one.add_argument("--output", "--osl", metavar="N", help="tokens of an answer (512)")
     for name, text in (
         ("ttft", "time to first token"),
         ("tpot", "time per output token"),
