@@ -197,7 +197,7 @@ def count_of(text: str, option: str) -> float:
         amount = _plain(plain[:-1])
         result = None if amount is None else amount * AMOUNTS[plain[-1]]
     if result is None or not 0 < result < float("inf"):
-        raise ConfigError(f"{option} {text!r} is no number of things; write 512, 2k, 4M or 15T")
+        raise ConfigError(f"{option} {text!r} is no number above 0; write 512, 2k, 4M or 15T")
     return result
 
 
