@@ -1,8 +1,7 @@
-"""Functions of rows as one primitive of JAX, of which who runs it by NumPy does equal rows once.
+"""Functions of rows, each one primitive of JAX: who runs a trace by NumPy does equal rows once.
 
-The last axis of the first argument is a row, of the second what else belongs to it; all other arguments are the same for
-every row. A traced program has one equation for such a function, whatever it is made of; compiled, batched and
-differentiated, it is that function.
+The last axis of the first argument is a row, that of the second its label; other arguments are the same for all rows. A
+traced program has one equation for such a function. Compiled and differentiated it is what it is made of.
 """
 
 import functools
@@ -17,7 +16,7 @@ from jaxtyping import Array
 
 from .jax_typed import jvp, make_jaxpr
 
-OWN = 2  # arguments that have rows
+OWN = 2  # arguments that differ from row to row
 ROWWISE: dict[str, tuple[Any, Callable[..., Array]]] = {}
 """Name of each such primitive, as their modules are imported -> itself, and its function."""
 

@@ -429,7 +429,9 @@ def _distinct(name: str, rows: np.ndarray, labels: np.ndarray, shared: Sequence[
     for each in shared:
         digest.update(np.ascontiguousarray(each).tobytes())
     own = (rows.shape[-1:], rows.dtype), (labels.shape[-1:], labels.dtype), *((x.shape, x.dtype) for x in shared)
-    return kept(_functions, (name, own, digest.digest()), lambda: DistinctRows(_body(name, own), shared), MOST_FUNCTIONS)
+    return kept(
+        _functions, (name, own, digest.digest()), lambda: DistinctRows(_body(name, own), shared), MOST_FUNCTIONS
+    )
 
 
 @functools.lru_cache(maxsize=MOST_BODIES)

@@ -28,7 +28,6 @@ from .tables import Fields, PlanTable, Table
 
 MOST = 1024  # numbers of an array that is written out
 SHARED = -1  # in the place of a buffer: an array that is the same at all points, and is read whole
-READS_SHARED = ("dot_general", *ROWWISE)
 
 
 class Step(NamedTuple):
@@ -121,13 +120,12 @@ def _shared(
 ) -> dict[tuple[int, ...], int]:
     """Numbers of an array that every point shares -> which of them it is, of those that are read whole wherever."""
     of = {number: own for own in arrays for number in own}
-    apart = {of[number] for number in outputs if number in of}
+    wholes, numbers = {*arrays}, set(outputs)
     for step in steps:
-        for own in _arguments(step):
-            reached = {of[number] for number in own if number in of}
-            if reached and not (step.equation.name in READS_SHARED and reached == {own}):
-                apart |= reached
-    return {own: place for place, own in enumerate(sorted({*arrays} - apart))}
+        reads_whole = step.equation.name == "dot_general" or step.equation.name in ROWWISE
+        numbers.update(*(own for own in _arguments(step) if not (reads_whole and own in wholes)))
+    apart = {of[number] for number in numbers.intersection(of)}
+    return {own: place for place, own in enumerate(sorted(wholes - apart))}
 
 
 def _arguments(step: Step) -> Iterator[tuple[int, ...]]:
@@ -357,7 +355,7 @@ class Packs:
             buffers[buffer][rows] = values
         write(buffers)
         with np.errstate(all="ignore"):
-            self._run(self._shared | shared, *buffers)
+            self._run({**self._shared, **shared}, *buffers)
         result = np.empty((count, self._width))
         for buffer, columns, rows in self._outputs:
             result[:, columns] = buffers[buffer].take(rows, 0).T

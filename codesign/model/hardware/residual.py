@@ -137,7 +137,10 @@ def logistic_unit(x: Array) -> Array:
 
 
 def hidden_output(
-    scaled: Float[Array, "*b features"], context: Float[Array, "... hidden"], weights: Sequence[Any], biases: Sequence[Any]
+    scaled: Float[Array, "*b features"],
+    context: Float[Array, "... hidden"],
+    weights: Sequence[Any],
+    biases: Sequence[Any],
 ) -> Float[Array, "*b"]:
     """Output of the last layer, of which `bounded` is the log of the factor."""
     hidden = scaled @ weights[0] + biases[0] + context
