@@ -337,7 +337,7 @@ MOST_FUNCTIONS = 8  # functions with their other arguments, such as the weights 
 MOST_BODIES = 256  # functions by the shapes of their arguments
 MOST_VALUES = 1 << 17  # of each that are kept (memory: 0.2 kB a row)
 FEWEST = 64  # rows worth looking for
-PART = 2048  # rows done at a time: arrays of them stay in a cache
+PART = 224  # rows done at a time: in a cache, and a product of matrices too small for a library to start threads for
 _functions: OrderedDict[Any, "DistinctRows"] = OrderedDict()
 
 
