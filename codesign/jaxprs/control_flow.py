@@ -410,7 +410,7 @@ def rows_at(name: str, lead: int, *inputs: Any) -> Any:
 
 
 def _of_all_points(x: np.ndarray, lead: int) -> np.ndarray | None:
-    """What an argument is at all points; None where it is not the same."""
+    """Value of an argument that is the same at all points; None where it is not."""
     first = x[(0,) * lead] if math.prod(x.shape[:lead]) else None
     return first if math.prod(x.shape[:lead]) == 1 or (first is not None and (x == first).all()) else None
 

@@ -341,21 +341,21 @@ class Packs:
         self._run = space["run"]
 
     def __call__(
-        self, count: int, write: Write, shared: Mapping[int, np.ndarray]
+        self, count: int, write: Write, shared: Mapping[int, np.ndarray] | None = None
     ) -> Float[np.ndarray, "points outputs"]:
         """Outputs at so many points.
 
         Args:
             count: of points.
             write: puts the inputs' numbers where they are wanted.
-            shared: number of an array -> what all points have in it.
+            shared: number of an array that is an input -> what all points have in it.
         """
         buffers = [np.empty((size, count), dtype=kind) for kind, size in self._sizes]
         for buffer, rows, values in self._constants:
             buffers[buffer][rows] = values
         write(buffers)
         with np.errstate(all="ignore"):
-            self._run({**self._shared, **shared}, *buffers)
+            self._run({**self._shared, **(shared or {})}, *buffers)
         result = np.empty((count, self._width))
         for buffer, columns, rows in self._outputs:
             result[:, columns] = buffers[buffer].take(rows, 0).T
