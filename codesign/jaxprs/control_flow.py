@@ -1,22 +1,25 @@
-"""Loops and branches of traced programs, run by NumPy at many points."""
+"""Loops, branches and functions of rows of traced programs, run by NumPy at many points."""
 
 import functools
 import hashlib
 import math
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from ..core.jax_typed import make_jaxpr
-from .numpy_primitives import behind
-from .program import Equation, Program, flatten, written_calls, written_out
+from ..core.rowwise import OWN, ROWWISE
+from .numpy_primitives import behind, turned
+from .program import Equation, Program, flatten, kept, written_calls, written_out
 
-__all__ = ["DIGEST", "LOOPS", "Body", "Loop", "loop"]
+__all__ = ["DIGEST", "LOOPS", "ROWWISE", "Body", "Loop", "loop", "rows_at"]
 
 
 # Loops of traced programs run by NumPy at many rows: what a loop repeats is one Python function of calls.
@@ -70,6 +73,8 @@ def _does(equation: Equation, kinds: Sequence[Any]) -> Callable[..., Any]:
     """Function that runs one equation; a loop gives a list."""
     if equation.name in LOOPS:
         return LOOPS[equation.name](**equation.params)
+    if equation.name in ROWWISE:
+        return turned(functools.partial(rows_at, equation.name, 1), 1)
     return behind(equation.primitive, equation.params, kinds, 1)
 
 
@@ -321,3 +326,124 @@ def loop(primitive: Any, params: dict[str, Any]) -> Loop:
 def _loop(primitive: Any, settings: tuple[tuple[str, Any], ...]) -> Loop:
     bind = functools.partial(primitive.bind, **primitive.get_bind_params(dict(settings)))
     return Loop(bind, primitive.multiple_results)
+
+
+# Functions of rows (`core.rowwise`) run by NumPy: rows that are equal to the last bit are done once, and kept.
+#
+# A search asks for ten thousand plans, whose launches have a tenth as many shapes.
+
+
+MOST_FUNCTIONS = 8  # functions with their other arguments, such as the weights of a network
+MOST_BODIES = 256  # functions by the shapes of their arguments
+MOST_VALUES = 1 << 17  # of each that are kept (memory: 0.2 kB a row)
+FEWEST = 64  # rows worth looking for
+PART = 224  # rows done at a time: in a cache, and a product of matrices too small for a library to start threads for
+_functions: OrderedDict[Any, "DistinctRows"] = OrderedDict()
+
+
+class DistinctRows:
+    """A function of rows, with its values at rows that were asked for before.
+
+    Args:
+        body: the function of one row, its label and the other arguments.
+        shared: the other arguments.
+    """
+
+    def __init__(self, body: Body, shared: Sequence[np.ndarray]):
+        self._body, self._shared = body, [each[..., None] for each in shared]
+        self._values: dict[bytes, float] = {}
+        self._labels: dict[bytes, int] = {}
+
+    def at(self, rows: Float[np.ndarray, "n row"], labels: Float[np.ndarray, "n label"]) -> Float[np.ndarray, " n"]:
+        """Value of each row, its label beside it."""
+        if len(rows) < FEWEST:
+            return self._computed(rows, labels)
+        if len(self._values) > MOST_VALUES:
+            self._values = {}
+        values, keys = self._values, self._keys(rows, labels)
+        missing = {key: place for place, key in enumerate(keys) if key not in values}
+        if missing:
+            places = np.fromiter(missing.values(), np.intp, len(missing))
+            values.update(zip(missing, self._computed(rows[places], labels[places]).tolist(), strict=True))
+        return np.fromiter(map(values.__getitem__, keys), float, len(keys))
+
+    def _keys(self, rows: np.ndarray, labels: np.ndarray) -> list[bytes]:
+        """Bytes of each row, and the number of its label."""
+        own = labels[:1] if labels.strides[0] == 0 else labels
+        numbers = np.array([self._labels.setdefault(label, len(self._labels)) for label in _bytes_of(own)], dtype=float)
+        return _bytes_of(np.concatenate([rows, np.broadcast_to(numbers, len(rows))[:, None]], axis=1))
+
+    def _computed(self, rows: np.ndarray, labels: np.ndarray) -> Float[np.ndarray, " n"]:
+        result = np.empty(len(rows))
+        for first in range(0, len(rows), PART):
+            part = slice(first, first + PART)
+            result[part] = self._body(rows[part].T, labels[part].T, *self._shared)[0]
+        return result
+
+
+def _bytes_of(rows: np.ndarray) -> list[bytes]:
+    rows = np.ascontiguousarray(rows)
+    return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel().tolist()
+
+
+def rows_at(name: str, lead: int, *inputs: Any) -> Any:
+    """Values of a function of rows.
+
+    Args:
+        name: of `ROWWISE`.
+        lead: axes of points in front of each argument's own, each as long as there are points along it, or 1.
+        inputs: its arguments.
+    """
+    arrays = [np.asarray(each) for each in inputs]
+    alike = [_of_all_points(each, lead) for each in arrays[OWN:]]
+    shared = [each for each in alike if each is not None]
+    if len(shared) < len(alike):
+        return _at_each_point(name, lead, arrays)
+    ranks = [each.ndim - lead - 1 for each in arrays[:OWN]]
+    rows, labels = (
+        each.reshape(*each.shape[:lead], *[1] * (max(ranks) - rank), *each.shape[lead:])
+        for each, rank in zip(arrays, ranks, strict=False)
+    )
+    points = np.broadcast_shapes(rows.shape[:-1], labels.shape[:-1])
+    values = _distinct(name, rows, labels, shared).at(_one_by_one(rows, points), _one_by_one(labels, points))
+    return values.reshape(points)[()]
+
+
+def _of_all_points(x: np.ndarray, lead: int) -> np.ndarray | None:
+    """Value of an argument that is the same at all points; None where it is not."""
+    first = x[(0,) * lead] if math.prod(x.shape[:lead]) else None
+    return first if math.prod(x.shape[:lead]) == 1 or (first is not None and (x == first).all()) else None
+
+
+def _one_by_one(rows: np.ndarray, points: tuple[int, ...]) -> Float[np.ndarray, "n row"]:
+    """Rows one after the other; one row for all is not copied."""
+    width = rows.shape[-1]
+    if math.prod(rows.shape[:-1]) == 1:
+        return np.broadcast_to(rows.reshape(1, width), (math.prod(points), width))
+    return np.broadcast_to(rows, (*points, width)).reshape(-1, width)
+
+
+def _distinct(name: str, rows: np.ndarray, labels: np.ndarray, shared: Sequence[np.ndarray]) -> DistinctRows:
+    """The function of one row with these other arguments, and with what it has given."""
+    digest = hashlib.blake2b(digest_size=16)
+    for each in shared:
+        digest.update(np.ascontiguousarray(each).tobytes())
+    own = (rows.shape[-1:], rows.dtype), (labels.shape[-1:], labels.dtype), *((x.shape, x.dtype) for x in shared)
+    return kept(
+        _functions, (name, own, digest.digest()), lambda: DistinctRows(_body(name, own), shared), MOST_FUNCTIONS
+    )
+
+
+@functools.lru_cache(maxsize=MOST_BODIES)
+def _body(name: str, kinds: tuple[tuple[tuple[int, ...], Any], ...]) -> Body:
+    return Body(make_jaxpr(ROWWISE[name][1])(*(jax.ShapeDtypeStruct(*kind) for kind in kinds)))
+
+
+def _at_each_point(name: str, lead: int, arrays: Sequence[np.ndarray]) -> Any:
+    """The function with other arguments at each point."""
+    points = np.broadcast_shapes(*(each.shape[:lead] for each in arrays))
+    count, body = math.prod(points), _body(name, tuple((each.shape[lead:], each.dtype) for each in arrays))
+    flat = [np.broadcast_to(each, (*points, *each.shape[lead:])).reshape(count, *each.shape[lead:]) for each in arrays]
+    result = body(*(np.moveaxis(each, 0, -1) for each in flat))[0]
+    result = np.broadcast_to(result, (*result.shape[:-1], count))
+    return np.moveaxis(result, -1, 0).reshape(*points, *result.shape[:-1])[()]

@@ -17,7 +17,7 @@ from ..core.few_kernels import CALLS
 from ..core.jax_typed import is_traced
 from . import numpy_primitives as by_numpy
 from . import numpy_primitives as points_behind
-from .control_flow import LOOPS, loop
+from .control_flow import LOOPS, ROWWISE, loop, rows_at
 
 __all__ = [
     "MANY", "PATIENCE", "Crossed", "behind", "crossed", "doer", "forget_programs", "interpreted", "knows",
@@ -30,22 +30,26 @@ __all__ = [
 
 def knows(primitive: Any) -> bool:
     """True if NumPy does it, or it is a loop; others are run by JAX too, a hundred times slower, without need."""
-    return primitive.name in LOOPS or by_numpy.knows(primitive)
+    return primitive.name in LOOPS or primitive.name in ROWWISE or by_numpy.knows(primitive)
 
 
 def doer(
     primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int = 0, *, alike: bool = False
 ) -> Callable[..., Any]:
-    """`numpy_primitives.doer`, of loops too."""
+    """`numpy_primitives.doer`, of loops and functions of rows too."""
     if primitive.name in LOOPS:
         return functools.partial(loop(primitive, params).at, lead)
+    if primitive.name in ROWWISE:
+        return functools.partial(rows_at, primitive.name, lead)
     return by_numpy.doer(primitive, params, kinds, lead, alike=alike)
 
 
 def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
-    """`trailing_axes.behind`, of loops too."""
+    """`numpy_primitives.behind`, of loops and functions of rows too."""
     if primitive.name in LOOPS:
         return functools.partial(loop(primitive, params).at_behind, lead)
+    if primitive.name in ROWWISE:
+        return by_numpy.turned(functools.partial(rows_at, primitive.name, lead), lead)
     return points_behind.behind(primitive, params, kinds, lead)
 
 

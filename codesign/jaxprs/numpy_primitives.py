@@ -426,12 +426,12 @@ def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: i
     if name in BEHIND and not (name == "broadcast_in_dim" and len(kinds) > 1):
         return functools.partial(BEHIND[name], lead, **params)
     if name in SHAPED and name not in ("convert_element_type", "round"):
-        return _turned(doer(primitive, params, kinds, lead), lead)
+        return turned(doer(primitive, params, kinds, lead), lead)
     if name in ELEMENTWISE or name in SETTLED or name in FLOATING or name in SHAPED or name == "select_n":
         plain = doer(primitive, params, kinds, lead, alike=True)
         through_jax = isinstance(plain, functools.partial) and plain.func is by_jax
-        return _turned(plain, lead) if through_jax else plain
-    return _turned(doer(primitive, params, kinds, lead), lead)
+        return turned(plain, lead) if through_jax else plain
+    return turned(doer(primitive, params, kinds, lead), lead)
 
 
 def _alike_behind(lead: int, parts: Sequence[Any]) -> Sequence[Any]:
@@ -447,7 +447,7 @@ def _alike_behind(lead: int, parts: Sequence[Any]) -> Sequence[Any]:
     ]
 
 
-def _turned(does: Callable[..., Any], lead: int) -> Callable[..., Any]:
+def turned(does: Callable[..., Any], lead: int) -> Callable[..., Any]:
     """Run a function on arrays whose axes of points stand behind, turned to the front as views."""
 
     def front(x: Any) -> Any:

@@ -10,12 +10,13 @@ import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.rowwise import ROWWISE
 from ..jaxprs.evaluator import behind, doer
 from ..jaxprs.numpy_primitives import several
 from ..jaxprs.program import Equation, Program, key_of
@@ -26,6 +27,7 @@ from .program_cache import CannotBeKept, as_text, does_the_same, kinds_as_plain,
 from .tables import Fields, PlanTable, Table
 
 MOST = 1024  # numbers of an array that is written out
+SHARED = -1  # in the place of a buffer: an array that is the same at all points, and is read whole
 
 
 class Step(NamedTuple):
@@ -59,7 +61,8 @@ class Packing(NamedTuple):
     """A program cut into batches whose numbers are rows of points in a buffer for each type.
 
     kinds, sizes: type and rows of each buffer; constants: (buffer, first row, values) of what is known; wanted: of each
-    input, in turn, (which buffer, first row, rows) its numbers are written to; outputs: (buffer, row) of each.
+    input, in turn, (which buffer, first row, rows) its numbers are written to; outputs: (buffer, row) of each. An array
+    that all points share has no rows: its buffer is `SHARED`, its row which of them it is.
     """
 
     kinds: tuple[Any, ...]
@@ -70,29 +73,67 @@ class Packing(NamedTuple):
     outputs: list[tuple[int, int]]
 
 
-def packing_of(program: Program) -> Packing:
-    """Pack a program of primitives alone."""
+def packing_of(program: Program, alike: Collection[int] = ()) -> Packing:
+    """Pack a program of primitives alone.
+
+    Args:
+        program: of any shapes.
+        alike: places of inputs that are the same at all points.
+    """
     written, parts = by_lanes(program, dict.fromkeys(program.inputs, math.inf), MOST)
     numbers = _Numbers(written)
     steps, rows = list(_in_batches(numbers.steps)), _Rows(numbers.kinds)
     last = {slot: index for index, batch in enumerate(steps) for step in batch for slot in step.inputs}
     slots = [int(numbers.of[slot]) for slot in written.outputs]
     last |= dict.fromkeys(slots, len(steps))
+    given = [[p for p, _ in parts[slot]] if slot in parts else numbers.of[slot].ravel() for slot in program.inputs]
+    given = [tuple(map(int, own)) for own in given]
+    known = [tuple(map(int, numbers.of[slot].ravel())) for slot in written.known]
+    rows.shared = _shared(numbers.steps, [*(given[place] for place in alike), *known], slots)
+    apart = {number for own in rows.shared for number in own}
     constants = [
         (buffer, rows.take(buffer, own), np.array([numbers.known[slot] for slot in own]))
-        for buffer, own in rows.of_each_buffer([slot for slot in numbers.known if slot in last])
+        for buffer, own in rows.of_each_buffer([slot for slot in numbers.known if slot in last and slot not in apart])
     ]
-    given = [[p for p, _ in parts[slot]] if slot in parts else numbers.of[slot].ravel() for slot in program.inputs]
-    for buffer, own in rows.of_each_buffer([int(slot) for each in given for slot in each]):
+    constants += [
+        (SHARED, place, np.array([numbers.known[slot] for slot in own]))
+        for own, place in rows.shared.items()
+        if own[0] in numbers.known
+    ]
+    for buffer, own in rows.of_each_buffer([slot for each in given for slot in each if slot not in apart]):
         rows.take(buffer, own)
-    wanted = [(rows.buffer[int(own[0])], rows.at[int(own[0])], len(own)) for own in given]
+    wanted = [
+        (SHARED, rows.shared[own], len(own)) if own in rows.shared else (rows.buffer[own[0]], rows.at[own[0]], len(own))
+        for own in given
+    ]
     batches: list[PackedBatch] = []
     for index, batch in enumerate(steps):
         batches.append(rows.placed(batch))
-        done = {slot for step in batch for slot in (*step.inputs, *step.outputs)}
+        done = {slot for step in batch for slot in (*step.inputs, *step.outputs)} - apart
         rows.give_back([slot for slot in done if last.get(slot, index) <= index])
     outputs = [(rows.buffer[slot], rows.at[slot]) for slot in slots]
     return Packing(tuple(rows.kinds), rows.sizes, constants, wanted, batches, outputs)
+
+
+def _shared(
+    steps: Sequence[Step], arrays: Sequence[tuple[int, ...]], outputs: Sequence[int]
+) -> dict[tuple[int, ...], int]:
+    """Numbers of an array that every point shares -> which of them it is, of those that are read whole wherever."""
+    of = {number: own for own in arrays for number in own}
+    wholes, numbers = {*arrays}, set(outputs)
+    for step in steps:
+        reads_whole = step.equation.name == "dot_general" or step.equation.name in ROWWISE
+        numbers.update(*(own for own in _arguments(step) if not (reads_whole and own in wholes)))
+    apart = {of[number] for number in numbers.intersection(of)}
+    return {own: place for place, own in enumerate(sorted(wholes - apart))}
+
+
+def _arguments(step: Step) -> Iterator[tuple[int, ...]]:
+    """Numbers of each argument."""
+    first = 0
+    for shape in step.shapes or [()] * len(step.inputs):
+        yield step.inputs[first : first + math.prod(shape)]
+        first += math.prod(shape)
 
 
 class _Numbers:
@@ -177,7 +218,8 @@ class _Rows:
     Args:
         kinds: number -> its type.
 
-    Attributes: at says in which row each number is, buffer which buffer holds it; kinds are those of the buffers.
+    Attributes: at says in which row each number is, buffer which buffer holds it; kinds are those of the buffers;
+    shared has the arrays that have no rows.
     """
 
     def __init__(self, kinds: Sequence[Any]):
@@ -185,6 +227,7 @@ class _Rows:
         place = {kind: number for number, kind in enumerate(self.kinds)}
         self.buffer = [place[kind] for kind in kinds]
         self.at: dict[int, int] = {}
+        self.shared: dict[tuple[int, ...], int] = {}
         self._busy: list[list[bool]] = [[] for _ in self.kinds]
 
     @property
@@ -230,12 +273,13 @@ class _Rows:
 
     def _whole(self, step: Step, shapes: tuple[tuple[int, ...], ...]) -> PackedBatch:
         """An equation of whole arrays."""
-        reads, kinds, start = list[tuple[int, tuple[int, ...]]](), list[Any](), 0
-        for shape in shapes:
-            own = step.inputs[start : start + math.prod(shape)]
-            start += len(own)
+        reads, kinds = list[tuple[int, tuple[int, ...]]](), list[Any]()
+        for own in _arguments(step):
             kinds.append(self._kind_of[own[0]])
-            reads.append((self.buffer[own[0]], tuple(self.at[slot] for slot in own)))
+            place = self.shared.get(own)
+            reads.append(
+                (self.buffer[own[0]], tuple(self.at[slot] for slot in own)) if place is None else (SHARED, (place,))
+            )
         made = [
             [slot for slot in step.outputs if self._kind_of[slot] == kind]  # a loop counts and computes
             for kind in dict.fromkeys(self._kind_of[slot] for slot in step.outputs)
@@ -279,8 +323,11 @@ class Packs:
         self.wanted, self.operations = packing.wanted, len(packing.batches)
         self._sizes = list(zip(packing.kinds, packing.sizes, strict=True))
         self._constants = [
-            (buffer, slice(first, first + len(values)), values[:, None]) for buffer, first, values in packing.constants
+            (buffer, slice(first, first + len(values)), values[:, None])
+            for buffer, first, values in packing.constants
+            if buffer != SHARED
         ]
+        self._shared = {place: values for buffer, place, values in packing.constants if buffer == SHARED}
         space: dict[str, Any] = {}
         lines = [line for index, batch in enumerate(packing.batches) for line in _lines(index, batch, packing, space)]
         self._outputs: list[tuple[int, list[int], list[int]]] = []
@@ -288,19 +335,27 @@ class Packs:
             columns = [column for column, (buffer, _) in enumerate(packing.outputs) if buffer == number]
             self._outputs.append((number, columns, [packing.outputs[column][1] for column in columns]))
         self._width = len(packing.outputs)
-        names = ", ".join(f"b{number}" for number in range(len(packing.kinds)))
+        names = ", ".join(["shared", *(f"b{number}" for number in range(len(packing.kinds)))])
         body = "\n".join(f"    {line}" for line in lines) or "    pass"
         exec(f"def run({names}):\n{body}", space)  # written from numbers and names of our own alone
         self._run = space["run"]
 
-    def __call__(self, count: int, write: Write) -> Float[np.ndarray, "points outputs"]:
-        """Outputs at so many points; `write` puts the inputs' numbers where they are wanted."""
+    def __call__(
+        self, count: int, write: Write, shared: Mapping[int, np.ndarray] | None = None
+    ) -> Float[np.ndarray, "points outputs"]:
+        """Outputs at so many points.
+
+        Args:
+            count: of points.
+            write: puts the inputs' numbers where they are wanted.
+            shared: number of an array that is an input -> what all points have in it.
+        """
         buffers = [np.empty((size, count), dtype=kind) for kind, size in self._sizes]
         for buffer, rows, values in self._constants:
             buffers[buffer][rows] = values
         write(buffers)
         with np.errstate(all="ignore"):
-            self._run(*buffers)
+            self._run({**self._shared, **(shared or {})}, *buffers)
         result = np.empty((count, self._width))
         for buffer, columns, rows in self._outputs:
             result[:, columns] = buffers[buffer].take(rows, 0).T
@@ -326,6 +381,9 @@ def _whole(place: int, batch: PackedBatch, packing: Packing, space: dict[str, An
     """An equation of whole arrays, which lie in rows side by side or are copied there."""
     read: list[str] = []
     for number, ((buffer, rows), shape) in enumerate(zip(batch.reads, batch.shapes or (), strict=True)):
+        if buffer == SHARED:
+            read.append(f"shared[{rows[0]}].reshape({(*shape, 1)})")
+            continue
         spread = len(rows) > 1 and rows[0] == rows[-1]  # one number throughout an array is a row for each place
         shown = _shown(f"i{place}_{number}", buffer, rows, space, copied=spread)
         read.append(f"{shown}.reshape({(*shape, -1)})")
@@ -430,7 +488,11 @@ class LookUp:
     def __init__(self, packed: Packed, wanted: Sequence[tuple[int, int, int]], plans: PlanTable):
         columns: dict[tuple[Place, int], list[int]] = {}
         rows: dict[tuple[Place, int], list[int]] = {}
+        self._shared: dict[int, np.ndarray] = {}
         for (key, start, stop, _), (buffer, row, count) in zip(packed.places, wanted, strict=False):
+            if buffer == SHARED:
+                self._shared[row] = np.ascontiguousarray(packed.matrices[key][0, start:stop])
+                continue
             columns.setdefault((key, buffer), []).extend(range(start, stop))
             rows.setdefault((key, buffer), []).extend(range(row, row + count))
         self._others = [(buffer, row) for buffer, row, _ in wanted[len(packed.places) :]]
@@ -452,7 +514,9 @@ class LookUp:
         """Outputs of a program at these points, so many at a time that a cache holds what waits."""
         count = len(codes)
         parts = [slice(first, min(first + PART, count)) for first in range(0, count, PART)]
-        result = [packs(p.stop - p.start, functools.partial(self._write, codes[p], others[p].T)) for p in parts]
+        result = [
+            packs(p.stop - p.start, functools.partial(self._write, codes[p], others[p].T), self._shared) for p in parts
+        ]
         return result[0] if len(result) == 1 else np.concatenate(result)
 
     def _write(self, codes: np.ndarray, others: np.ndarray, buffers: Sequence[np.ndarray]) -> None:

@@ -115,10 +115,15 @@ class Points:
         varied = self.rows.varied.intersection(equation.outputs[0] for equation in rest)
         whole = functools.cache(lambda: _written(cut, along, varied))
 
-        def told() -> list[Any]:
-            return [equations_as_plain(cut), along, sorted(varied)]
+        alike = [place for place, slot in enumerate(read) if not fields[slot]]
 
-        return program, read, whole, functools.cache(lambda: Packs(packed_once(lambda: packing_of(whole()), told)))
+        def told() -> list[Any]:
+            return [equations_as_plain(cut), along, sorted(varied), alike]
+
+        def ready() -> Packs:
+            return Packs(packed_once(lambda: packing_of(whole(), alike), told))
+
+        return program, read, whole, functools.cache(ready)
 
     def _look_up(self, scenario: Scenario) -> tuple[LookUp, PlanCache]:
         """Look-up that puts numbers of a scenario's tables into packs; those of the last ones asked for are kept."""

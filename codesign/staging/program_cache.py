@@ -23,6 +23,7 @@ from ..core.disk_cache import key_of as key_of_text
 from ..core.jax_typed import configured, make_jaxpr, unflatten
 from ..core.jax_typed import flatten as flatten_tree
 from ..core.json_yaml import dumps
+from ..core.rowwise import ROWWISE
 from ..core.smooth import NAMED
 from ..jaxprs.program import DERIVED, Equation, Program, flatten, key_of
 from .again import told_apart
@@ -430,10 +431,10 @@ def _value(plain: Any) -> Any:
 
 @functools.cache
 def _primitives() -> dict[str, Any]:
-    """Every primitive of JAX by its name."""
+    """Every primitive of JAX, and every function of rows, by its name."""
     places: Sequence[Any] = (jax.extend.core.primitives, lax)
     result = [getattr(place, name) for place in places for name in dir(place) if name.endswith("_p")]
-    return {primitive.name: primitive for primitive in result}
+    return {primitive.name: primitive for primitive in (*result, *(own for own, _ in ROWWISE.values()))}
 
 
 # A model traced once for all processes: the program is kept on disk, under a hash of all that it depends on.

@@ -11,7 +11,7 @@ learned factor is ours.
 
 import abc
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from ...core.errors import ConfigError, DataError
 from ...core.fields import Module, static
 from ...core.jax_typed import asarray, ones
 from ...core.resources import conf_dir
+from ...core.rowwise import rowwise
 from ...core.untrusted_io import read_arrays
 from .compute import AbstractChip, AbstractKernel, Routing, Work
 
@@ -37,6 +38,7 @@ FARTHEST = 4.0  # standard deviations beyond which a feature is taken as that fa
 UNKNOWN = 0  # row of an embedding that stands for whatever was not measured
 EDITION = 1  # of what a file holds and what features mean
 LAYERS = 4
+CHIP, SIZES = 4, 5  # numbers of the measured chip, and sizes of a launch
 FEATURES, ROUTING = 48, 7  # of every launch, and more of one that says how tokens reach experts
 MOST_BYTES = 64 * 2**20  # of a file; the largest that is shipped unpacks to 0.1 MiB
 
@@ -79,22 +81,37 @@ def features(work: Work, chip: AbstractChip) -> Float[Array, "*b features"]:
 
     Only shapes are read, not flops and bytes: these may depend on the memory of the design at hand.
     """
-    sizes = (work.rows, work.cols, work.depth, work.batch, work.groups)
+    return jnp.stack(jnp.broadcast_arrays(*_features(*_numbers_of(work, chip))), axis=-1)
+
+
+def _numbers_of(work: Work, chip: AbstractChip) -> tuple[Sequence[Array], Sequence[Array], Sequence[Array]]:
+    """Numbers that features are made of: sizes of launches, what the measured chip is, how tokens reach experts."""
+    told = work.routing
+    routing = [] if told is None else [told.tokens, told.visits, told.experts, told.shards, told.load, told.back]
+    return (
+        [work.rows, work.cols, work.depth, work.batch, work.groups],
+        [chip.processors, chip.peak_flops_per_s, chip.bandwidth_bytes_per_s, chip.cache_bytes],
+        routing,
+    )
+
+
+def _features(sizes: Sequence[Any], chip: Sequence[Any], routing: Sequence[Any]) -> list[Array]:
     rows, cols, depth, batch, groups = (jnp.maximum(size, 1e-3) for size in sizes)
-    processors = jnp.maximum(chip.processors, 1.0)
+    processors, peak, bandwidth, cache = chip
+    processors = jnp.maximum(processors, 1.0)
 
     def log(x: Array) -> Array:
         return jnp.log(jnp.maximum(x, 1e-6))
 
     elements = batch * rows * depth + groups * depth * cols + batch * rows * cols
     products = batch * rows * cols * depth
-    balance = chip.peak_flops_per_s / chip.bandwidth_bytes_per_s
+    balance = peak / bandwidth
     result = [log(rows), log(cols), log(depth), log(batch), log(groups), log(batch / groups)]
     result += [
         log(products) / 3,
         log(elements) / 3,
         log(products / elements / balance),
-        log(elements / chip.cache_bytes),
+        log(elements / cache),
     ]
     for tall, wide in TILES:
         blocks = jnp.ceil(rows / tall) * jnp.ceil(cols / wide) * batch / processors
@@ -106,18 +123,35 @@ def features(work: Work, chip: AbstractChip) -> Float[Array, "*b features"]:
         result += [log(tiles), log(jnp.ceil(tiles) / tiles), log(jnp.ceil(each / tall) * tall / each)]
     for multiple in MULTIPLES:
         result += [(jnp.ceil(side / multiple) * multiple == side).astype(float) for side in (rows, cols, depth)]
-    result += [log(chip.peak_flops_per_s / 1e15), log(chip.bandwidth_bytes_per_s / 3e12), log(processors / 100.0)]
+    result += [log(peak / 1e15), log(bandwidth / 3e12), log(processors / 100.0)]
     result += [log(each), log(groups / processors)]
-    if work.routing is not None:
-        spread = work.routing
-        sizes = (spread.tokens, spread.visits, spread.experts, spread.shards, spread.load, spread.experts / batch)
-        result += [*map(log, sizes), spread.back]
-    return jnp.stack(jnp.broadcast_arrays(*result), axis=-1)
+    if routing:
+        tokens, visits, experts, shards, load, back = routing
+        result += [*map(log, (tokens, visits, experts, shards, load, experts / batch)), back]
+    return result
 
 
 def logistic_unit(x: Array) -> Array:
     """x / (1 + exp(-x)), the activation of hidden layers."""
     return x * jax.nn.sigmoid(x)
+
+
+def hidden_output(
+    scaled: Float[Array, "*b features"],
+    context: Float[Array, "... hidden"],
+    weights: Sequence[Any],
+    biases: Sequence[Any],
+) -> Float[Array, "*b"]:
+    """Output of the last layer, of which `bounded` is the log of the factor."""
+    hidden = scaled @ weights[0] + biases[0] + context
+    for weight, bias in zip(weights[1:], biases[1:], strict=True):
+        hidden = logistic_unit(hidden) @ weight + bias
+    return hidden[..., 0]
+
+
+def bounded(output: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """Log of the factor."""
+    return BOUND * jnp.tanh(output)
 
 
 def output(
@@ -127,10 +161,23 @@ def output(
     biases: tuple[Any, ...],
 ) -> Float[Array, "*b"]:
     """Log of the factor."""
-    hidden = scaled @ weights[0] + biases[0] + context
-    for weight, bias in zip(weights[1:], biases[1:], strict=True):
-        hidden = logistic_unit(hidden) @ weight + bias
-    return BOUND * jnp.tanh(hidden[..., 0])
+    return bounded(hidden_output(scaled, context, weights, biases))
+
+
+@rowwise
+def shape_network(
+    shapes: Float[Array, "*b shape"],
+    context: Float[Array, "*c hidden"],
+    mean: Float[Array, " features"],
+    spread: Float[Array, " features"],
+    *layers: Array,
+) -> Float[Array, "*b"]:
+    """Output of a network for launches of these shapes (see `shape_of`), its weights before its biases."""
+    columns = [shapes[..., column] for column in range(shapes.shape[-1])]
+    chip, sizes, routing = columns[:CHIP], columns[CHIP : CHIP + SIZES], columns[CHIP + SIZES :]
+    told = jnp.stack(jnp.broadcast_arrays(*_features(sizes, chip, routing)), axis=-1)
+    scaled = jnp.clip((told - mean) / spread, -FARTHEST, FARTHEST)
+    return hidden_output(scaled, context, layers[:LAYERS], layers[LAYERS:])
 
 
 def place(kind: str, folder: str) -> Path:
@@ -191,8 +238,10 @@ def applied(network: ShapeNetwork, context: Array, work: Work, chip: AbstractChi
     """Factor of a network on the seconds of launches, its context that of the kernel's constants."""
     if network.mean.shape[-1] == FEATURES + ROUTING and work.routing is None:
         work = replace(work, routing=Routing())
-    scaled = jnp.clip((features(work, chip) - network.mean) / network.spread, -FARTHEST, FARTHEST)
-    return jnp.exp(output(scaled, context, network.weights, network.biases))
+    sizes, own, routing = _numbers_of(work, chip)
+    shapes = jnp.stack(jnp.broadcast_arrays(*own, *sizes, *routing), axis=-1)
+    layers = (*network.weights, *network.biases)
+    return jnp.exp(bounded(shape_network(shapes, context, network.mean, network.spread, *layers)))
 
 
 class Learnt(NamedTuple):
