@@ -5,7 +5,6 @@ word: `static_w_per_bytes_per_s` is W/(B/s), `transfers_per_s` is T/s.
 """
 
 GIB = 2.0**30
-MIB = 2.0**20
 KIB = 2.0**10
 GB = 1e9
 PJ_PER_BIT = 8e-12  # J per byte

@@ -71,11 +71,6 @@ class Expression:
         object.__setattr__(self, "tree", tree)
 
     @property
-    def is_name(self) -> bool:
-        """Nothing but the name of a metric."""
-        return isinstance(self.tree, ast.Name | ast.Attribute)
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Metrics it asks for, each once, in the order of the text."""
         return tuple(dict.fromkeys(_dotted(node) for node in _names(self.tree)))

@@ -404,19 +404,6 @@ def _rate_and_share(one: Scenario):
 _priced, _rated = vectorised(_first_and_between), vectorised(_rate_and_share)
 
 
-def static_service(jobs: Sequence[Job]) -> Service:
-    """Service of static batches of `sequences`: the first token of one prompt alone.
-
-    Raises:
-        ConfigError: a device lacks a number format.
-    """
-    together = [scenario(job, job.sequences) for job in jobs]
-    alone = [scenario(job, 1.0) for job in jobs]
-    first, between = grouped(batches([*together, *alone]), _priced)
-    count = len(jobs)
-    return Service(first[count:], between[:count])
-
-
 @functools.cache
 def stored_serving() -> dict[str, dict[str, float]]:
     """Constants of engines, as last fitted."""

@@ -61,11 +61,6 @@ def divide(partners: Array, lanes: Array, splitting: str) -> Division:
     return Division(at_least(ratio(waves * lanes, partners * each, otherwise=1.0), 1.0), waves)
 
 
-def splitting_loss(partners: Array, lanes: Array) -> Array:
-    """chi of a division in whole lanes."""
-    return divide(partners, lanes, "lanes").loss
-
-
 class Phase(NamedTuple):
     """An all-gather or reduce-scatter in rounds: how many there are, and the share of the buffer on the wire."""
 

@@ -1,7 +1,7 @@
 """A topology: endpoints, switches and the directed links between them, as arrays."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,10 +70,6 @@ class Topology:
     def edge(self, index: int) -> str:
         """A link in words."""
         return f"{self.nodes[self.source[index]]} -> {self.nodes[self.target[index]]}"
-
-    def with_bandwidth(self, bandwidth_bytes_per_s: np.ndarray) -> "Topology":
-        """Copy with links of other bandwidths, [E]."""
-        return replace(self, bandwidth_bytes_per_s=np.asarray(bandwidth_bytes_per_s, dtype=float))
 
     def members(self, names: list[str]) -> np.ndarray:
         """Device numbers of a group given by the names of its endpoints.
