@@ -37,6 +37,7 @@ from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from .compare import joint_page
 from .designs_table import designs_table, shown_columns
 from .infeasible import refuse_infeasible
+from .least_devices import sized_study
 from .optimize import check_study, run_study, trace_once
 from .remarks import Explanation, of_table, print_explanations, say_default, say_devices, warn
 from .setup import prepare_jax
@@ -194,7 +195,6 @@ def _run_all(arguments: list[str], ours: list[str], place: str, root: Path, *, e
         else:
             jobs = combinations(ours)
             say_default(arguments)
-            say_devices(arguments)
             spread(jobs, root)
     except KeyboardInterrupt:  # what earlier jobs found is not lost
         collect_jobs(root)
@@ -295,6 +295,8 @@ def done(number: int, overrides: list[str], folder: Path, config: DictConfig | N
     label = f"job {number}: {' '.join(overrides) or 'defaults'}"
     try:
         study = study_from_resolved(composed(overrides) if config is None else config, overrides)
+        study, counted = sized_study(study, overrides)
+        say_devices(list(study.overrides), study.space, f"{label}: {counted}" if counted else "")
         trace_once(study)
         check_study(study)
         warn(study.unusual)

@@ -37,6 +37,7 @@ from ..search.results import Results, collect, placed
 from ..uncertainty import of_designs, strata_of, trace_with_draws
 from .designs_table import add_devices, designs_table, prepare_devices, shown_columns
 from .infeasible import refuse_infeasible
+from .least_devices import sized_study
 from .left_files import discard_run, new_folder, write_inputs, write_results, write_unusual
 from .remarks import (
     of_hardware,
@@ -247,11 +248,11 @@ def optimize(overrides: list[str], root: Path | str = "runs", *, explain: bool =
         ConfigError: bad configuration (before any folder is made), or no design that keeps all limits (after).
     """
     prepare_jax()
-    study = study_from_config(*overrides)
+    study, counted = sized_study(study_from_config(*overrides), overrides)
     trace_once(study)
     check_study(study)
     say_default(overrides)
-    say_devices(overrides, study.space)
+    say_devices(list(study.overrides), study.space, counted)
     say_not_held(study, overrides)
     warn(study.unusual)
     say_trace(study.provenance)

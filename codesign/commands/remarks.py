@@ -24,9 +24,8 @@ from ..model.workloads.plan_fields import plan_field
 from ..report.labels import counted, meaning, metric, unit_of, variable
 from ..search.results import Results, placed
 from ..study.design_space import DesignSpace
+from .least_devices import ANOTHER
 from .terminal import SHORT
-
-ANOTHER = "name cluster.device_count for another number"
 
 # Remarks beside what a command prints: a study that nobody named, numbers that are unusual.
 
@@ -38,14 +37,15 @@ def say_default(overrides: list[str]) -> None:
             print(f"codesign: {line}", file=sys.stderr)
 
 
-def say_devices(overrides: list[str], space: DesignSpace | None = None) -> None:
+def say_devices(overrides: list[str], space: DesignSpace | None = None, counted: str = "") -> None:
     """One line where a study says nothing of how many devices there are.
 
     Args:
         overrides: as they were typed.
         space: of the study, which may have counts that its demand asks for.
+        counted: what was said of a number that was found.
     """
-    if line := devices_taken(overrides, space):
+    if line := counted or devices_taken(overrides, space):
         print(f"codesign: {line}", file=sys.stderr)
 
 
