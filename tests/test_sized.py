@@ -6,8 +6,8 @@ import pytest
 
 from codesign import study_from_config
 from codesign.commands.cli import main
-from codesign.commands.least_devices import sized, sized_study
 from codesign.config import scenario_from_config
+from codesign.config.least_devices import sized, sized_study
 from codesign.config.legal_start import legal_start
 from codesign.core.fields import replace
 from codesign.model.workloads.number_formats import WEIGHT_FORMATS

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ..config import Study
 from ..config.device_counts import listed as counts_listed
+from ..config.least_devices import sized_study
 from ..core.atomic_files import write_text
 from ..core.errors import CodesignError, ConfigError, WriteError
 from ..report.comparison_pages import write
@@ -21,7 +22,6 @@ from .api_prices import api_prices
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
 from .comparing import beside_each_other, goal_text, phases, refuse_along, refuse_api, with_designs, without_along
 from .designs_table import constraints_of
-from .least_devices import sized_study
 from .left_files import new_folder, versions
 from .optimize import check_study, run_study, trace_once
 from .remarks import Explanation, devices_taken, of_column, of_plan, print_explanations, say_default, say_trace, warn

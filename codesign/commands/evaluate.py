@@ -1,29 +1,26 @@
 """`codesign evaluate`: the price of one design, with its full breakdown."""
 
-import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 from jaxtyping import Array
-from omegaconf import OmegaConf
 from rich.console import Console
 
 from ..config import check_memory
 from ..config.checks import check_hopeful, check_outcome, check_plan
-from ..config.composition import compose
 from ..config.consistency import check_boxes, check_load
+from ..config.least_devices import sized
 from ..config.legal_start import legal_start
 from ..config.parts_built import format_lines
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
-from ..core.errors import ConfigError
 from ..core.fields import as_leaf, get_path, replace
 from ..core.interval_text import between_text, remarks_text
 from ..core.jax_typed import asarray
-from ..core.json_yaml import dumps, is_mapping
+from ..core.json_yaml import dumps
 from ..core.smooth import used_share
 from ..core.units import GB, engineering
 from ..jaxprs.evaluator import interpreted
@@ -32,14 +29,13 @@ from ..model.hardware.memory_pool import SharedPool
 from ..model.metrics import cache_room, cache_tokens
 from ..model.metrics.cache_placement import has_prefix_cache, hits_of
 from ..model.scenario import Scenario
-from ..model.workloads import AbstractServing, Plan, Training, VisionEncoder
+from ..model.workloads import AbstractServing, VisionEncoder
 from ..model.workloads.base import Words
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..report.labels import money
 from ..search.results import busy_links, numbers_in, numbers_of, ops, priced
 from ..study.objective import feasible, share_text
 from ..uncertainty import Interval, uncertain, with_room
-from .least_devices import sized
 from .memory_fit import chance_text
 from .remarks import Explanation, of_metric, print_explanations, say_default, say_devices, say_trace, warn
 from .setup import prepare_jax

@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..config import Study, build, compose, conf_dir, own_files, plain, search_path, study_from_resolved
 from ..config.composition import admit, combinations, composed
 from ..config.groups import PACKAGES, expand
+from ..config.least_devices import sized_study
 from ..config.own import own_folders
 from ..config.plugins import plugin_folders
 from ..core.atomic_files import make_folder, write_bytes, write_frame, write_text
@@ -37,7 +38,6 @@ from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from .compare import joint_page
 from .designs_table import designs_table, shown_columns
 from .infeasible import refuse_infeasible
-from .least_devices import sized_study
 from .optimize import check_study, run_study, trace_once
 from .remarks import Explanation, of_table, print_explanations, say_default, say_devices, warn
 from .setup import prepare_jax

@@ -20,6 +20,7 @@ from rich.progress import Progress as Bar
 from ..config import Study, check_formats, check_plan, study_from_config
 from ..config.as_sold import in_words
 from ..config.consistency import check_boxes
+from ..config.least_devices import sized_study
 from ..core.atomic_files import write_text
 from ..core.errors import ConfigError, WriteError, suggestion
 from ..core.fields import replace
@@ -37,7 +38,6 @@ from ..search.results import Results, collect, placed
 from ..uncertainty import of_designs, strata_of, trace_with_draws
 from .designs_table import add_devices, designs_table, prepare_devices, shown_columns
 from .infeasible import refuse_infeasible
-from .least_devices import sized_study
 from .left_files import discard_run, new_folder, write_inputs, write_results, write_unusual
 from .remarks import (
     of_hardware,

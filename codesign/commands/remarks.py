@@ -15,6 +15,7 @@ from ..config.as_sold import Difference
 from ..config.checks import not_held
 from ..config.composition import admit, combinations, composed
 from ..config.device_counts import COUNT, left_open, listed
+from ..config.least_devices import ANOTHER
 from ..config.plausibility import Unusual, unusual
 from ..config.starting import framework_told, names, precision_told, told
 from ..core.fields import walk, with_numpy
@@ -24,7 +25,6 @@ from ..model.workloads.plan_fields import plan_field
 from ..report.labels import counted, meaning, metric, unit_of, variable
 from ..search.results import Results, placed
 from ..study.design_space import DesignSpace
-from .least_devices import ANOTHER
 from .terminal import SHORT
 
 # Remarks beside what a command prints: a study that nobody named, numbers that are unusual.

@@ -5,11 +5,6 @@ from collections.abc import Iterator
 
 from omegaconf import OmegaConf
 
-from ..config import Study, study_from_config
-from ..config.checks import check_plan
-from ..config.composition import compose
-from ..config.device_counts import between, counts_of_job, left_open, listed, more_devices, rack_of
-from ..config.legal_start import legal_start
 from ..core.errors import ConfigError
 from ..core.fields import replace
 from ..core.json_yaml import is_mapping
@@ -18,6 +13,11 @@ from ..model.workloads import Plan, Training, TrainingRun
 from ..search import Grid, Mix, Problem
 from ..search.results import numbers_of
 from ..study.objective import Objective, feasible
+from .checks import check_plan
+from .composition import compose
+from .device_counts import between, counts_of_job, left_open, listed, more_devices, rack_of
+from .legal_start import legal_start
+from .study import Study, study_from_config
 
 __all__ = ["ANOTHER", "sized", "sized_study"]
 
