@@ -24,7 +24,7 @@ from ...config.groups import available
 from ...config.least_devices import sized
 from ...config.legal_start import legal_start
 from ...config.memory_advice import changes_that_fit, shortage
-from ...config.model_names import hub_name, weight_format
+from ...config.model_names import OPTIONS, hub_name, weight_format
 from ...config.starting import published_formats
 from ...core import fields
 from ...core.errors import CodesignError, ConfigError, DataError
@@ -479,11 +479,9 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
 
 def _format_meant(text: str) -> str:
     """A number format by the name that an engine or a trainer gives it; any other text as it is."""
-    return (
-        weight_format(text)
-        if text not in FORMATS and text not in available("precision") and weight_format(text)
-        else text
-    )
+    if text in FORMATS or text in available("precision"):
+        return text
+    return OPTIONS.get(weight_format(text), text)
 
 
 def _meant(numbers: Mapping[str, float]) -> str:

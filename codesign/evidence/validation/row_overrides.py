@@ -234,6 +234,10 @@ def accelerator_option(device: str, relatives: bool = True) -> str:
     plain = {plain_name(alias): option for alias, option in known.items()}
     if wanted in plain:
         return plain[wanted]
+    words = re.split(r"[^A-Za-z0-9]+", device.strip())
+    for count in range(len(words) - 1, 0, -1):  # `NVIDIA H100 80GB HBM3`
+        if (begins := plain_name("".join(words[:count]))) in plain:
+            return plain[begins]
     matches = [one for one in plain if wanted.startswith(one) and not wanted[len(one)].isdigit()]
     if matches:
         return plain[max(matches, key=len)]
