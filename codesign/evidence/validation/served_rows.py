@@ -376,7 +376,6 @@ def in_room(jobs: Sequence[Job]) -> tuple[list[Job], np.ndarray]:
 
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
-STATIC = "static batches: no waiting, no prompts between decode steps"
 ALONE = {
     "kernel_slowdown": 1.0, "step_overhead_s": 0.0, "request_overhead_s": 0.0, "prompt_token_s": 0.0,
     "expert_launch_s": 0.0, "client_overhead_s": 0.0, "burst_ratio": 0.0, "cohort_prompts": 1.0,
@@ -402,19 +401,6 @@ def _rate_and_share(one: Scenario):
 
 
 _priced, _rated = vectorised(_first_and_between), vectorised(_rate_and_share)
-
-
-def static_service(jobs: Sequence[Job]) -> Service:
-    """Service of static batches of `sequences`: the first token of one prompt alone.
-
-    Raises:
-        ConfigError: a device lacks a number format.
-    """
-    together = [scenario(job, job.sequences) for job in jobs]
-    alone = [scenario(job, 1.0) for job in jobs]
-    first, between = grouped(batches([*together, *alone]), _priced)
-    count = len(jobs)
-    return Service(first[count:], between[:count])
 
 
 @functools.cache
