@@ -97,6 +97,8 @@ def test_a_burst_comes_all_at_once():
     assert (run.requests, run.rate) == (100, float("inf"))
     clients = run_of(VLLM | {"num_prompts": "100"}, "here")
     assert (clients.requests, clients.rate) == (100, 0.0)
+    shared = run_of(VLLM | {"num_prompts": "100", "data_parallel_size": "4"}, "here")  # dealt to replicas by turns
+    assert shared.run.numbers["plan.micro_batch"] == 16
 
 
 def test_steps_of_trainers():

@@ -100,8 +100,9 @@ def _by_name(name: str) -> list[str]:
     except ConfigError:
         return []
     model = _told("model", row.model)
-    own: Any = (model.get("formats") or {}).get("experts") or (model.get("formats") or {}).get("dense") or ""
-    if str(own).startswith(row.format):
+    formats: dict[str, Any] = model.get("formats") or {}
+    own = str(formats.get("experts") or formats.get("dense") or "")
+    if own.startswith(row.format):
         return [PUBLISHED]
     experts = "experts" in (model.get("feed_forward") or {})
     return overrides_of_format(row.format, experts=experts) if row.format in OPTIONS else []

@@ -295,6 +295,7 @@ def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
         chosen["accelerator"] = _counted(chosen["accelerator"], numbers)
     serves = "workload.global_batch" not in numbers and not chosen.get("workload", "").startswith("training")
     _batch(numbers, serves=serves)
+    clients = numbers.get(PLACES, 0.0)
     if serves:
         _replicas(numbers, cells)
     requests, rate = round(numbers.pop("requests", 0.0)), 0.0
@@ -302,6 +303,8 @@ def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
         rate = numbers.pop(RATE, 0.0)
         if math.isinf(rate) and PLACES in numbers:  # as fast as clients are free
             rate = 0.0
+        if clients and not rate:  # dealt to the replicas by turns
+            numbers[PLACES] = clients
         if rate:  # who waits for a place is seen as it comes
             numbers.setdefault(PLACES, float(min(requests, USUAL_PLACES)))
             chosen["workload"] = chosen.get("workload", "continuous").replace("at_rate", "continuous")
@@ -462,10 +465,10 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
         words += [f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"]
     elif named:
         words += published_formats([f"workload={workload}", f"model={chosen['model']}"])
-    cache = chosen.get("kv_cache", "auto").lower()
-    if cache not in NO_FORMAT:
+    kept = chosen.get("kv_cache", "auto").lower()
+    if kept not in NO_FORMAT:
         words = [word for word in words if not word.startswith("workload.precision.kv_cache=")]
-        words.append(f"workload.precision.kv_cache={TWO_BYTES.get(cache, _format_meant(cache))}")
+        words.append(f"workload.precision.kv_cache={TWO_BYTES.get(kept) or _format_meant(kept)}")
     if DEVICES not in numbers and any(path in numbers for path in LAYOUT):
         numbers = numbers | {DEVICES: math.prod(numbers.get(path, 1.0) for path in LAYOUT)}
     if (

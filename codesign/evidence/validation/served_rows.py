@@ -390,17 +390,12 @@ class Service(NamedTuple):
     between_s: np.ndarray
 
 
-def _first_and_between(one: Scenario):
-    metrics = evaluate(one)
-    return metrics.extra["ttft_s"], metrics.extra["tpot_s"]
-
-
 def _rate_and_share(one: Scenario):
     metrics = evaluate(one)
     return metrics.tokens_per_s / one.cluster.device_count, metrics.usage["hbm"]
 
 
-_priced, _rated = vectorised(_first_and_between), vectorised(_rate_and_share)
+_rated = vectorised(_rate_and_share)
 
 
 @functools.cache
