@@ -127,7 +127,7 @@ def test_each_has_a_price_by_the_hour_and_can_be_chosen():
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("tpu", "'tpu7x', 'tpu_8i', 'tpu_8t', 'tpu_v5p' or 'tpu_v6e'"),
+        ("tpu", "'tpu7x', 'tpu_8i', 'tpu_8t', 'tpu_v5e', 'tpu_v5p' or 'tpu_v6e'"),
         ("gaudi", "'gaudi3'"),
     ],
 )  # fmt: skip

@@ -11,7 +11,8 @@ from codesign.commands.cli import main
 from codesign.config import scenario_from_config
 from codesign.config.checks import broken_plan
 from codesign.core.errors import ConfigError, DataError
-from codesign.evidence.measurements.folder import RunMetric, is_runs, metric_of, number_path
+from codesign.evidence.measurements.columns import RunMetric, metric_of, number_path
+from codesign.evidence.measurements.folder import is_runs
 from codesign.evidence.validation import commands_of, validate
 from codesign.evidence.validation.measured_runs import run_of, run_tables
 from codesign.evidence.validation.row_overrides import RUNS, PricedRun, command, predicted

@@ -10,7 +10,7 @@ from codesign.config.groups import available
 from codesign.core.errors import ConfigError
 from codesign.core.fields import get_path
 from codesign.core.short_names import CHOICES, NUMBERS, full_name, full_names
-from codesign.evidence.measurements.folder import number_path
+from codesign.evidence.measurements.columns import number_path
 
 BASE = ("model=llama31_8b", "workload=continuous", "framework=none")
 

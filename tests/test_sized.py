@@ -6,11 +6,12 @@ import pytest
 
 from codesign import study_from_config
 from codesign.commands.cli import main
-from codesign.commands.evaluate import sized
 from codesign.config import scenario_from_config
+from codesign.config.least_devices import sized, sized_study
 from codesign.config.legal_start import legal_start
 from codesign.core.fields import replace
 from codesign.model.workloads.number_formats import WEIGHT_FORMATS
+from codesign.search import Grid
 from codesign.search.results import numbers_of
 
 RATE = ["workload=at_rate", "model=llama31_8b", "accelerator=h200", "workload.arrivals_per_s=20"]
@@ -79,6 +80,42 @@ def test_a_training_step_is_priced_on_the_least_boxes_that_hold_it():
     assert max(value for name, value in numbers_of(design).items() if name.startswith("usage.")) <= 1
     fewer = legal_start(scenario_from_config(*large, f"{count.partition('=')[0]}=64"), large)[0]
     assert max(value for name, value in numbers_of(fewer).items() if name.startswith("usage.")) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("asked", "said"), [
+    ([], "the least that hold a training step"),
+    (["objective.limits.time_s=8"], "the least that hold a training step and keep the limits"),
+    (["workload=training_run", "workload.tokens=1e12", "objective.limits.time_to_train_s=300 days"], "keep the limits"),
+])  # fmt: skip
+def test_a_search_of_training_has_the_least_devices_that_do_the_job(asked, said):
+    """On half as many devices no plan of the space fits and keeps the limits."""
+    overrides = ["model=llama31_8b", "workload=training", *asked]
+    first = study_from_config(*overrides)
+    study, line = sized_study(first, overrides)
+    count = int(float(study.scenario.cluster.device_count))
+    assert f"assumed: {count:,} devices, {said}" in line or said in line
+    assert f"cluster.device_count={count}" in study.overrides
+    assert Grid(top_k=1).run(study.problem, 0).counts["feasible"] > 0
+    if count > 8:
+        fewer = study_from_config(*overrides, f"cluster.device_count={count // 2}")
+        assert Grid(top_k=1).run(fewer.problem, 0).counts["feasible"] == 0
+    said_so = [*overrides, "cluster.device_count=64"]
+    assert sized_study(study_from_config(*said_so), said_so)[1] == ""
+
+
+@pytest.mark.slow
+def test_limits_that_no_number_of_devices_keeps_are_told():
+    overrides = ["model=llama31_8b", "workload=training", "objective.limits.capex_usd=1e4"]
+    study, line = sized_study(study_from_config(*overrides), overrides)
+    assert "assumed: 8 devices, the least that hold a training step: none of 8, 16, 32 ... " in line
+    assert float(study.scenario.cluster.device_count) == 8
+
+
+def test_experiments_keep_their_number_of_devices():
+    overrides = ["experiment=train_gpt3_175b"]
+    study = study_from_config(*overrides)
+    assert sized_study(study, overrides) == (study, "")
 
 
 @pytest.mark.parametrize(("workload", "kind"), [

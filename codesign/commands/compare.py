@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ..config import Study
 from ..config.device_counts import listed as counts_listed
+from ..config.least_devices import sized_study
 from ..core.atomic_files import write_text
 from ..core.errors import CodesignError, ConfigError, WriteError
 from ..report.comparison_pages import write
@@ -23,7 +24,7 @@ from .comparing import beside_each_other, goal_text, phases, refuse_along, refus
 from .designs_table import constraints_of
 from .left_files import new_folder, versions
 from .optimize import check_study, run_study, trace_once
-from .remarks import Explanation, of_column, of_plan, print_explanations, say_default, say_devices, say_trace, warn
+from .remarks import Explanation, devices_taken, of_column, of_plan, print_explanations, say_default, say_trace, warn
 from .setup import prepare_jax
 from .terminal import console
 
@@ -57,7 +58,9 @@ def compare_designs(
         refuse_api(candidates)
     folder, result = run_all(candidates, Path(root))
     say_default(overrides)  # of what could be run: a refusal is one line
-    say_devices(overrides)
+    taken = {devices_taken(list(one.study.overrides), one.study.space) for one in result if one.study is not None}
+    for line in sorted(taken - {""}):
+        _tell(f"codesign: {line}")
     levels = phases(candidates, along, _tell, prices)
     command = " ".join(["codesign compare", *map(shlex.quote, [*arguments, *(["--api", api] if api else [])])])
     joint = beside_each_other(result, along, levels, prices)
@@ -124,14 +127,16 @@ def run_candidate(candidate: Candidate, root: Path, number: str) -> Candidate:
     folder = root / number
     folder.mkdir()
     try:
-        study = study_of(candidate)
+        study, counted = sized_study(study_of(candidate), list(candidate.overrides))
+        if counted:
+            _tell(f"codesign: {candidate.label}: {counted}")
         trace_once(study)
         check_study(study)
         if isinstance(study.search, Mix):
             raise ConfigError("compare searches one workload at a time: leave out search=mix")
         warn(study.unusual)
         say_trace(study.provenance)
-        write_text(folder / "job.txt", " ".join(candidate.overrides))
+        write_text(folder / "job.txt", " ".join(study.overrides))
         done = run_study(study, folder, console(), alone=False)
         proof, claim = done.trace.certificate, done.trace.claim
         result = with_designs(dataclasses.replace(candidate, folder=number), study, done.results.designs, proof, claim)

@@ -1,30 +1,26 @@
 """`codesign evaluate`: the price of one design, with its full breakdown."""
 
-import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 from jaxtyping import Array
-from omegaconf import OmegaConf
 from rich.console import Console
 
 from ..config import check_memory
 from ..config.checks import check_hopeful, check_outcome, check_plan
-from ..config.composition import compose
 from ..config.consistency import check_boxes, check_load
-from ..config.device_counts import counts_of_job, left_open, more_devices, rack_of
+from ..config.least_devices import sized
 from ..config.legal_start import legal_start
 from ..config.parts_built import format_lines
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
-from ..core.errors import ConfigError
 from ..core.fields import as_leaf, get_path, replace
 from ..core.interval_text import between_text, remarks_text
 from ..core.jax_typed import asarray
-from ..core.json_yaml import dumps, is_mapping
+from ..core.json_yaml import dumps
 from ..core.smooth import used_share
 from ..core.units import GB, engineering
 from ..jaxprs.evaluator import interpreted
@@ -33,7 +29,7 @@ from ..model.hardware.memory_pool import SharedPool
 from ..model.metrics import cache_room, cache_tokens
 from ..model.metrics.cache_placement import has_prefix_cache, hits_of
 from ..model.scenario import Scenario
-from ..model.workloads import AbstractServing, Plan, Training, VisionEncoder
+from ..model.workloads import AbstractServing, VisionEncoder
 from ..model.workloads.base import Words
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..report.labels import money
@@ -46,62 +42,6 @@ from .setup import prepare_jax
 from .terminal import console, counts_text, job_text, plain_table
 
 __all__ = ["PrefixWorth", "evaluate_design", "prefix_worth", "sections"]
-
-
-# The number of devices of one design, where nothing says how many there are.
-
-
-COUNT = "cluster.device_count"
-FURTHER = 2  # times that more devices are tried: a plan with a small batch needs many
-
-
-def sized(scenario: Scenario, overrides: list[str]) -> tuple[list[str], str]:
-    """The override that names the least number of devices that hold the design and sustain its rate, if it has one.
-
-    Args:
-        scenario: of these overrides.
-        overrides: of the configuration.
-
-    Returns:
-        (overrides that say so, and a line about it); nothing where a number was named or the job is of another kind.
-        Where no listed number suffices it is the largest, which is then refused with what would help.
-    """
-    resolved = OmegaConf.to_container(compose(overrides), resolve=False)
-    if not is_mapping(resolved) or not left_open(overrides, {**resolved, "space": {}}):  # one design searches none
-        return [], ""
-    counts = counts_of_job(scenario)
-    if not counts:
-        return [], ""
-    for further in range(FURTHER + 1):
-        for count in counts if not further else more_devices(counts, rack=rack_of(scenario)):
-            counts = sorted({*counts, count})
-            asked = f"{COUNT}={count}"
-            design = legal_start(replace(scenario, {COUNT: float(count)}), [*overrides, asked])[0]
-            if _runs(design):
-                plan = [f"plan.{name}={value:g}" for name, value in _changed(scenario.plan, design.plan)]
-                does = "sustain the rate" if hasattr(scenario.workload, "arrivals_per_s") else "hold a replica"
-                does = "hold a training step" if isinstance(scenario.workload, Training) else does
-                among = f" with {', '.join(plan)}" if plan else ""
-                return [asked, *plan], f"{asked}{among}, the least devices that {does}; name {COUNT} for another number"
-    return [f"{COUNT}={counts[-1]}"], ""
-
-
-def _changed(before: Plan, after: Plan) -> Iterator[tuple[str, float]]:
-    """Plan fields that differ, with their values afterwards."""
-    for name in (field.name for field in dataclasses.fields(before)):
-        first, second = getattr(before, name), getattr(after, name)
-        if second is not None and (first is None or float(first) != float(second)):
-            yield name, float(second)
-
-
-def _runs(scenario: Scenario) -> bool:
-    """True if the plan is legal, fits and sustains its rate."""
-    try:
-        check_plan(scenario)
-    except ConfigError:
-        return False
-    numbers = numbers_of(scenario)
-    return all(feasible(value - 1) for name, value in numbers.items() if name.startswith("usage."))
 
 
 # Tables of one design on the terminal: headline, time, memory, money, the longest operations.

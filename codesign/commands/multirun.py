@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..config import Study, build, compose, conf_dir, own_files, plain, search_path, study_from_resolved
 from ..config.composition import admit, combinations, composed
 from ..config.groups import PACKAGES, expand
+from ..config.least_devices import sized_study
 from ..config.own import own_folders
 from ..config.plugins import plugin_folders
 from ..core.atomic_files import make_folder, write_bytes, write_frame, write_text
@@ -194,7 +195,6 @@ def _run_all(arguments: list[str], ours: list[str], place: str, root: Path, *, e
         else:
             jobs = combinations(ours)
             say_default(arguments)
-            say_devices(arguments)
             spread(jobs, root)
     except KeyboardInterrupt:  # what earlier jobs found is not lost
         collect_jobs(root)
@@ -295,6 +295,8 @@ def done(number: int, overrides: list[str], folder: Path, config: DictConfig | N
     label = f"job {number}: {' '.join(overrides) or 'defaults'}"
     try:
         study = study_from_resolved(composed(overrides) if config is None else config, overrides)
+        study, counted = sized_study(study, overrides)
+        say_devices(list(study.overrides), study.space, f"{label}: {counted}" if counted else "")
         trace_once(study)
         check_study(study)
         warn(study.unusual)

@@ -18,9 +18,10 @@ from rich.console import Console
 from ..core.atomic_files import write_files, write_text
 from ..core.errors import ConfigError, suggestion
 from ..core.json_yaml import dumps
+from ..core.short_names import CHOICES, NUMBERS
 from ..core.units import engineering
 from ..evidence.importers import ImportedRow, as_csv, collective_rows, imported, is_collective
-from ..evidence.measurements.folder import CHOICES, NUMBERS, metric_of, number_path
+from ..evidence.measurements.columns import is_known, names_devices
 from ..evidence.observing import Endpoint, Observed, client_of, drive, measured_sizes, served_model
 from ..evidence.validation.measured_runs import run_of
 from ..simulation.serving import LEAST_REQUESTS, Requests, arrivals, read_trace
@@ -52,7 +53,7 @@ def import_runs(options: argparse.Namespace) -> int:
     else:
         for key in added:
             check_run_column(key, "import")
-        if not any(CHOICES.get(name.lower()) == "accelerator" for name in (*added, *rows[0])):
+        if not names_devices((*added, *rows[0])):
             raise ConfigError("import: no file says on which device it ran; add gpu=NAME, such as gpu=h100_sxm")
         text = as_csv(rows, added)
     if options.out is None:
@@ -84,7 +85,7 @@ def check_run_column(key: str, command: str) -> None:
     Raises:
         ConfigError: it knows no such.
     """
-    if not (key.lower() in CHOICES or number_path(key) or metric_of(key)):
+    if not is_known(key):
         raise ConfigError(f"{command}: {key} is no column of measured runs{suggestion(key, (*CHOICES, *NUMBERS))}")
 
 
@@ -157,7 +158,7 @@ def _stated(words: list[str]) -> dict[str, str]:
             raise ConfigError(f"observe: {word!r} is no key=value: accelerator=h100_sxm tp=4 framework=vllm")
         check_run_column(key, "observe")
         stated[key] = value
-    if not any(CHOICES.get(key.lower()) == "accelerator" for key in stated):
+    if not names_devices(tuple(stated)):
         raise ConfigError("observe: say what serves: accelerator=NAME, then model=, tp=, framework= ... as they are")
     return stated
 

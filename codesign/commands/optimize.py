@@ -20,6 +20,7 @@ from rich.progress import Progress as Bar
 from ..config import Study, check_formats, check_plan, study_from_config
 from ..config.as_sold import in_words
 from ..config.consistency import check_boxes
+from ..config.least_devices import sized_study
 from ..core.atomic_files import write_text
 from ..core.errors import ConfigError, WriteError, suggestion
 from ..core.fields import replace
@@ -247,11 +248,11 @@ def optimize(overrides: list[str], root: Path | str = "runs", *, explain: bool =
         ConfigError: bad configuration (before any folder is made), or no design that keeps all limits (after).
     """
     prepare_jax()
-    study = study_from_config(*overrides)
+    study, counted = sized_study(study_from_config(*overrides), overrides)
     trace_once(study)
     check_study(study)
     say_default(overrides)
-    say_devices(overrides, study.space)
+    say_devices(list(study.overrides), study.space, counted)
     say_not_held(study, overrides)
     warn(study.unusual)
     say_trace(study.provenance)

@@ -15,6 +15,7 @@ from ..config.as_sold import Difference
 from ..config.checks import not_held
 from ..config.composition import admit, combinations, composed
 from ..config.device_counts import COUNT, left_open, listed
+from ..config.least_devices import ANOTHER
 from ..config.plausibility import Unusual, unusual
 from ..config.starting import framework_told, names, precision_told, told
 from ..core.fields import walk, with_numpy
@@ -26,8 +27,6 @@ from ..search.results import Results, placed
 from ..study.design_space import DesignSpace
 from .terminal import SHORT
 
-ANOTHER = "name cluster.device_count for another number"
-
 # Remarks beside what a command prints: a study that nobody named, numbers that are unusual.
 
 
@@ -38,14 +37,15 @@ def say_default(overrides: list[str]) -> None:
             print(f"codesign: {line}", file=sys.stderr)
 
 
-def say_devices(overrides: list[str], space: DesignSpace | None = None) -> None:
+def say_devices(overrides: list[str], space: DesignSpace | None = None, counted: str = "") -> None:
     """One line where a study says nothing of how many devices there are.
 
     Args:
         overrides: as they were typed.
         space: of the study, which may have counts that its demand asks for.
+        counted: what was said of a number that was found.
     """
-    if line := devices_taken(overrides, space):
+    if line := counted or devices_taken(overrides, space):
         print(f"codesign: {line}", file=sys.stderr)
 
 

@@ -15,7 +15,7 @@ from ..core.fields import check_ranges
 from ..core.json_yaml import read_yaml
 from ..core.resources import conf_dir
 from ..model.scenario import Scenario
-from ..model.workloads import AbstractServing, Training
+from ..model.workloads import AbstractServing, Training, TrainingRun
 from ..model.workloads.continuous import AbstractContinuousServing
 from .starting import names
 
@@ -96,7 +96,7 @@ def counts_of_job(scenario: Scenario) -> list[int]:
     """
     check_ranges(scenario)
     workload = scenario.workload
-    if isinstance(workload, Training):
+    if isinstance(workload, Training | TrainingRun):
         least = max(least_devices(scenario, 0.0), BOX)
         return [BOX * 2**power for power in range(SIZES) if BOX * 2**power >= least]
     if not isinstance(workload, AbstractServing):

@@ -149,6 +149,10 @@ def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
     return result
 
 
+MAKERS = ("nvidia", "geforce", "tesla", "amd", "instinct", "google", "cloud", "amazon", "aws", "intel", "habana")
+"""Words before a device's name that some write, in this order."""
+
+
 def accelerator_option(name: str) -> str | None:
     """The accelerator option that a name means, `h100_sxm` of `NVIDIA-H100`; None where it is nobody's."""
     if name in {path.stem for path in files("accelerator")}:
@@ -158,7 +162,10 @@ def accelerator_option(name: str) -> str | None:
 
 def plain_name(name: str) -> str:
     """A device's name without what spellings differ in: `NVIDIA H100-SXM` is `h100sxm`."""
-    return "".join(ch for ch in name.lower() if ch.isalnum()).removeprefix("nvidia").removeprefix("amdinstinct")
+    plain = "".join(ch for ch in name.lower() if ch.isalnum())
+    for maker in MAKERS:
+        plain = plain.removeprefix(maker)
+    return plain
 
 
 def _device(path: Path) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from ..core.json_yaml import is_mapping
 from .groups import Edition, accelerator_option, available, files, read_yaml, words
 
 __all__ = [
-    "FORMATS", "KINDS", "HubName", "choice_meant", "hub_name", "hub_names", "model_aliases", "model_option",
-    "of_the_family",
+    "FORMATS", "KINDS", "OPTIONS", "HubName", "choice_meant", "hub_name", "hub_names", "model_aliases",
+    "model_option", "of_the_family", "overrides_of_format", "weight_format",
 ]  # fmt: skip
 
 
@@ -44,7 +44,9 @@ def model_option(name: str) -> str | None:
     if name in {path.stem for path in paths}:
         return name
     known = _known(_edition(paths))
-    return next((known[plain] for plain in _plain_forms(name) if plain in known), None)
+    named = next((known[plain] for plain in _plain_forms(name) if plain in known), None)
+    row = hub_names().get(name.strip().lower()) if named is None else None
+    return row.model if row is not None and not row.kind and row.model in {path.stem for path in paths} else named
 
 
 def choice_meant(word: str) -> str:
@@ -220,3 +222,39 @@ def _family(name: str) -> str:
     own = re.sub(r"(?i)^(nvidia|meta)-", "", name.rpartition("/")[2])
     match = re.match(r"[A-Za-z]+", own)
     return match[0].lower() if match else ""
+
+
+# Number formats that a quantised checkpoint has, as overrides.
+
+
+QUANTIZATIONS = (
+    (r"fp8.*|w8a8_fp8|ptpc_fp8|fbgemm_fp8", "fp8"),
+    (r"mxfp8", "mxfp8"),
+    (r"(modelopt_fp4|nvfp4|petit_nvfp4).*", "nvfp4"),
+    (r"(mxfp4|gpt_oss_mxfp4|quark_mxfp4|quark_int4fp8_moe).*", "mxfp4"),
+    (r"(awq|gptq|gptq_marlin|awq_marlin|moe_wna16|w4a8|w4afp8|qoq|bitsandbytes|marlin|int4).*", "int4"),
+    (r"(int8|w8a8_int8|experts_int8|w8a8|blockwise_int8|smoothquant).*", "int8"),
+)
+"""Values of `--quantization` -> format of the weights; others take what the checkpoint says."""
+OPTIONS = {"fp8": "fp8", "fp8_block": "fp8_block", "mxfp8": "fp8", "int8": "int8", "nvfp4": "nvfp4", "mxfp4": "mxfp4",
+           "int4": "int4"}  # fmt: skip
+"""Format -> option of the group `precision`, of which that of mxfp8 has coarser scales."""
+ROUTED = ("nvfp4", "mxfp4", "int4")
+"""Formats that published mixtures have in their experts alone, with attention as it was (`ignore` of their files)."""
+
+
+def weight_format(quantization: str) -> str:
+    """Format that `--quantization` chooses; empty where the checkpoint's own holds."""
+    return next((result for pattern, result in QUANTIZATIONS if re.fullmatch(pattern, quantization)), "")
+
+
+def overrides_of_format(name: str, *, experts: bool) -> list[str]:
+    """Overrides of a checkpoint's format: the cache stays in two bytes, as engines keep it unless they are told.
+
+    Args:
+        name: a format of `OPTIONS`.
+        experts: the model is a mixture, quantised by whoever published it.
+    """
+    cache = ["workload.precision.kv_cache=bf16"] if name in ("fp8", "mxfp8") else []
+    routed = [f"workload.precision.by_class.{part}=bf16" for part in ("attention", "linear_attention")]
+    return [f"precision={OPTIONS[name]}", *cache, *(routed if experts and name in ROUTED else [])]

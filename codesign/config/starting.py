@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import ConfigError
 from ..core.json_yaml import is_mapping
 from ..core.short_names import full_names
 from .groups import accelerator_option, files, read_yaml
-from .model_names import model_option
+from .model_names import OPTIONS, hub_name, model_option, overrides_of_format
 
 # `framework=auto`: the framework that people run on an accelerator for a job.
 #
@@ -27,7 +28,7 @@ AUTO, NONE = "auto", "none"
 TYPICAL = "typical"
 TRAINING = {
     "ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo_26_06",
-    **dict.fromkeys(("tpu_v5p", "tpu_v6e", "tpu7", "tpu8"), "maxtext"),
+    **dict.fromkeys(("tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu7", "tpu8"), "maxtext"),
 }  # fmt: skip
 """Generation -> framework whose training steps were measured there, or on its kin; elsewhere `TYPICAL`."""
 STATIC = "StaticBatch"
@@ -67,19 +68,44 @@ def usual_frameworks(overrides: Iterable[str]) -> list[str]:
     })  # fmt: skip
 
 
-def serves_published_formats(overrides: Iterable[str]) -> bool:
-    """True if these overrides serve a model in the base formats whose checkpoint was published in others."""
+def published_formats(overrides: Iterable[str]) -> list[str]:
+    """Overrides of the formats that a served model was published in, where the base formats are others.
+
+    They are those that a hub's name says (`Qwen/Qwen3-32B-AWQ`), else those of the model's own release.
+    """
     chosen = {"workload": "", "model": ""}
     for text in overrides:
         key, _, value = text.lstrip("+").partition("=")
         if key in chosen:
             chosen[key] = value
         elif key.startswith(("precision", "workload.precision")):
-            return False
+            return []
     workloads = [_told("workload", name.strip()) for name in chosen["workload"].split(",")]
     served = all(str(told.get("_target_", "")).rpartition(".")[2] in {*SERVING, STATIC} for told in workloads)
-    plain = all(set(told.get("precision") or {}) <= {"_target_"} for told in workloads)
-    return served and plain and any(_told("model", name.strip()).get("formats") for name in chosen["model"].split(","))
+    if not served or any(set(told.get("precision") or {}) > {"_target_"} for told in workloads):
+        return []
+    models = [name.strip() for name in chosen["model"].split(",")]
+    said = [_by_name(name) for name in models]
+    if any(said):
+        return said[0] if all(one == said[0] for one in said) else []
+    return [PUBLISHED] if any(_told("model", name).get("formats") for name in models) else []
+
+
+def _by_name(name: str) -> list[str]:
+    """Overrides of the format that a quantised checkpoint's name says; none of any other name."""
+    if name in {path.stem for path in files("model")}:
+        return []
+    try:
+        row = hub_name(name)
+    except ConfigError:
+        return []
+    model = _told("model", row.model)
+    formats: dict[str, Any] = model.get("formats") or {}
+    own = str(formats.get("experts") or formats.get("dense") or "")
+    if own.startswith(row.format):
+        return [PUBLISHED]
+    experts = "experts" in (model.get("feed_forward") or {})
+    return overrides_of_format(row.format, experts=experts) if row.format in OPTIONS else []
 
 
 def _of(accelerator: str, workload: str) -> str:
@@ -149,9 +175,7 @@ def started(overrides: list[str]) -> list[str]:
 
 def _as_published(overrides: list[str]) -> list[str]:
     """The overrides, with the formats of the checkpoint where one is served that was published in others than bf16."""
-    if names(overrides, "experiment") or not serves_published_formats(overrides):
-        return overrides
-    return [*overrides, PUBLISHED]
+    return overrides if names(overrides, "experiment") else [*overrides, *published_formats(overrides)]
 
 
 def framework_told(overrides: list[str]) -> str:
@@ -170,9 +194,9 @@ def framework_told(overrides: list[str]) -> str:
 def precision_told(overrides: list[str]) -> str:
     """The line that says that the checkpoint's number formats are taken; empty where the study named one."""
     overrides = _with_workload(overrides)
-    if not names(overrides, *NAMING) or names(overrides, "experiment") or not serves_published_formats(overrides):
+    if not names(overrides, *NAMING) or names(overrides, "experiment") or not (said := published_formats(overrides)):
         return ""
-    return f"{PUBLISHED}, the formats it was published in; precision=bf16 serves two bytes a weight"
+    return f"{said[0]}, the formats it was published in; precision=bf16 serves two bytes a weight"
 
 
 def told(overrides: list[str]) -> str:

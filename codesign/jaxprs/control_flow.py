@@ -335,7 +335,7 @@ def _loop(primitive: Any, settings: tuple[tuple[str, Any], ...]) -> Loop:
 
 MOST_FUNCTIONS = 8  # functions with their other arguments, such as the weights of a network
 MOST_BODIES = 256  # functions by the shapes of their arguments
-MOST_VALUES = 1 << 17  # of each that are kept (memory: 0.2 kB a row)
+MOST_VALUES = 1 << 19  # of each that are kept (memory: 0.3 kB a row)
 FEWEST = 64  # rows worth looking for
 PART = 224  # rows done at a time: in a cache, and a product of matrices too small for a library to start threads for
 _functions: OrderedDict[Any, "DistinctRows"] = OrderedDict()

@@ -7,27 +7,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...config import available
-from ...config.model_names import hub_name
+from ...config.model_names import OPTIONS, hub_name, overrides_of_format, weight_format
 from ...core.errors import ConfigError
 from ...core.resources import conf_dir
 from ...core.untrusted_io import read_text
 from .switches import Switches, is_whole
 
-__all__ = ["EnginePlan", "LaunchedModel", "format_overrides", "model_of", "plan_of", "role_of", "weight_format"]
+__all__ = ["EnginePlan", "LaunchedModel", "format_overrides", "model_of", "plan_of", "role_of"]
 
 
 # The model of a launch command: a hub's name, a folder or its `config.json`; formats of weights and cache.
 
 
-QUANTIZATIONS = (
-    (r"fp8.*|w8a8_fp8|ptpc_fp8|fbgemm_fp8", "fp8"),
-    (r"mxfp8", "mxfp8"),
-    (r"(modelopt_fp4|nvfp4|petit_nvfp4).*", "nvfp4"),
-    (r"(mxfp4|gpt_oss_mxfp4|quark_mxfp4|quark_int4fp8_moe).*", "mxfp4"),
-    (r"(awq|gptq|gptq_marlin|awq_marlin|moe_wna16|w4a8|w4afp8|qoq|bitsandbytes|marlin|int4).*", "int4"),
-    (r"(int8|w8a8_int8|experts_int8|w8a8|blockwise_int8|smoothquant).*", "int8"),
-)
-"""Values of `--quantization` -> format of the weights; others take what the checkpoint says."""
 DTYPES = {
     "auto": "",
     "bfloat16": "bf16",
@@ -42,11 +33,6 @@ DTYPES = {
 IN_CHECKPOINT = re.compile('"(?:quant_method|quant_algo)": *"([A-Za-z0-9_-]+)"')
 MODULES = re.compile(r'"(?:num_nextn_predict_layers|(?:num_)?mtp_(?:num_)?(?:hidden_)?(?:layers|modules))": *[1-9]')
 """Modules that predict ahead in a published file (`model.workloads.hub.AHEAD`)."""
-OPTIONS = {"fp8": "fp8", "fp8_block": "fp8_block", "mxfp8": "fp8", "int8": "int8", "nvfp4": "nvfp4", "mxfp4": "mxfp4",
-           "int4": "int4"}  # fmt: skip
-"""Format -> option of the group `precision`, of which that of mxfp8 has coarser scales."""
-ROUTED = ("nvfp4", "mxfp4", "int4")
-"""Formats that published mixtures have in their experts alone, with attention as it was (`ignore` of their files)."""
 FORMATS = re.compile(r"(?m)^formats:.*\n((?:[ ]+.*\n?)*)")
 
 
@@ -116,11 +102,6 @@ def _of_catalogue(option: str, published: str) -> LaunchedModel:
     )
 
 
-def weight_format(quantization: str) -> str:
-    """Format that `--quantization` chooses; empty where the checkpoint's own holds."""
-    return next((result for pattern, result in QUANTIZATIONS if re.fullmatch(pattern, quantization)), "")
-
-
 def format_overrides(switches: Switches, model: LaunchedModel, notes: list[str], workload: str) -> list[str]:
     """Overrides of the workload and its number formats; products are taken to be in the weights' format.
 
@@ -145,10 +126,9 @@ def format_overrides(switches: Switches, model: LaunchedModel, notes: list[str],
     elif not weights and asked not in ("", "none", "auto"):
         notes.append(f"--quantization {asked} says no format that is known: weights are priced in two bytes")
     if weights in OPTIONS:
-        found_cache = overrides or (["workload.precision.kv_cache=bf16"] if weights in ("fp8", "mxfp8") else [])
-        routed = [f"workload.precision.by_class.{name}=bf16" for name in ("attention", "linear_attention")]
-        only = model.experts and weights in ROUTED and not asked
-        return [*chosen, f"precision={OPTIONS[weights]}", *found_cache, *(routed if only else [])]
+        said = overrides_of_format(weights, experts=model.experts and not asked)
+        kept = [text for text in said if not overrides or not text.startswith("workload.precision.kv_cache")]
+        return [*chosen, kept[0], *overrides, *kept[1:]]
     if dtype in ("fp16", "fp32"):
         return [*chosen, *(f"workload.precision.{tensor}={dtype}" for tensor in ("compute", "weights")), *overrides]
     return [*chosen, *overrides]

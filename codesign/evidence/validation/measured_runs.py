@@ -19,9 +19,13 @@ import numpy as np
 
 from ...config import scenario_from_config
 from ...config.engines import EngineStart, engine_overrides
+from ...config.groups import accelerator_option as accelerators_option
 from ...config.groups import available
+from ...config.least_devices import sized
 from ...config.legal_start import legal_start
-from ...config.model_names import hub_name
+from ...config.memory_advice import changes_that_fit, shortage
+from ...config.model_names import OPTIONS, hub_name, weight_format
+from ...config.starting import published_formats
 from ...core import fields
 from ...core.errors import CodesignError, ConfigError, DataError
 from ...jaxprs.evaluator import interpreted
@@ -32,17 +36,22 @@ from ...model.scenario import Scenario
 from ...search.results import numbers_of
 from ...uncertainty import Interval, intervals, trace_with_draws
 from ..measurements import schema
-from ..measurements.folder import (
-    CHOICES,
+from ..measurements.columns import (
+    BATCH,
+    CLIENTS,
+    DATA_RANKS,
+    FLAGS_OF_ATTENTION,
     MEMORY,
-    SHARES_OF_MEMORY,
     SPECULATION,
     YES,
-    files,
-    is_runs,
+    choice_of,
+    is_known,
     metric_of,
     number_path,
+    plain,
+    share_of_memory,
 )
+from ..measurements.folder import files, is_runs
 from .row_overrides import RUNS, PricedRun, accelerator_option, command, configured_model, option_of, predicted
 from .scores import Errors, Row, rows
 from .served_rows import PUBLISHED, PUBLISHED_AS
@@ -54,9 +63,30 @@ SUITE = "measured runs"
 MEMORY_METRICS = {name for name, _ in MEMORY.values()}
 FORMATS = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4", "bf16": "bf16", "fp16": "bf16"}
 FINITE = ("continuous", "at_rate")  # workloads whose requests can be counted
-RATE, PLACES = "workload.arrivals_per_s", "plan.micro_batch"
+RATE, PLACES, QUEUED = "workload.arrivals_per_s", "plan.micro_batch", "workload.clients.queued_ratio"
 USUAL_PLACES = 256  # sequences that an engine takes at a time where nobody says, as vLLM does
 OF_A_DEVICE = "tokens_per_s_per_device"
+DEVICES = "cluster.device_count"
+NODE = 8.0  # devices of which one engine takes all, where no degree is stated (assumed)
+UNSTATED = ("null", "n/a", "na", "-", "unknown")
+ENDLESS = ("inf", "infinity", "infinite")
+NO_FORMAT = ("auto", "", "none", "no", "false", "unset")
+TWO_BYTES = dict.fromkeys(
+    ("bf16", "bfloat16", "fp16", "float16", "half", "torch.bfloat16", "torch.float16", "fp16/bf16", "bf16-mixed"),
+    "bf16",
+)
+WORDED = ("plan.recompute",)
+COUNTED = re.compile(
+    r"(?P<tpu>(?i:tpu)[- ]?v?\d+[a-z]?)-(?P<slice>\d{1,5})"
+    r"|(?:(?P<before>\d{1,5}) ?[x*] ?)?(?P<name>.*?[A-Za-z0-9)])(?:(?<=[\d)B ]) ?[x*] ?(?P<behind>\d{1,5}))?"
+)
+ORCHESTRATORS = ("dynamo_", "mori_", "nim_", "triton_")
+ENGINES_MEANT = {
+    "trt": "trtllm", "tensorrt": "trtllm", "tensorrt_llm": "trtllm", "tensorrtllm": "trtllm", "trt_llm": "trtllm",
+    "openai": "vllm", "openai_chat": "vllm", "vllm_v1": "vllm", "vllm_chat": "vllm", "sglang_oai": "sglang",
+    "sgl": "sglang", "maxtext": "maxtext",
+}  # fmt: skip
+"""Engines by other names; of one that is not modelled, what people run on the device stands in."""
 PARTS = ("compute", "weights", "kv_cache")
 WORD = re.compile(r"[a-z]\w*")  # of a path that is chosen by a word, such as plan.recompute=full
 SHARE = re.compile(r"(\w+)_s\.(p\d+)")  # a percentile as a simulation names it
@@ -94,18 +124,30 @@ def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> l
         if path in known or not _holds_runs(path, shown):
             continue
         table = schema.cells(path, shown)
-        aside = [name for name in table.header if not _used(name)]
+        aside = [name for name in table.header if not is_known(name)]
         if aside:
             messages.append(f"{shown}: column(s) {', '.join(aside)} carried along")
         for cells, line in zip(table.rows, table.lines, strict=True):
             place = f"{shown}, line {line}"
             try:
-                one, told = _with_legal_plan(run_of(dict(zip(table.header, cells, strict=True)), place), composed)
-                messages += [f"{place}: {told}"] if told else []
+                one, count = _counted_run(run_of(dict(zip(table.header, cells, strict=True)), place))
+                one, told = _with_legal_plan(one, composed)
+                one, fitting = _that_fits(one)
+                messages += [f"{place}: {line}" for line in (count, told, fitting) if line]
                 result.append(one)
             except ConfigError as error:
                 messages.append(f"{place}: set aside, {error}")
     return result
+
+
+def _counted_run(one: MeasuredRun) -> tuple[MeasuredRun, str]:
+    """The run on as many devices as the command line takes where a row says nothing of how many, and a line on it."""
+    if DEVICES in one.run.numbers:
+        return one, ""
+    overrides = one.run.overrides()
+    asked, line = sized(scenario_from_config(*overrides), overrides)
+    taken = {path: float(value) for path, _, value in (text.partition("=") for text in asked)}
+    return one._replace(run=PricedRun(one.run.chosen, one.run.numbers | taken)), line
 
 
 def _with_legal_plan(one: MeasuredRun, composed: dict[tuple[str, ...], Scenario]) -> tuple[MeasuredRun, str]:
@@ -131,6 +173,45 @@ def _with_legal_plan(one: MeasuredRun, composed: dict[tuple[str, ...], Scenario]
     return one._replace(run=PricedRun(chosen, numbers | taken)), told
 
 
+def _that_fits(one: MeasuredRun) -> tuple[MeasuredRun, str]:
+    """The run, as it must have been where it does not fit as stated: it was measured, so it did.
+
+    Clients for whom a cache has no room wait; what a row says nothing of takes the smallest change that fits.
+
+    Args:
+        one: a run.
+
+    Returns:
+        (run, a line on what was taken, empty where it fits or no change of what is not stated would make it)
+    """
+    chosen, numbers = one.run
+    if one.requests or MEMORY_METRICS.issuperset(one.measured):
+        return one, ""
+    scenario = scenario_from_config(*one.run.overrides())
+    if not shortage(scenario):
+        return one, ""
+    for change in changes_that_fit(scenario):
+        taken = dict(text.split("=", 1) for text in change)
+        places = float(taken.get(PLACES, 0.0)) if PLACES in numbers and {*taken} == {PLACES} else 0.0
+        if places and RATE not in numbers:
+            own = {PLACES: places, QUEUED: numbers[PLACES] / places - 1}
+            line = f"a cache has room for {places:g} of {numbers[PLACES]:g} clients, the others wait"
+            return one._replace(run=PricedRun(chosen, numbers | own)), line
+        if not {*taken} & {*numbers, DEVICES} and not any(word.partition("=")[0] in taken for word in chosen):
+            words = tuple(text for text in change if not _is_number(taken[text.partition("=")[0]]))
+            own = {path: float(value) for path, value in taken.items() if _is_number(value)}
+            line = f"it does not fit as stated; priced with {', '.join(change)}, of which it says nothing"
+            return one._replace(run=PricedRun((*chosen, *words), numbers | own)), line
+    return one, ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def _holds_runs(path: Path, shown: str) -> bool:
     try:
         return is_runs(schema.cells(path, shown, only_header=True).header)
@@ -138,9 +219,61 @@ def _holds_runs(path: Path, shown: str) -> bool:
         return False
 
 
-def _used(column: str) -> bool:
-    known = column.lower() in (*CHOICES, *SHARES_OF_MEMORY, SPECULATION)
-    return known or number_path(column) is not None or metric_of(column) is not None
+class _Cells:
+    """Cells of a row by what they say: options, number formats, numbers by path, words by path, metrics."""
+
+    def __init__(self, row: Mapping[str, str]) -> None:
+        self.chosen, self.words = dict[str, str](), dict[str, str]()
+        self.numbers, self.measured = dict[str, float](), dict[str, float]()
+        self.formats, self.share, self.attention, self.clients = dict[str, str](), 0.0, False, False
+        self.between = list[tuple[str, float, str]]()
+        for column, cell in row.items():
+            text = cell.strip()
+            if text and text.lower() not in UNSTATED:
+                self._read(column, text)
+        for name, value, column in self.between:  # between single tokens, where whole answers say nothing
+            if name not in self.measured:
+                _set(self.measured, name, value, column)
+
+    def _read(self, column: str, text: str) -> None:
+        metric, path, choice, name = metric_of(column), number_path(column), choice_of(column), plain(column)
+        if share_of_memory(column):
+            self.share = _number(text, column)
+        elif name in FLAGS_OF_ATTENTION:
+            self.attention = bool(_yes(text, column))
+        elif choice == "precision":
+            self.formats[name] = text.lower()
+        elif choice is not None:
+            _set(self.chosen, choice, text, column)
+        elif metric is not None:
+            value = _yes(text, column) if metric.name == "fits" else metric.unit * _number(text, column)
+            if "itl" in name.split("_"):
+                self.between.append((metric.name, value, column))
+            else:
+                _set(self.measured, metric.name, value, column)
+        elif path is not None and (column == path or path in WORDED) and WORD.fullmatch(text.lower()):
+            _set(self.words, path, text.lower(), column)
+        elif path == RATE and text.lower() in ENDLESS:
+            _set(self.numbers, path, math.inf, column)
+        elif path is not None and text.lower() not in ("none", "nan"):
+            self.clients = self.clients or name in CLIENTS
+            _set(self.numbers, path, _number(text, column), column)
+
+    def number_format(self) -> str:
+        """The number format that a row states; empty where it states none, or the two bytes that activations have.
+
+        Raises:
+            ConfigError: two columns that disagree.
+        """
+        said = {name: text for name, text in self.formats.items() if text not in NO_FORMAT}
+        quantised = {name: text for name, text in said.items() if text not in TWO_BYTES}
+        known = {_format_meant(text) for text in quantised.values()}
+        if len(known) > 1:
+            names = " and ".join(f"{name} = {text}" for name, text in quantised.items())
+            raise ConfigError(f"{names} are two number formats")
+        if quantised:
+            return known.pop()
+        return TWO_BYTES[said["precision"]] if "precision" in said else ""
 
 
 def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
@@ -149,49 +282,116 @@ def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
     Raises:
         ConfigError: a device, model, format or number that is none; two columns that disagree; no metric.
     """
-    chosen: dict[str, str] = {}
-    numbers: dict[str, float] = {}
-    measured: dict[str, float] = {}
-    shares: dict[str, float] = {}
-    words: dict[str, str] = {}
-    for column, cell in row.items():
-        text, metric, path = cell.strip(), metric_of(column), number_path(column)
-        if not text:
-            continue
-        if column.lower() in SHARES_OF_MEMORY:
-            _set(shares, "share", _number(text, column), column)
-        elif column.lower() in CHOICES:
-            _set(chosen, CHOICES[column.lower()], text, column)
-        elif metric is not None:
-            number = _yes(text, column) if metric.name == "fits" else _number(text, column)
-            _set(measured, metric.name, metric.unit * number, column)
-        elif path is not None and column == path and WORD.fullmatch(text):
-            _set(words, path, text, column)
-        elif path is not None:
-            _set(numbers, path, _number(text, column), column)
+    cells = _Cells(row)
+    chosen, numbers, measured, words = cells.chosen, cells.numbers, cells.measured, cells.words
     if not measured:
         raise ConfigError("no metric is stated")
     guesses = row.get(SPECULATION, "").strip().lower()
     if guesses not in ("", "none") and "workload.accepted_tokens" not in numbers:
         raise ConfigError(f"it speculates ({guesses}), but how many tokens are accepted is not stated")
+    if number_format := cells.number_format():
+        chosen["precision"] = number_format
+    if "accelerator" in chosen:
+        chosen["accelerator"] = _counted(chosen["accelerator"], numbers)
+    serves = "workload.global_batch" not in numbers and not chosen.get("workload", "").startswith("training")
+    _batch(numbers, serves=serves)
+    clients = numbers.get(PLACES, 0.0)
+    if serves:
+        _replicas(numbers, cells)
     requests, rate = round(numbers.pop("requests", 0.0)), 0.0
-    if requests and chosen.get("workload", "continuous").startswith(FINITE) and "workload.global_batch" not in numbers:
+    if requests and chosen.get("workload", "continuous").startswith(FINITE) and serves:
         rate = numbers.pop(RATE, 0.0)
+        if math.isinf(rate) and PLACES in numbers:  # as fast as clients are free
+            rate = 0.0
+        if clients and not rate:  # dealt to the replicas by turns
+            numbers[PLACES] = clients
         if rate:  # who waits for a place is seen as it comes
             numbers.setdefault(PLACES, float(min(requests, USUAL_PLACES)))
             chosen["workload"] = chosen.get("workload", "continuous").replace("at_rate", "continuous")
     else:
         requests = 0
+    if math.isinf(numbers.get(RATE, 0.0)):
+        del numbers[RATE]
+        if PLACES not in numbers:
+            raise ConfigError(
+                "requests come all at once, but neither how many (num_prompts) nor a concurrency is stated"
+            )
     run = _run(chosen, numbers)
     run = run._replace(chosen=(*run.chosen, *(f"{path}={word}" for path, word in words.items())))
     if MEMORY_METRICS & set(measured):
-        run = run._replace(chosen=(*run.chosen, *_started(chosen, numbers, run, shares.get("share", 0.0))))
-    devices = run.numbers.get("cluster.device_count")
-    if "workload=training" in run.chosen and devices and OF_A_DEVICE in measured:
-        measured["tokens_per_s"] = devices * measured.pop(OF_A_DEVICE)
+        run = run._replace(chosen=(*run.chosen, *_started(chosen, numbers, run, cells.share)))
+    _rates(measured, run)
     group = f"{chosen['accelerator']} {chosen.get('model', '')}"
-    carried = ", ".join(cell.strip() for column, cell in row.items() if cell.strip() and not _used(column))
+    carried = ", ".join(cell.strip() for column, cell in row.items() if cell.strip() and not is_known(column))
     return MeasuredRun(place, run, measured, group, requests, rate, carried)
+
+
+def _counted(device: str, numbers: dict[str, float]) -> str:
+    """The name of a device without the number of them that some write beside it: `8xH100`, `H100 x 8`, `TPU v6e-8`."""
+    found = COUNTED.fullmatch(device.strip())
+    if (
+        accelerators_option(device)
+        or found is None
+        or not (count := found["before"] or found["behind"] or found["slice"])
+    ):
+        return device
+    if numbers.setdefault(DEVICES, float(count)) <= 0:
+        raise ConfigError(f"{device!r}: no device")
+    return found["name"] or found["tpu"]
+
+
+def _batch(numbers: dict[str, float], *, serves: bool) -> None:
+    """`batch_size` as the clients of what serves, and the sequences of a step of what trains."""
+    batch = numbers.pop(BATCH, 0.0)
+    if batch and not serves:
+        numbers.setdefault("workload.global_batch", batch)
+    elif batch and RATE not in numbers:
+        numbers.setdefault(PLACES, batch)
+
+
+def _replicas(numbers: dict[str, float], cells: _Cells) -> None:
+    """Ranks that attend sequences of their own, replicas, and the clients of each.
+
+    Where data ranks are part of an engine (SGLang's `enable_dp_attention`) they divide its ranks; else they are
+    replicas beside each other, which share the clients. An engine whose degrees nobody states takes all devices of a
+    node.
+    """
+    data, tp = numbers.pop(DATA_RANKS, 0.0), numbers.get("plan.tp", 0.0)
+    if cells.attention and tp and "plan.attention_dp" not in numbers:
+        numbers["plan.attention_dp"] = data if 1 < data <= tp else tp
+        data = 0.0
+    ranks = math.prod(numbers.get(path, 1.0) for path in LAYOUT)
+    if data > 1:
+        numbers.setdefault(DEVICES, ranks * data)
+    devices = numbers.get(DEVICES, 0.0)
+    degrees = {*LAYOUT, "plan.ep", "plan.attention_dp", "plan.prefill_devices"}
+    if devices and not degrees & {*numbers} and data <= 1 and devices <= NODE and devices.is_integer():
+        numbers["plan.tp"] = devices
+    elif devices > ranks and cells.clients and PLACES in numbers and "plan.prefill_devices" not in numbers:
+        numbers[PLACES] = max(numbers[PLACES] * ranks / devices, 1.0)
+
+
+def _rates(measured: dict[str, float], run: PricedRun) -> None:
+    """Rates as the model has them: tokens of all devices of a step, arithmetic as a share of the peak.
+
+    Raises:
+        ConfigError: sequences of what does not train.
+    """
+    devices, training = run.numbers.get(DEVICES), any(word.startswith("workload=training") for word in run.chosen)
+    if training and devices and OF_A_DEVICE in measured:
+        measured["tokens_per_s"] = devices * measured.pop(OF_A_DEVICE)
+    sequences = measured.pop("sequences_per_s", 0.0)
+    flops = 1e12 * measured.pop("tflops_per_device", 0.0)
+    if not sequences and not flops:
+        return
+    if not training:
+        raise ConfigError("sequences or TFLOP/s of a device are rates of training, of which no batch is stated")
+    scenario: Any = scenario_from_config(*run.overrides())
+    if sequences:
+        measured.setdefault("tokens_per_s", sequences * float(scenario.workload.sequence))
+    if flops:
+        peak = float(scenario.cluster.accelerator.peak(scenario.workload.precision.compute))
+        measured.setdefault("mfu", flops / peak)
 
 
 def _set(into: dict[str, Any], key: str, value: Any, column: str) -> None:
@@ -239,17 +439,17 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
     if "accelerator" not in chosen:
         raise ConfigError("no accelerator is stated")
     workload = chosen.get("workload", _meant(numbers))
-    words = [f"accelerator={accelerator_option(chosen['accelerator'])}", f"workload={workload}"]
+    words = [f"accelerator={accelerator_option(chosen['accelerator'], relatives=False)}", f"workload={workload}"]
     if workload.startswith("disaggregated"):
         words.append("prefill=same")
     if "model" in chosen:
         words.append(f"model={_model(chosen['model'], chosen.get('precision', '').lower())}")
     for group in ("framework", "kernel_correction", "scale_out", "fabric"):
-        if group in chosen:
-            words.append(f"{group}={_option(group, chosen[group])}")
+        if group in chosen and (option := _option(group, chosen[group])):
+            words.append(f"{group}={option}")
+    named = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
     if "precision" in chosen:
         option = chosen["precision"].lower()
-        named = next((word.removeprefix("model=") for word in words if word.startswith("model=")), "")
         if workload != "training" and named and _published(named, option):
             option = PUBLISHED
         number_format = FORMATS.get(option)
@@ -263,11 +463,14 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
         if workload == "training":
             formats = {"compute": number_format}
         words += [f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"]
-    if "kv_cache" in chosen:
+    elif named:
+        words += published_formats([f"workload={workload}", f"model={chosen['model']}"])
+    kept = chosen.get("kv_cache", "auto").lower()
+    if kept not in NO_FORMAT:
         words = [word for word in words if not word.startswith("workload.precision.kv_cache=")]
-        words.append(f"workload.precision.kv_cache={chosen['kv_cache'].lower()}")
-    if "cluster.device_count" not in numbers and any(path in numbers for path in LAYOUT):
-        numbers = numbers | {"cluster.device_count": math.prod(numbers.get(path, 1.0) for path in LAYOUT)}
+        words.append(f"workload.precision.kv_cache={TWO_BYTES.get(kept) or _format_meant(kept)}")
+    if DEVICES not in numbers and any(path in numbers for path in LAYOUT):
+        numbers = numbers | {DEVICES: math.prod(numbers.get(path, 1.0) for path in LAYOUT)}
     if (
         workload == "training" and "plan.tp" in numbers and "plan.pp" not in numbers
     ):  # a table of layouts without stages
@@ -275,6 +478,13 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
     if workload.startswith(FINITE):
         numbers = _over_tensor_ranks(numbers)
     return PricedRun(tuple(words), numbers)
+
+
+def _format_meant(text: str) -> str:
+    """A number format by the name that an engine or a trainer gives it; any other text as it is."""
+    if text in FORMATS or text in available("precision"):
+        return text
+    return OPTIONS.get(weight_format(text), text)
 
 
 def _meant(numbers: Mapping[str, float]) -> str:
@@ -315,8 +525,15 @@ def _model(name: str, precision: str) -> str:
 
 
 def _option(group: str, text: str) -> str:
-    plain = text.lower().replace("-", "").replace("tensorrtllm", "trtllm")
-    return plain if plain in available(group) else text.lower()
+    """The option of a group that a cell means, without a release behind it; empty of a framework that is not known."""
+    plain_text = re.sub(r"[-_ ]?v?\d+(\.\d+)+\S*$", "", text.lower().strip())
+    if group != "framework":
+        return plain_text
+    name = plain_text.replace("-", "_").replace(" ", "_")
+    for before in ORCHESTRATORS:
+        name = name.removeprefix(before)
+    name = ENGINES_MEANT.get(name, name)
+    return name if name in available(group) or name == "auto" else ""
 
 
 class Compared(NamedTuple):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...config import scenario_from_config
-from ...config.groups import aliases, conf_dir
+from ...config.groups import aliases, conf_dir, plain_name
 from ...config.model_names import model_option
 from ...core import fields
 from ...core.errors import ConfigError, suggestion
@@ -220,24 +220,28 @@ def model_of(name: str) -> Transformer:
 # Configuration of a measured device, and of the cluster that it stood in.
 
 
-def _plain(name: str) -> str:
-    return "".join(ch for ch in name.lower() if ch.isalnum())
+def accelerator_option(device: str, relatives: bool = True) -> str:
+    """The accelerator a device name of a table means: by alias, else by the longest alias that it begins with.
 
-
-def accelerator_option(device: str) -> str:
-    """The accelerator a device name of a table means: by alias, else its nearest relative by name.
+    Args:
+        device: as a table names it.
+        relatives: take the one whose constants suit a device that is not described, too.
 
     Raises:
         ConfigError: nothing of that name, and no relative.
     """
-    known = aliases()
-    for alias, option in known.items():
-        if _plain(alias) == _plain(device):
-            return option
-    matches = [alias for alias in known if _plain(device).startswith(_plain(alias))]
+    known, wanted = aliases(), plain_name(device)
+    plain = {plain_name(alias): option for alias, option in known.items()}
+    if wanted in plain:
+        return plain[wanted]
+    words = re.split(r"[^A-Za-z0-9]+", device.strip())
+    for count in range(len(words) - 1, 0, -1):  # `NVIDIA H100 80GB HBM3`
+        if (begins := plain_name("".join(words[:count]))) in plain:
+            return plain[begins]
+    matches = [one for one in plain if wanted.startswith(one) and not wanted[len(one)].isdigit()]
     if matches:
-        return known[max(matches, key=len)]
-    relative = accelerator_of(device)
+        return plain[max(matches, key=len)]
+    relative = accelerator_of(device) if relatives else None
     if relative is None:
         raise ConfigError(f"gpu {device!r} is no accelerator of conf/accelerator{suggestion(device, known)}")
     return relative

@@ -376,7 +376,6 @@ def in_room(jobs: Sequence[Job]) -> tuple[list[Job], np.ndarray]:
 
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
-STATIC = "static batches: no waiting, no prompts between decode steps"
 ALONE = {
     "kernel_slowdown": 1.0, "step_overhead_s": 0.0, "request_overhead_s": 0.0, "prompt_token_s": 0.0,
     "expert_launch_s": 0.0, "client_overhead_s": 0.0, "burst_ratio": 0.0, "cohort_prompts": 1.0,
@@ -391,17 +390,12 @@ class Service(NamedTuple):
     between_s: np.ndarray
 
 
-def _first_and_between(one: Scenario):
-    metrics = evaluate(one)
-    return metrics.extra["ttft_s"], metrics.extra["tpot_s"]
-
-
 def _rate_and_share(one: Scenario):
     metrics = evaluate(one)
     return metrics.tokens_per_s / one.cluster.device_count, metrics.usage["hbm"]
 
 
-_priced, _rated = vectorised(_first_and_between), vectorised(_rate_and_share)
+_rated = vectorised(_rate_and_share)
 
 
 @functools.cache

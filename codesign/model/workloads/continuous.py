@@ -98,7 +98,7 @@ class AbstractContinuousServing(AbstractServing):
     expert_launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to one expert of one layer")
     sampling_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
     expert_layer_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a layer in a step, beside products")
-    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")

@@ -85,7 +85,7 @@ class RolloutEngine(Module):
     sequence_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
     sampling_s: Float[Array, "*b"] = quantity(default=0.0, doc="to choose a token, for each word of the vocabulary")
     expert_layer_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a layer in a step, beside products")
-    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
@@ -150,7 +150,7 @@ class RlPostTraining(AbstractWorkload):
     precision: Precision = Precision()
     optimizer: AbstractOptimizer = eqx.field(default_factory=Adam)
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="of an update")
-    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0, doc="of the trainer")
+    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0, doc="of the trainer")
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the trainer host's time to issue one kernel")
     buffers: TrainerBuffers = eqx.field(default_factory=TrainerBuffers)
 

@@ -226,11 +226,11 @@ class Slowdowns(Module):
     Source: none: each is fitted on measured steps, with its count beside it.
     """
 
-    attention: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
-    elementwise: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
-    experts: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
-    dispatch: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
-    exchange: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    attention: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
+    elementwise: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
+    experts: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
+    dispatch: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
+    exchange: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
     hop_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a ring, for each layer and rank")
 
     @classmethod

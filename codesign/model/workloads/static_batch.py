@@ -44,7 +44,7 @@ class StaticBatch(AbstractServing):
     prompt_token_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time of a token of a prompt")
     expert_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to experts, of any model")
     expert_launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="to issue a prompt to one expert of one layer")
-    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     split_batch: Float[Array, "*b"] = switch(default=1.0, doc="0: the whole batch passes one stage after another")

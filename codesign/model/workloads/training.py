@@ -102,7 +102,7 @@ class AbstractTraining(AbstractWorkload):
     precision: Precision = Precision()
     optimizer: AbstractOptimizer = eqx.field(default_factory=Adam)
     step_overhead_s: Float[Array, "*b"] = quantity(default=0.0)
-    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, default=1.0)
+    kernel_slowdown: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     slowdowns: Slowdowns | None = None
     copy_before_collective: bool = static(default=False)

@@ -1,0 +1,154 @@
+"""Run tables as strangers write them: column names of benchmarks, devices, formats, replicas, rates."""
+
+import contextlib
+import io
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from codesign.commands.cli import main
+from codesign.core.errors import ConfigError
+from codesign.evidence.measurements.columns import metric_of, number_path, plain
+from codesign.evidence.validation.measured_runs import command_of, compared, run_of, run_tables
+
+VLLM = {
+    "GPU": "NVIDIA H100 80GB HBM3", "model_id": "meta-llama/Llama-3.1-8B-Instruct", "tensor_parallel_size": "1",
+    "max_concurrency": "16", "request_rate": "inf", "random_input_len": "1024", "random_output_len": "256",
+    "dtype": "bfloat16", "kv_cache_dtype": "auto", "mean_ttft_ms": "60", "mean_tpot_ms": "9", "mean_itl_ms": "8.9",
+}  # fmt: skip
+STEP = {
+    "gpu_type": "H100", "world_size": "64", "model": "Llama-3-70B", "tensor_model_parallel_size": "4",
+    "pipeline_model_parallel_size": "4", "micro_batch_size": "1", "global_batch_size": "128", "seq_length": "8192",
+    "precision": "bf16", "elapsed_time_per_iteration_ms": "15000",
+}  # fmt: skip
+
+
+def overrides(row: dict[str, str]) -> dict[str, str]:
+    """Overrides of a row by their key."""
+    return {text.partition("=")[0]: text.partition("=")[2] for text in run_of(row, "here").run.overrides()}
+
+
+@pytest.mark.parametrize(("column", "metric"), [
+    ("Mean TTFT (ms)", ("ttft_s", 1e-3)), ("time_to_first_token_p99_ms", ("ttft_p99_s", 1e-3)),
+    ("Median E2EL (s)", ("e2e_p50_s", 1.0)), ("request_latency_avg_ms", ("e2e_s", 1e-3)),
+    ("inter_token_latency_avg_ms", ("tpot_s", 1e-3)), ("output_token_throughput", ("tokens_per_s", 1.0)),
+    ("Output TPUT per GPU", ("tokens_per_s_per_device", 1.0)), ("Throughput (tokens/s)", ("tokens_per_s", 1.0)),
+    ("request_throughput", ("requests_per_s", 1.0)), ("elapsed_time_per_iteration_ms", ("time_s", 1e-3)),
+    ("throughput_per_gpu_tflops", ("tflops_per_device", 1.0)), ("hbm_gb", ("peak_memory_bytes", 1e9)),
+    ("total_token_throughput", None), ("mean_ttft", None), ("output_token_throughput_per_user", None),
+])  # fmt: skip
+def test_a_metric_is_known_however_it_is_spelt(column, metric):
+    assert metric_of(column) == metric
+
+
+@pytest.mark.parametrize(("column", "path"), [
+    ("Input Tokens", "workload.input_tokens"), ("CONC", "plan.micro_batch"),
+    ("# of accelerators", "cluster.device_count"),
+    ("workload.input_cv", "workload.input_cv"), ("input_throughput", None),
+])  # fmt: skip
+def test_a_number_is_known_however_it_is_spelt(column, path):
+    assert number_path(column) == path
+    assert plain(plain(column)) == plain(column)
+
+
+def test_a_row_of_vllm_is_a_closed_loop_of_clients():
+    told = overrides(VLLM)
+    assert told["accelerator"] == "h100_sxm"
+    assert told["model"] == "llama31_8b"
+    assert told["workload"] == "continuous"
+    assert (told["plan.micro_batch"], told["cluster.device_count"], told["plan.tp"]) == ("16", "1", "1")
+    assert not any(key.startswith(("precision", "workload.precision")) for key in told)
+    run = run_of(VLLM, "here")
+    assert run.measured == pytest.approx({"ttft_s": 0.06, "tpot_s": 0.009})
+    assert run.carried == ""
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    ({"GPU": "8xH100", "tensor_parallel_size": "2"}, {"cluster.device_count": "8", "plan.micro_batch": "4"}),
+    ({"GPU": "H100-SXM x 4", "tensor_parallel_size": "4"}, {"cluster.device_count": "4", "accelerator": "h100_sxm"}),
+    ({"GPU": "NVIDIA GeForce RTX 4090"}, {"accelerator": "rtx_4090"}),
+    ({"GPU": "AMD Instinct MI325X 256GB HBM3E"}, {"accelerator": "mi325x"}),
+    ({"GPU": "TPU v6e-8", "tensor_parallel_size": "8"}, {"accelerator": "tpu_v6e", "cluster.device_count": "8"}),
+    ({"GPU": "TPU v5e"}, {"accelerator": "tpu_v5e"}), ({"GPU": "NVIDIA A10G"}, {"accelerator": "a10g"}),
+    ({"GPU": "gfx942"}, {"accelerator": "mi300x"}), ({"GPU": "GB300 NVL72"}, {"accelerator": "gb300"}),
+    ({"quantization": "awq"}, {"precision": "int4"}), ({"quantization": "w8a8"}, {"precision": "int8"}),
+    ({"quantization": "modelopt_fp4"}, {"workload.precision.weights": "fp4"}),
+    ({"quantization": "fp8"}, {"workload.precision.weights": "fp8", "workload.precision.kv_cache": "fp8"}),
+    ({"model_id": "Qwen/Qwen2.5-7B-Instruct-AWQ"}, {"precision": "int4"}),
+    ({"model_id": "Qwen/Qwen3-8B-FP8"}, {"precision": "fp8_block"}),
+    ({"model_id": "nvidia/DeepSeek-R1-0528-FP4-v2", "tensor_parallel_size": "8"}, {"precision": "nvfp4"}),
+    ({"kv_cache_dtype": "fp8_e4m3"}, {"workload.precision.kv_cache": "fp8"}),
+    ({"engine": "vLLM 0.8.5"}, {"framework": "vllm"}), ({"engine": "TensorRT-LLM"}, {"framework": "trtllm"}),
+    ({"data_parallel_size": "4"}, {"cluster.device_count": "4", "plan.micro_batch": "4"}),
+    ({"tensor_parallel_size": "8", "dp_size": "8", "enable_dp_attention": "True"},
+     {"cluster.device_count": "8", "plan.attention_dp": "8", "plan.micro_batch": "16"}),
+    ({"max_concurrency": "", "request_rate": "2.5"}, {"workload": "at_rate", "workload.arrivals_per_s": "2.5"}),
+    ({"tensor_parallel_size": "", "num_gpus": "4"}, {"plan.tp": "4"}),
+])  # fmt: skip
+def test_what_a_cell_means(more, said):
+    told = overrides(VLLM | more)
+    assert {key: told.get(key) for key in said} == said
+
+
+def test_a_burst_comes_all_at_once():
+    run = run_of(VLLM | {"max_concurrency": "", "num_prompts": "100"}, "here")
+    assert (run.requests, run.rate) == (100, float("inf"))
+    clients = run_of(VLLM | {"num_prompts": "100"}, "here")
+    assert (clients.requests, clients.rate) == (100, 0.0)
+    shared = run_of(VLLM | {"num_prompts": "100", "data_parallel_size": "4"}, "here")  # dealt to replicas by turns
+    assert shared.run.numbers["plan.micro_batch"] == 16
+
+
+def test_steps_of_trainers():
+    told = overrides(STEP | {"recompute_granularity": "selective", "precision": "mxfp8"})
+    assert told["plan.recompute"] == "selective"
+    assert told["workload.precision.compute"] == "fp8"
+    run = run_of(STEP | {"throughput_per_gpu_tflops": "494.5", "samples_per_s": "8.5"}, "here")
+    assert run.measured["mfu"] == pytest.approx(0.5, rel=1e-3)
+    assert run.measured["tokens_per_s"] == 8.5 * 8192
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    ({"GPU": "Tesla T4"}, "gpu 'Tesla T4' is no accelerator"), ({"GPU": "L40"}, "gpu 'L40' is no accelerator"),
+    ({"model_id": "my-org/secret"}, "model 'my-org/secret' has no configuration"),
+    ({"quantization": "awq", "precision": "fp8"}, "are two number formats"),
+    ({"quantization": "q4_k_m"}, "precision 'q4_k_m' is not modelled"),
+    ({"max_concurrency": ""}, "requests come all at once"),
+    ({"samples_per_s": "8.5"}, "rates of training"),
+])  # fmt: skip
+def test_a_row_that_cannot_be_answered_says_why(more, said):
+    with pytest.raises(ConfigError, match=said) as error:
+        run_of(VLLM | more, "here")
+    assert "\n" not in str(error.value)
+
+
+def table_of(rows: list[dict[str, str]]) -> str:
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [",".join(row.get(name, "") for name in header) for row in rows]
+    return "\n".join([",".join(header), *lines]) + "\n"
+
+
+@pytest.mark.slow
+def test_both_commands_give_one_number(tmp_path: Path):
+    """Devices that nobody counts, clients without room, a step that fits with what the row leaves open."""
+    rows = [
+        VLLM | {"tensor_parallel_size": ""}, VLLM | {"GPU": "RTX 4090", "model_id": "Qwen/Qwen2.5-7B-Instruct-AWQ"},
+        VLLM | {"model_id": "meta-llama/Llama-3.3-70B-Instruct", "tensor_parallel_size": "2", "quantization": "fp8",
+                "random_input_len": "8192", "max_concurrency": "256"},
+    ]  # fmt: skip
+    (tmp_path / "serve.csv").write_text(table_of(rows))
+    (tmp_path / "step.csv").write_text(table_of([STEP]))
+    messages: list[str] = []
+    found = run_tables(tmp_path, [], messages)
+    assert len(found) == 4, messages
+    assert any("a cache has room for" in line for line in messages)
+    assert any("it does not fit as stated; priced with" in line for line in messages)
+    told = {one.run.place: one for one in compared(found, messages) if one.metric in ("tpot_s", "time_s")}
+    assert len(told) == 4, messages
+    for one in told.values():
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            assert main([*shlex.split(command_of(one.run))[1:], "--json"]) == 0
+        assert json.loads(out.getvalue())[one.metric] == pytest.approx(one.predicted, rel=1e-9)
