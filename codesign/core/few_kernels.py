@@ -46,7 +46,7 @@ KNOWN = frozenset({
     "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "iota", "is_finite", "le", "log", "log1p", "logistic", "lt",
     "max", "min", "mul", "ne", "neg", "not", "or", "pad", "pow", "reduce_and", "reduce_max", "reduce_min", "reduce_or",
     "reduce_sum", "rem", "reshape", "rev", "round", "rsqrt", "scan", "select_n", "sign", "sin", "slice", "split",
-    "sqrt", "square", "squeeze", "stop_gradient", "sub", "tanh", "transpose", "while", "xor",
+    "sqrt", "square", "squeeze", "stack", "stop_gradient", "sub", "tanh", "transpose", "while", "xor",
 })  # fmt: skip
 """Operations that such a kernel may have."""
 

@@ -55,14 +55,10 @@ def stored_matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any
     Half of the directions after the other, in a loop: what a loop gives is stored, where a compiler would fuse what the
     slopes end in into each operation that reads one of them, and so compile all of it as often.
     """
-    half = -(-at.size // 2)
-    ways = jnp.eye(2 * half, at.size, dtype=at.dtype).reshape(2, half, at.size)
-    result, slopes = jax.lax.map(
-        lambda some: jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, 0))(some), ways
-    )
+    result, slopes = jax.lax.map(lambda way: jax.jvp(function, (at,), (way,)), jnp.eye(at.size, dtype=at.dtype))
 
     def whole(each: Array) -> Array:
-        return jnp.moveaxis(each.reshape(2 * half, *each.shape[2:])[: at.size], 0, -1)
+        return jnp.moveaxis(each, 0, -1)
 
     return jax.tree.map(lambda each: each[0], result), jax.tree.map(whole, slopes)
 

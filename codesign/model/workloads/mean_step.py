@@ -232,9 +232,10 @@ def _lost_by(lengths: Array, demand: Demand) -> Array:
 
 def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
     """Lost part of the last chunk as in `chunks_lost`, with slopes that take the number of chunks as constant."""
-    drawn = jnp.exp(jnp.sqrt(jnp.log1p(cv * cv + TINY))[..., None] * jnp.asarray(LEVELS))
-    parts = (mean / chunk)[..., None] * drawn / drawn.mean(-1, keepdims=True)
-    return jnp.maximum((jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts).mean(-1), 0.0)
+    parts, spread = (jax.lax.stop_gradient(each) for each in (mean / chunk, cv))
+    drawn = jnp.exp(jnp.sqrt(jnp.log1p(spread * spread + TINY))[..., None] * jnp.asarray(LEVELS))
+    count = jnp.maximum(jnp.ceil(parts[..., None] * drawn / drawn.mean(-1, keepdims=True) - 1e-6), 1.0).mean(-1)
+    return jnp.maximum(count - mean / chunk, 0.0)
 
 
 class _Around(NamedTuple):
@@ -348,31 +349,25 @@ def _settled(times: Times, demand: Demand) -> Settled:
 
 @functools.partial(_settled.defjvp, symbolic_zeros=True)
 def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled, Settled]:
-    """Implicit function theorem: what moves at the solution, and with it; what is judged has one matrix of slopes."""
+    """Implicit function theorem: what agrees no longer where the arguments move, and how far that moves the rest."""
     result = _settled(*primals)
-    step, share = result.step, result.share
-    moving, none = Moving(primals, tangents), jnp.zeros_like(step)
+    moving, none = Moving(primals, tangents), jnp.zeros_like(result.step)
 
-    def of_times(at: Array) -> tuple[Array, tuple[Array, Array]]:
+    def missed(at: Array) -> tuple[Array, Array]:
         times, demand = moving.tree(at)
-        return _seconds(times, demand, step, share)
+        here = engine_step(times, demand, result.step, result.share, _decodes(demand, result.step))
+        return here.mean / result.step, _told(demand, result.step, result.share, here.plain, here.mixed)
 
-    steps, moved = jax.jvp(of_times, (moving.at,), (moving.way,))
-    _, also = matrix(lambda at: _seconds(*primals, at[0], at[1]), jnp.stack([step, share]))
-    judged = Moving((primals[1], step, share, *steps), (tangents[1], none, none, *moved))
-    here, slopes = matrix(lambda at: _judged(*judged.tree(at)), judged.at)
-    alone = jnp.zeros(judged.at.size - 2 - ravel_pytree(steps)[0].size)  # along the demand
-    by_step, by_share = (
-        jnp.concatenate([alone, way, ravel_pytree(jax.tree.map(operator.itemgetter((..., index)), also))[0]])
-        for index, way in enumerate(jnp.eye(2))
+    def told(at: Array, step: Array, share: Array) -> tuple[EngineStep, Array]:
+        around = _around(*moving.tree(at), step, share)
+        return around.at, around.slope()
+
+    ways = _around(*primals, result.step, result.share).closer(
+        result.step, jax.jvp(missed, (moving.at,), (moving.way,))[1]
     )
-    missed = slopes.at.mean @ judged.way / step, slopes.told @ judged.way
-    ways = here.closer(step, missed)
-    along = step * ways[0] * result.free[0], ways[1] * result.free[1]
-    way = judged.way + along[0] * by_step + along[1] * by_share
-    around = jax.tree.map(lambda each: each @ way, slopes)
-    slope = jax.jvp(_Around.slope, (here,), (around,))[1]
-    return result, Settled(*along, around.at, slope, jax.tree.map(jnp.zeros_like, result.free))
+    along = result.step * ways[0] * result.free[0], ways[1] * result.free[1]
+    at, slope = jax.jvp(told, (moving.at, result.step, result.share), (moving.way, *along))[1]
+    return result, Settled(*along, at, slope, (none, none))
 
 
 def agreed(times: Times, demand: Demand) -> tuple[EngineStep, Array]:
