@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .mean_step import Demand, EngineStep, Times, prompt_steps
-from .quantiles import Percentiles, Summed, gamma_quantiles, moments, normal_quantiles, tail_quantiles
+from .quantiles import Percentiles, Sought, Summed, gamma_quantiles, moments, normal_quantiles, tail_quantiles
 
 __all__ = [
     "EVEN", "Crowds", "PlaceWait", "TokenTimes", "alone", "beside_by_kinds", "binned", "carried_by_kinds",
@@ -322,9 +322,21 @@ def _beside(demand: Demand, seconds: Array) -> BesideIt:
 
 
 def first_token(
-    times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array, places: PlaceWait
-) -> tuple[Percentiles, Array]:
-    """Mean and percentiles, and variance; who waits for a place waits for prompts as long as others on average."""
+    times: Times, demand: Demand, at: EngineStep, crowds: Crowds, places: PlaceWait, found: Sought | None = None
+) -> tuple[Percentiles, Array, Sought]:
+    """Mean and percentiles, variance, and where percentiles were found.
+
+    Who waits for a place waits for prompts as long as others on average.
+
+    Args:
+        times: of steps.
+        demand: what comes.
+        at: the mean step.
+        crowds: steps with prompts.
+        places: how often all are taken.
+        found: see `tail_quantiles`.
+    """
+    decodes = at.decodes
     full = at.full
     size = demand.input_tokens / demand.chunk
     more = others(demand.arrival_cv, demand.rate * size * full / (1 - at.load))
@@ -357,7 +369,8 @@ def first_token(
     waits = result._replace(late=jnp.asarray(1.0), seconds=places.seconds + wait)
     waits = waits.gathered(own[0].size)
     parts = result.likely(1 - places.late), waits.likely(places.late)
-    return Percentiles(mean, *tail_quantiles(*parts)), moments(*parts)[1]
+    told, found = tail_quantiles(*parts, found=found)
+    return Percentiles(mean, *told), moments(*parts)[1], found
 
 
 def _late_behind(met: Met, late: Array) -> Array:

@@ -8,25 +8,23 @@ number of rounds of Newton's method, so that many points are one program; deriva
 """
 
 import functools
-import operator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
-from ...core.matrix_slopes import Moving, by_matrix, matrix
+from ...core.matrix_slopes import Moving, matrix
 from ...core.smooth import TINY
 from .quantiles import tailed
 from .steady_state import FULLEST, LEVELS, mixed_share
 
 __all__ = [
-    "BesideHost", "Demand", "EngineStep", "LongerContexts", "RooflineTimes", "TableTimes", "Times", "agreed",
-    "engine_step", "prompt_steps",
+    "BesideHost", "Demand", "EngineStep", "LongerContexts", "RooflineTimes", "Settled", "TableTimes", "Times",
+    "engine_step", "prompt_steps", "settled_step",
 ]  # fmt: skip
 
 
@@ -208,7 +206,6 @@ def _told(demand: Demand, step: Array, share: Array, plain: Array, mixed: Array)
     return mixed_share(arrivals, none, alone, load, demand.computed, demand.input_cv, demand.chunk, _lost, own)
 
 
-@by_matrix
 def _told_along(demand: Demand, *where: Array) -> tuple[Array, Array]:
     """`_told`, and its slopes along the step, the share and both kinds of step."""
     return matrix(lambda at: _told(demand, *at), jnp.stack(where))
@@ -312,8 +309,14 @@ class Settled(NamedTuple):
 
 
 @jax.custom_jvp
-def _settled(times: Times, demand: Demand) -> Settled:
-    """Rounds of Newton's method in the step alone, then in both; the last round says what is there."""
+def settled_step(times: Times, demand: Demand, found: Settled | None = None) -> Settled:
+    """The least mean step at which all agrees, with the derivatives of the solution.
+
+    Rounds of Newton's method in the step alone, then in both; the last round says what is there. None of them where
+    `found` is that of an earlier evaluation of these numbers.
+    """
+    if found is not None:
+        return found
     none = jnp.zeros_like(demand.most)
     decodes, tokens = (jnp.stack(jnp.broadcast_arrays(none, most)) for most in (demand.most, demand.chunk))
     ends = jax.vmap(times.step_s, (0, None, 0, None))(decodes, demand.context, tokens, demand.keys)
@@ -347,11 +350,11 @@ def _settled(times: Times, demand: Demand) -> Settled:
     return jax.lax.fori_loop(0, TOGETHER + 1, together, (result, nothing))[1]
 
 
-@functools.partial(_settled.defjvp, symbolic_zeros=True)
-def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled, Settled]:
+@functools.partial(settled_step.defjvp, symbolic_zeros=True)
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Settled, Settled]:
     """Implicit function theorem: what agrees no longer where the arguments move, and how far that moves the rest."""
-    result = _settled(*primals)
-    moving, none = Moving(primals, tangents), jnp.zeros_like(result.step)
+    result, known = settled_step(*primals), primals[:2]
+    moving, none = Moving(known, tangents[:2]), jnp.zeros_like(result.step)
 
     def missed(at: Array) -> tuple[Array, Array]:
         times, demand = moving.tree(at)
@@ -362,18 +365,9 @@ def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled
         around = _around(*moving.tree(at), step, share)
         return around.at, around.slope()
 
-    ways = _around(*primals, result.step, result.share).closer(
+    ways = _around(*known, result.step, result.share).closer(
         result.step, jax.jvp(missed, (moving.at,), (moving.way,))[1]
     )
     along = result.step * ways[0] * result.free[0], ways[1] * result.free[1]
     at, slope = jax.jvp(told, (moving.at, result.step, result.share), (moving.way, *along))[1]
     return result, Settled(*along, at, slope, (none, none))
-
-
-def agreed(times: Times, demand: Demand) -> tuple[EngineStep, Array]:
-    """Steps at the least length at which all agrees, and seconds by which one more decode lengthens the mean step.
-
-    Derivatives are those of the solution.
-    """
-    result = _settled(times, demand)
-    return result.at, result.slope

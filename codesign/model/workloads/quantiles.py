@@ -18,6 +18,7 @@ from ...core.smooth import TINY
 __all__ = [
     "SHARES",
     "Percentiles",
+    "Sought",
     "Summed",
     "above",
     "gamma_quantiles",
@@ -149,10 +150,15 @@ class Summed(NamedTuple):
         return self.weight @ (middle + late), self.weight @ square
 
 
-def tail_quantiles(*parts: Summed) -> tuple[Array, ...]:
-    """The percentiles of `SHARES` of what is drawn from one of these parts."""
-    result = _quantiles(tuple(part.numbered() for part in parts))
-    return result[0], result[1], result[2]
+def tail_quantiles(*parts: Summed, found: "Sought | None" = None) -> tuple[tuple[Array, ...], "Sought"]:
+    """The percentiles of `SHARES` of what is drawn from one of these parts, and where they were found.
+
+    Args:
+        parts: of a mixture.
+        found: the same of an evaluation at these very numbers, in place of a search; of no influence on slopes.
+    """
+    result, found = _quantiles(tuple(part.numbered() for part in parts), found)
+    return (result[0], result[1], result[2]), found
 
 
 class _Often(NamedTuple):
@@ -194,19 +200,19 @@ def _beyond(often: tuple[_Often, ...], value: Array) -> tuple[Array, Array]:
     return sum(tails, jnp.asarray(0.0)), sum(slopes, jnp.asarray(0.0))
 
 
-class _Sought(NamedTuple):
+class Sought(NamedTuple):
     """Quantiles of parts that are sought: where they are at least and at most, and where they are next asked for."""
 
     low: Array
     high: Array
     at: Array
 
-    def closer(self, often: tuple[_Often, ...], rounds: int) -> "_Sought":
+    def closer(self, often: tuple[_Often, ...], rounds: int) -> "Sought":
         """After rounds of Newton's method on the logarithm of the tail; what one asks tells all."""
         left = 1 - jnp.asarray(SHARES)
         beyond = jax.vmap(lambda value: _beyond(often, value))
 
-        def body(_: Any, found: _Sought) -> _Sought:
+        def body(_: Any, found: Sought) -> Sought:
             low, high, at = found
             tail, slope = beyond(at)
             more = tail > left[:, None]
@@ -214,32 +220,25 @@ class _Sought(NamedTuple):
             high = jnp.minimum(high, jnp.where(more, jnp.inf, at).min(1))
             tail = jnp.maximum(tail, 1e-30)
             jump = at - jnp.log(tail / left) * tail / jnp.where(slope < 0, slope, -1e-30)
-            return _Sought(low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high)))
+            return Sought(low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high)))
 
         return jax.lax.fori_loop(0, rounds, body, self)
 
 
-def _quantiles(parts: tuple[Summed, ...]) -> Array:
-    """Quantiles, first of few numbers that stand for many, then of all, within ends that close in."""
+def _quantiles(parts: tuple[Summed, ...], sought: Sought | None) -> tuple[Array, Sought]:
+    """Quantiles by a last round with all derivatives, from where they are, which is found without any."""
     farthest, longest, least = (
-        functools.reduce(pick, [told(part) for part in parts])
+        jax.lax.stop_gradient(functools.reduce(pick, [told(part) for part in parts]))
         for pick, told in (
             (jnp.maximum, lambda part: (part.base + part.spread).max()),
             (jnp.maximum, lambda part: part.seconds),
             (jnp.minimum, lambda part: part.base.min()),
         )
     )
-    unit = jax.lax.stop_gradient(farthest + longest)
+    unit, left = farthest + longest, 1 - jnp.asarray(SHARES)
     often = tuple(_Often.of(part.over(unit)) for part in parts)
-    left = 1 - jnp.asarray(SHARES)
-    held = jax.lax.stop_gradient(often)
-    late = sum(((one.drawn.weight * one.drawn.late).sum() for one in held), jnp.asarray(0.0))
-    most = jnp.log(jnp.maximum(late / left, 1.0)) * longest / unit
-    ends = jax.lax.stop_gradient((least / unit * jnp.ones_like(left), 1.0001 * (farthest / unit + most)))
-    guess = gamma_quantiles(ends[0][0], *moments(*(one.drawn for one in held)))
-    few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in held)
-    guess = _Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
-    sought = jax.lax.stop_gradient(_Sought(*ends, jnp.clip(guess, *ends)).closer(held, ROUNDS))
+    if sought is None:
+        sought = _search(jax.lax.stop_gradient(often), least / unit, farthest / unit, longest / unit)
     result = sought.at
     tail, slope = jax.vmap(lambda value: _beyond(often, value))(result)
     slope = jax.lax.stop_gradient(slope)
@@ -248,7 +247,25 @@ def _quantiles(parts: tuple[Summed, ...]) -> Array:
     last = jax.lax.stop_gradient(gap)
     # no further than the ends, with all derivatives
     last = gap - last + jnp.clip(last, result - sought.high, result - sought.low)
-    return unit * (result - jnp.where(falls, last, 0.0))
+    return unit * (result - jnp.where(falls, last, 0.0)), sought
+
+
+def _search(often: tuple[_Often, ...], least: Array, farthest: Array, longest: Array) -> Sought:
+    """Quantiles of few numbers that stand for many, then of all, within ends that close in.
+
+    Args:
+        often: parts.
+        least, farthest: of all but the waits.
+        longest: mean of a wait.
+    """
+    left = 1 - jnp.asarray(SHARES)
+    late = sum(((one.drawn.weight * one.drawn.late).sum() for one in often), jnp.asarray(0.0))
+    most = jnp.log(jnp.maximum(late / left, 1.0)) * longest
+    ends = least * jnp.ones_like(left), 1.0001 * (farthest + most)
+    guess = gamma_quantiles(ends[0][0], *moments(*(one.drawn for one in often)))
+    few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in often)
+    guess = Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
+    return Sought(*ends, jnp.clip(guess, *ends)).closer(often, ROUNDS)
 
 
 def _together(count: int) -> int:
