@@ -22,7 +22,7 @@ from ...core.errors import ConfigError
 from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
 from ...core.matrix_slopes import Moving, stored_matrix, stored_product
-from ...core.smooth import at_least
+from ...core.smooth import at_least, bounded
 from ...jaxprs.evaluator import interpreted
 from .base import OPEN_SERVING, Words
 from .continuous import AbstractContinuousServing
@@ -346,7 +346,7 @@ class NodeTimes(NamedTuple):
 def _passed(nodes: Array, value: Array) -> Array:
     """Shares of the ways between neighbouring nodes that lie below a value."""
     width = jnp.maximum(nodes[1:] - nodes[:-1], 1e-9)
-    return jnp.clip((jnp.asarray(value)[..., None] - nodes[:-1]) / width, 0.0, 1.0)
+    return bounded((jnp.asarray(value)[..., None] - nodes[:-1]) / width, 0.0, 1.0)
 
 
 @traced_for_all

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
 from ...core.matrix_slopes import Moving, matrix
-from ...core.smooth import TINY
+from ...core.smooth import TINY, lower, upper, bounded
 from .quantiles import tailed
 from .steady_state import FULLEST, LEVELS, mixed_share
 
@@ -51,7 +51,7 @@ class RooflineTimes(Module):
 
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
         """See the class."""
-        linear = self.fixed_s + jnp.maximum(self.weights_s, self.token_s * (decodes + prompt_tokens))
+        linear = self.fixed_s + upper(self.weights_s, self.token_s * (decodes + prompt_tokens))
         return linear + self.read_s * decodes * context + self.pair_s * prompt_tokens * keys
 
 
@@ -81,7 +81,7 @@ class BesideHost(Module):
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
         """See the class."""
         own = self.host_s + self.host_sequence_s * decodes
-        return jnp.maximum(self.device.step_s(decodes, context, prompt_tokens, keys), own)
+        return upper(self.device.step_s(decodes, context, prompt_tokens, keys), own)
 
 
 class LongerContexts(Module):
@@ -121,7 +121,7 @@ class Demand(Module):
     @property
     def computed(self) -> Array:
         """Tokens of a prompt that this engine computes; next to nothing where others do."""
-        return self.input_tokens * jnp.maximum(1 - self.elsewhere, 1e-9)
+        return self.input_tokens * upper(1 - self.elsewhere, 1e-9)
 
     def prompt_lengths(self) -> tuple[Array, Array]:
         """Over their mean, and how likely each is."""
@@ -166,7 +166,7 @@ class EngineStep(NamedTuple):
 
 def _carried(demand: Demand, step: Array, share: Array) -> Array:
     """Prompt tokens of a step that carries some."""
-    return jnp.minimum(demand.rate * step * demand.computed / share, demand.chunk)
+    return lower(demand.rate * step * demand.computed / share, demand.chunk)
 
 
 def _steps(times: Times, demand: Demand, decodes: Array, tokens: Array) -> Array:
@@ -185,20 +185,20 @@ def _engine_step(demand: Demand, share: Array, decodes: Array, seconds: Array) -
     """Numbers of steps without, with some and with a whole chunk of prompt tokens."""
     plain, mixed, full = seconds
     asked = demand.rate * demand.computed / demand.chunk * full
-    busy = jnp.minimum(asked, FULLEST)
+    busy = lower(asked, FULLEST)
     return EngineStep((1 - share) * plain + share * mixed, plain, mixed, share, busy, decodes, asked, full)
 
 
 def _decodes(demand: Demand, step: Array) -> Array:
     """Sequences that decode together, by Little's law."""
-    return jnp.minimum(demand.rate * demand.steps * step, demand.most)
+    return lower(demand.rate * demand.steps * step, demand.most)
 
 
 @traced_for_all
 def _told(demand: Demand, step: Array, share: Array, plain: Array, mixed: Array) -> Array:
     """Share of steps with prompts where steps are such."""
     arrivals = demand.rate * step
-    load = jnp.minimum(arrivals * demand.computed / demand.chunk, FULLEST)
+    load = lower(arrivals * demand.computed / demand.chunk, FULLEST)
     come = demand.rate * jnp.stack([plain, mixed])
     nobody = jnp.stack([1 - share, share]) * jnp.exp(-come)
     none, alone = nobody.sum(), (nobody * come).sum()
@@ -223,16 +223,16 @@ def _lost_by(lengths: Array, demand: Demand) -> Array:
     """Room of the last chunk that known prompts leave empty, in chunks."""
     assert demand.prompts is not None
     parts = lengths / demand.chunk
-    left = jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts
-    return jnp.maximum((demand.prompts[..., 1] * left).sum(), 0.0)
+    left = upper(jnp.ceil(parts - 1e-6), 1.0) - parts
+    return upper((demand.prompts[..., 1] * left).sum(), 0.0)
 
 
 def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
     """Lost part of the last chunk as in `chunks_lost`, with slopes that take the number of chunks as constant."""
     parts, spread = (jax.lax.stop_gradient(each) for each in (mean / chunk, cv))
     drawn = jnp.exp(jnp.sqrt(jnp.log1p(spread * spread + TINY))[..., None] * jnp.asarray(LEVELS))
-    count = jnp.maximum(jnp.ceil(parts[..., None] * drawn / drawn.mean(-1, keepdims=True) - 1e-6), 1.0).mean(-1)
-    return jnp.maximum(count - mean / chunk, 0.0)
+    count = upper(jnp.ceil(parts[..., None] * drawn / drawn.mean(-1, keepdims=True) - 1e-6), 1.0).mean(-1)
+    return upper(count - mean / chunk, 0.0)
 
 
 class _Around(NamedTuple):
@@ -261,7 +261,7 @@ class _Around(NamedTuple):
 
     def slope(self) -> Array:
         """Seconds by which one more decode lengthens the mean step, shares of steps following."""
-        follows = self.by_decodes[1] / jnp.maximum(1 - self.by_share[1], 0.05)
+        follows = self.by_decodes[1] / upper(1 - self.by_share[1], 0.05)
         return self.by_decodes[0] + self.by_share[0] * follows
 
 
@@ -332,19 +332,19 @@ def settled_step(times: Times, demand: Demand, found: Settled | None = None) -> 
         ratio, grows = here.mean / step, slopes.mean
         way = jnp.where(grows < ratio, (ratio - 1) / jnp.where(grows < ratio, ratio - grows, 1.0), jnp.inf)
         told = _told(demand, step, share, here.plain, here.mixed)
-        return jnp.clip(step * jnp.exp(jnp.clip(way, -FURTHEST, FURTHEST)), start, most), 0.5 * (share + told)
+        return bounded(step * jnp.exp(bounded(way, -FURTHEST, FURTHEST)), start, most), 0.5 * (share + told)
 
     def together(_: Any, found: tuple[tuple[Array, Array], Settled]) -> tuple[tuple[Array, Array], Settled]:
         step, share = found[0]
         around = _around(times, demand, step, share)
         way = around.closer(step, around.missed(step))
-        longer, more = step * (1 + jnp.clip(way[0], -0.3, 0.3)), share + jnp.clip(way[1], -0.3, 0.3)
+        longer, more = step * (1 + bounded(way[0], -0.3, 0.3)), share + bounded(way[1], -0.3, 0.3)
         free = (longer > start) & (longer < most), (more > 1e-12) & (more < 1)
         moves = tuple(jnp.where(one, jnp.ones_like(way), 0.0) for one, way in zip(free, way, strict=True))
         told = Settled(step, share, around.at, around.slope(), (moves[0], moves[1]))
-        return (jnp.clip(longer, start, most), jnp.clip(more, 1e-12, 1.0)), told
+        return (bounded(longer, start, most), bounded(more, 1e-12, 1.0)), told
 
-    load = jnp.minimum(demand.rate * start * demand.computed / demand.chunk, FULLEST)
+    load = lower(demand.rate * start * demand.computed / demand.chunk, FULLEST)
     result = jax.lax.fori_loop(0, ROUNDS, alone, (start, load))
     nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), jax.eval_shape(together, None, (result, ()))[1])
     return jax.lax.fori_loop(0, TOGETHER + 1, together, (result, nothing))[1]

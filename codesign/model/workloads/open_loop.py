@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.jax_typed import traced_for_all
+from ...core.smooth import lower
 from .latency import PlaceWait, crowds_at, first_token, place_wait, token_times
 from .mean_step import Demand, EngineStep, RooflineTimes, Settled, TableTimes, Times, prompt_steps, settled_step
 from .quantiles import Percentiles, Sought, gamma_quantiles, lognormal_quantiles
@@ -98,6 +99,6 @@ def whole(demand: Demand, begins: Array, tpot: Array, variances: tuple[Array, Ar
     first, between, waits = variances
     answer = demand.output_cv**2 * demand.output_tokens**2 * tpot**2 + demand.steps**2 * between
     mean, varies = begins + demand.steps * tpot, answer + first + 1e-12 * tpot**2
-    share = jnp.minimum(waits / varies, 1.0)
+    share = lower(waits / varies, 1.0)
     sums, waiting = lognormal_quantiles(mean, varies), gamma_quantiles(0.0 * mean, mean, varies)
     return Percentiles(mean, *(sums + share * (waiting - sums)))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...core.smooth import TINY
+from ...core.smooth import TINY, lower, upper, bounded
 
 __all__ = [
     "SHARES",
@@ -60,10 +60,10 @@ class Percentiles(NamedTuple):
 
 def gamma_quantiles(floor: Array, mean: Array, variance: Array) -> Array:
     """The percentiles of `SHARES`, along a first axis, of a gamma distribution above a floor (Wilson and Hilferty)."""
-    extra = jnp.maximum(mean - floor, 1e-12)
-    shape = jnp.maximum(extra**2 / jnp.maximum(variance, 1e-30), 0.05)
+    extra = upper(mean - floor, 1e-12)
+    shape = upper(extra**2 / upper(variance, 1e-30), 0.05)
     cubes = 1 - 1 / (9 * shape) + _levels(shape) / (3 * jnp.sqrt(shape))
-    return floor + extra * jnp.maximum(cubes, 0.0) ** 3
+    return floor + extra * upper(cubes, 0.0) ** 3
 
 
 def lognormal_quantiles(mean: Array, variance: Array) -> Array:
@@ -92,7 +92,7 @@ def lognormal(cv: Array) -> Array:
 
 def tailed(cv: Array) -> tuple[Array, Array]:
     """Lengths over their mean and how likely each is, with more of the long ones."""
-    spread = jnp.sqrt(jnp.log1p(jnp.maximum(cv * cv, TINY)))
+    spread = jnp.sqrt(jnp.log1p(upper(cv * cv, TINY)))
     likely = jnp.array(SOME[1] + RARE[1])
     drawn = jnp.exp(spread * TAILED)
     return drawn / (drawn * likely).sum(), likely
@@ -123,8 +123,8 @@ class Summed(NamedTuple):
 
     def numbered(self) -> "Summed":
         """With no time that is too short to divide by."""
-        seconds = jnp.maximum(self.seconds, jax.lax.stop_gradient(self.range()) / WIDEST + 1e-12)
-        return self._replace(spread=jnp.maximum(self.spread, 1e-3 * seconds + 1e-9), seconds=seconds)
+        seconds = upper(self.seconds, jax.lax.stop_gradient(self.range()) / WIDEST + 1e-12)
+        return self._replace(spread=upper(self.spread, 1e-3 * seconds + 1e-9), seconds=seconds)
 
     def over(self, unit: Array) -> "Summed":
         """Copy in another unit."""
@@ -133,12 +133,12 @@ class Summed(NamedTuple):
     def gathered(self, each: int) -> "Summed":
         """One base for so many that follow each other, with mean and variance of what it stands for."""
         base, spread, weight = (value.reshape(-1, each) for value in self[:3])
-        likely = jnp.maximum(weight.sum(1), TINY)
+        likely = upper(weight.sum(1), TINY)
         shares = weight / likely[:, None]
         middle = base + 0.5 * spread
         mean = (shares * middle).sum(1)
         varies = (shares * ((middle - mean[:, None]) ** 2 + spread**2 / 12)).sum(1)
-        width = jnp.minimum(jnp.sqrt(12 * varies + TINY), 2 * mean)  # nothing begins below none
+        width = lower(jnp.sqrt(12 * varies + TINY), 2 * mean)  # nothing begins below none
         late = jnp.broadcast_to(self.late, self.base.shape).reshape(-1, each)
         return Summed(mean - 0.5 * width, width, likely, (shares * late).sum(1), self.seconds)
 
@@ -188,8 +188,8 @@ class _Often(NamedTuple):
         """Probability of more than a value, and its slope."""
         past, scale = value - self.drawn.base, self.drawn.seconds
         passed = jnp.exp((self.origin - value) / scale)
-        waits = self.waiting @ (jnp.minimum(self.ends * passed, 1.0) - jnp.minimum(self.begins * passed, 1.0))
-        within = self.share @ jnp.clip(past, 0.0, self.drawn.spread)
+        waits = self.waiting @ (lower(self.ends * passed, 1.0) - lower(self.begins * passed, 1.0))
+        within = self.share @ bounded(past, 0.0, self.drawn.spread)
         inside = (self.share - self.waiting) @ jnp.where((past > 0) & (past < self.drawn.spread), 1.0, 0.0)
         return self.drawn.weight.sum() - within + scale * waits, -(inside + waits)
 
@@ -230,9 +230,9 @@ def _quantiles(parts: tuple[Summed, ...], sought: Sought | None) -> tuple[Array,
     farthest, longest, least = (
         jax.lax.stop_gradient(functools.reduce(pick, [told(part) for part in parts]))
         for pick, told in (
-            (jnp.maximum, lambda part: (part.base + part.spread).max()),
-            (jnp.maximum, lambda part: part.seconds),
-            (jnp.minimum, lambda part: part.base.min()),
+            (upper, lambda part: (part.base + part.spread).max()),
+            (upper, lambda part: part.seconds),
+            (lower, lambda part: part.base.min()),
         )
     )
     unit, left = farthest + longest, 1 - jnp.asarray(SHARES)
@@ -246,7 +246,7 @@ def _quantiles(parts: tuple[Summed, ...], sought: Sought | None) -> tuple[Array,
     gap = (tail - left) / jnp.where(falls, slope, -1.0)
     last = jax.lax.stop_gradient(gap)
     # no further than the ends, with all derivatives
-    last = gap - last + jnp.clip(last, result - sought.high, result - sought.low)
+    last = gap - last + bounded(last, result - sought.high, result - sought.low)
     return unit * (result - jnp.where(falls, last, 0.0)), sought
 
 
@@ -277,4 +277,4 @@ def moments(*parts: Summed) -> tuple[Array, Array]:
     """Mean and variance of what is drawn from one of these parts."""
     means, squares = zip(*(part.moments() for part in parts), strict=True)
     mean = sum(means, jnp.asarray(0.0))
-    return mean, jnp.maximum(sum(squares, jnp.asarray(0.0)) - mean**2, 0.0)
+    return mean, upper(sum(squares, jnp.asarray(0.0)) - mean**2, 0.0)
