@@ -201,19 +201,19 @@ def _(
     def around(at: Array) -> tuple[Array, OpenLoop]:
         asked, agreed, _ = moving.tree(at[1:])
         rate = jnp.exp(at[0])
-        there = asked.seen(rate, seen.solved)._replace(solved=None)
-        return _most(there, agreed, rate), there
+        again = asked.seen(rate, seen.solved)._replace(solved=None)
+        return _most(again, agreed, rate), again
 
-    (used, _), slopes = stored_matrix(around, jnp.concatenate([result[None], moving.at]))
+    (used, there), slopes, tree = stored_matrix(around, jnp.concatenate([result[None], moving.at]))
     # Squares of times overflow at prompts of 1e30 tokens: what is no number there moves nothing.
-    slopes = jax.tree.map(lambda each: jnp.where(jnp.isfinite(each), each, 0.0), slopes)
-    grows, rises = slopes[0][0], slopes[0][1:]
+    slopes = jnp.where(jnp.isfinite(slopes), slopes, 0.0)
+    grows, rises = slopes[0, 0], slopes[0, 1:]
     # Where the largest share is not 1, no rate of the range is the root: then it moves with the range.
-    there = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))
+    crosses = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))
     ends = jnp.zeros_like(rises) if isinstance(tangents[2], SymbolicZero) else jnp.zeros_like(rises).at[-1].set(1.0)
-    steps = jnp.where(there, -rises / jnp.where(there, grows, 1.0), ends)
-    whole = jax.tree.map(lambda each: each[..., 1:] + each[..., :1] * steps, slopes[1])
-    return (result, seen._replace(solved=None)), stored_product((steps, whole), moving.way)
+    steps = jnp.where(crosses, -rises / jnp.where(crosses, grows, 1.0), ends)
+    moved = stored_product(jnp.concatenate([steps[None], slopes[1:, 1:] + slopes[1:, :1] * steps]), moving.way)
+    return (result, there), (moved[0], tree(moved)[1])
 
 
 def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:
