@@ -49,7 +49,7 @@ def matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
 
 
 class Stored(NamedTuple):
-    """A function's numbers at a vector: `values` as a tree, `slopes` [numbers, vector] in its order, `tree` of numbers."""
+    """Values of a function of a vector; slopes of all its numbers, [numbers, vector]; the tree of such numbers."""
 
     values: Any
     slopes: Array

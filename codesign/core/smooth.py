@@ -22,8 +22,22 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 __all__ = [
-    "TINY", "at_least", "at_most", "ceil", "floor", "larger", "largest", "lower", "maximum", "operation", "ratio",
-    "reading", "smaller", "upper", "used_share", "bounded",
+    "TINY",
+    "at_least",
+    "at_most",
+    "bounded",
+    "ceil",
+    "floor",
+    "larger",
+    "largest",
+    "lower",
+    "maximum",
+    "operation",
+    "ratio",
+    "reading",
+    "smaller",
+    "upper",
+    "used_share",
 ]  # fmt: skip
 
 
@@ -131,20 +145,13 @@ def _(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array
 
 
 @jax.custom_jvp
-def upper(a: Any, b: Any) -> Float[Array, "..."]:
-    """The larger of two; a tie has the slope of `b`: one choice for each slope, a fifth of what `larger` writes down."""
+def _upper(a: Any, b: Any) -> Array:
     return jnp.maximum(a, b)
 
 
 @jax.custom_jvp
-def lower(a: Any, b: Any) -> Float[Array, "..."]:
-    """The smaller of two, with slopes as those of `upper`."""
+def _lower(a: Any, b: Any) -> Array:
     return jnp.minimum(a, b)
-
-
-def bounded(value: Any, low: Any, high: Any) -> Float[Array, "..."]:
-    """A value between two bounds; at a bound it has the slope of the bound."""
-    return lower(upper(value, low), high)
 
 
 def _chosen(first: Any, along: tuple[Any, Any]) -> Array:
@@ -152,14 +159,31 @@ def _chosen(first: Any, along: tuple[Any, Any]) -> Array:
     return jnp.where(first, *slopes)
 
 
-@functools.partial(upper.defjvp, symbolic_zeros=True)
+@functools.partial(_upper.defjvp, symbolic_zeros=True)
 def _(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    return upper(*primals), _chosen(primals[0] > primals[1], tangents)
+    return jnp.maximum(*primals), _chosen(primals[0] > primals[1], tangents)
 
 
-@functools.partial(lower.defjvp, symbolic_zeros=True)
+@functools.partial(_lower.defjvp, symbolic_zeros=True)
 def _(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    return lower(*primals), _chosen(primals[0] < primals[1], tangents)
+    return jnp.minimum(*primals), _chosen(primals[0] < primals[1], tangents)
+
+
+@jax.jit  # traced once for all who ask
+def upper(a: Any, b: Any) -> Float[Array, "..."]:
+    """The larger of two; a tie has the slope of `b`: a choice for each slope, a fifth of what `larger` writes down."""
+    return _upper(a, b)
+
+
+@jax.jit
+def lower(a: Any, b: Any) -> Float[Array, "..."]:
+    """The smaller of two, with slopes as those of `upper`."""
+    return _lower(a, b)
+
+
+def bounded(value: Any, low: Any, high: Any) -> Float[Array, "..."]:
+    """A value between two bounds; at a bound it has the slope of the bound."""
+    return lower(upper(value, low), high)
 
 
 @operation

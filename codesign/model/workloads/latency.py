@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...core.smooth import lower, upper, bounded
+from ...core.smooth import bounded, lower, upper
 from .mean_step import Demand, EngineStep, Times, prompt_steps
 from .quantiles import Percentiles, Sought, Summed, gamma_quantiles, moments, normal_quantiles, tail_quantiles
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
 from ...core.matrix_slopes import Moving, matrix
-from ...core.smooth import TINY, lower, upper, bounded
+from ...core.smooth import TINY, bounded, lower, upper
 from .quantiles import tailed
 from .steady_state import FULLEST, LEVELS, mixed_share
 

@@ -88,7 +88,8 @@ def pools_apart(
     varies = moments(queue)[1] + square, result.tpot_variance, square
     return result._replace(
         ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft.mean + waits, result.tpot_s.mean, varies),
-        hybrid_step_share=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]), solved=(result.solved, prompts),
+        hybrid_step_share=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
+        solved=(result.solved, prompts),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...core.smooth import TINY, lower, upper, bounded
+from ...core.smooth import TINY, bounded, lower, upper
 
 __all__ = [
     "SHARES",
