@@ -133,8 +133,8 @@ class TestOpenLoop:
         pair = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * 2), (step(), asked()))
         mapped = jax.vmap(open_loop)(*pair)
         for one, other, third in zip(*map(jax.tree.leaves, (plain, jitted, mapped)), strict=True):
-            assert float(other) == pytest.approx(float(one), rel=1e-9)
-            assert np.asarray(third) == pytest.approx(float(one), rel=1e-9)
+            np.testing.assert_allclose(other, one, rtol=1e-9)
+            np.testing.assert_allclose(third, jnp.stack([one] * 2), rtol=1e-9)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", ["rate", "input_tokens", "output_tokens"])
