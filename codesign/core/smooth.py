@@ -21,6 +21,8 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+from .jax_typed import traced_for_all
+
 __all__ = [
     "TINY",
     "at_least",
@@ -169,13 +171,13 @@ def _(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array
     return jnp.minimum(*primals), _chosen(primals[0] < primals[1], tangents)
 
 
-@jax.jit  # traced once for all who ask
+@traced_for_all
 def upper(a: Any, b: Any) -> Float[Array, "..."]:
     """The larger of two; a tie has the slope of `b`: a choice for each slope, a fifth of what `larger` writes down."""
     return _upper(a, b)
 
 
-@jax.jit
+@traced_for_all
 def lower(a: Any, b: Any) -> Float[Array, "..."]:
     """The smaller of two, with slopes as those of `upper`."""
     return _lower(a, b)

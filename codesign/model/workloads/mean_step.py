@@ -362,10 +362,11 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Settled, Set
         return here.mean / result.step, _told(demand, result.step, result.share, here.plain, here.mixed)
 
     def told(at: Array, step: Array, share: Array) -> tuple[EngineStep, Array]:
-        around = _around(*moving.tree(at), step, share)
+        times, demand = moving.tree(at)
+        around = _around(times, demand, step, share)
         return around.at, around.slope()
 
-    ways = _around(*known, result.step, result.share).closer(
+    ways = _around(known[0], known[1], result.step, result.share).closer(
         result.step, jax.jvp(missed, (moving.at,), (moving.way,))[1]
     )
     along = result.step * ways[0] * result.free[0], ways[1] * result.free[1]
