@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Solved(NamedTuple):
-    """What an evaluation has found by rounds: another one at the same numbers, for slopes, needs no rounds then."""
+    """Solutions that an evaluation has found by rounds: another one at the same numbers, for slopes, needs none then."""
 
     settled: Settled
     first: Sought
