@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Solved(NamedTuple):
-    """Solutions that an evaluation has found by rounds: another one at the same numbers, for slopes, needs none then."""
+    """Solutions that an evaluation has found by rounds; one at the same numbers, for slopes, needs no rounds then."""
 
     settled: Settled
     first: Sought
