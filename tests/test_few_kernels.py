@@ -129,7 +129,8 @@ def test_every_known_operation_runs_in_a_kernel():
             (u > 0.4).all(),
         ],
         "shapes": lambda u: [
-            u[::-1], jnp.concatenate([u, 2 * u]), jnp.pad(u, 1), u.reshape(3, 1) * u, jnp.expand_dims(u, 0).T, u[1:],
+            u[::-1], jnp.concatenate([u, 2 * u]), jnp.stack([u, 2 * u]),
+            jnp.pad(u, 1), u.reshape(3, 1) * u, jnp.expand_dims(u, 0).T, u[1:],
             jnp.split(u, 3), jax.lax.dynamic_slice(u, (whole[1],), (2,)),
             jax.lax.dynamic_update_slice(u, u[:1], (whole[1],)),
             jnp.squeeze(u[:1]), u.astype(jnp.float32), jnp.cumsum(u), jax.lax.stop_gradient(u),

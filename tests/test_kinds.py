@@ -132,7 +132,8 @@ class TestOpenLoop:
         jitted = jax.jit(open_loop)(step(), asked())
         pair = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * 2), (step(), asked()))
         mapped = jax.vmap(open_loop)(*pair)
-        for one, other, third in zip(*map(jax.tree.leaves, (plain, jitted, mapped)), strict=True):
+        seen = (jax.tree.leaves(each._replace(solved=None)) for each in (plain, jitted, mapped))
+        for one, other, third in zip(*seen, strict=True):
             assert float(other) == pytest.approx(float(one), rel=1e-9)
             assert np.asarray(third) == pytest.approx(float(one), rel=1e-9)
 

@@ -43,15 +43,17 @@ def test_a_stored_matrix_is_the_matrix(size: int):
     def function(at):
         return jnp.cumsum(at**2), jnp.prod(at)
 
+    values, slopes = matrix(function, at)
+    stored, way = stored_matrix(function, at), jnp.arange(1.0, size + 1)
+    along = stored.tree(stored_product(stored.slopes, way))
     for one, other in zip(
-        jax.tree.leaves(stored_matrix(function, at)), jax.tree.leaves(matrix(function, at)), strict=True
+        jax.tree.leaves((stored.values, along)),
+        jax.tree.leaves((values, [each @ way for each in slopes])),
+        strict=True,
     ):
-        np.testing.assert_allclose(one, other, rtol=1e-15)
-    slopes = matrix(function, at)[1]
-    way = jnp.arange(1.0, size + 1)
-    for one, other in zip(stored_product(slopes, way), (each @ way for each in slopes), strict=True):
         assert one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=1e-15)
+    np.testing.assert_allclose(stored.slopes, jnp.concatenate([slopes[0], slopes[1][None]]), rtol=1e-15)
 
 
 def test_only_what_moves_is_in_the_vector():

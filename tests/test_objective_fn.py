@@ -88,6 +88,9 @@ def test_the_rate_of_an_agreement_has_slopes():
             step = jnp.zeros_like(u).at[index].set(1e-5)
             difference = (float(value(u + step)) - float(value(u - step))) / 2e-5
             assert float(slope[index]) == pytest.approx(difference, rel=1e-5, abs=1e-6), (u, index)
+    single = jax.jit(function)(u.astype(jnp.float32))
+    assert single.dtype == jnp.float32
+    assert float(single) == pytest.approx(float(value(u)), rel=2e-5)
     several = points(function, 3) * 0.5 + 0.5
     mapped = evaluator.interpreted(jax.vmap(function), always=True)(several)
     np.testing.assert_allclose(mapped, [value(u) for u in several], rtol=1e-12)

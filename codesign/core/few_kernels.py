@@ -25,7 +25,7 @@ from .jax_typed import as_function, is_traced, make_jaxpr
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["MOST_EQUATIONS", "MOST_NUMBERS", "in_few_kernels"]
+__all__ = ["MOST_EQUATIONS", "MOST_NUMBERS", "has_loop", "in_few_kernels"]
 
 MOST_EQUATIONS = 1200  # of a kernel: with more it is slow to compile again
 MOST_NUMBERS = 1024  # of an array: sums of 4,096 become calls of a library, which no such kernel may have
@@ -46,7 +46,7 @@ KNOWN = frozenset({
     "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "iota", "is_finite", "le", "log", "log1p", "logistic", "lt",
     "max", "min", "mul", "ne", "neg", "not", "or", "pad", "pow", "reduce_and", "reduce_max", "reduce_min", "reduce_or",
     "reduce_sum", "rem", "reshape", "rev", "round", "rsqrt", "scan", "select_n", "sign", "sin", "slice", "split",
-    "sqrt", "square", "squeeze", "stop_gradient", "sub", "tanh", "transpose", "while", "xor",
+    "sqrt", "square", "squeeze", "stack", "stop_gradient", "sub", "tanh", "transpose", "while", "xor",
 })  # fmt: skip
 """Operations that such a kernel may have."""
 
@@ -180,6 +180,11 @@ def _fits(equation: Any) -> bool:
 def _size(equation: Any) -> int:
     """Equations of it and its bodies."""
     return 1 + sum(_size(inner) for body in _bodies(equation) for inner in body.eqns)
+
+
+def has_loop(equation: Any) -> bool:
+    """True if an equation is a loop, or runs a program with one."""
+    return equation.primitive.name in BODIES or any(has_loop(one) for body in _bodies(equation) for one in body.eqns)
 
 
 def _bodies(equation: Any) -> Iterator[Any]:

@@ -6,9 +6,8 @@ that: what a part of a model hands on has few numbers.
 """
 
 import functools
-import itertools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -49,31 +48,33 @@ def matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
     return jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, -1))(jnp.eye(at.size, dtype=at.dtype))
 
 
-def stored_matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
+class Stored(NamedTuple):
+    """Values of a function of a vector; slopes of all its numbers, [numbers, vector]; the tree of such numbers."""
+
+    values: Any
+    slopes: Array
+    tree: Callable[[Array], Any]
+
+
+def stored_matrix(function: Callable[[Array], Any], at: Array) -> Stored:
     """`matrix` of a long function, for slopes that many others read.
 
-    Half of the directions after the other, in a loop: what a loop gives is stored, where a compiler would fuse what the
-    slopes end in into each operation that reads one of them, and so compile all of it as often.
+    One direction after the other, in a loop: what a loop gives is stored, where a compiler would fuse what the slopes
+    end in into each operation that reads one of them, and so compile all of it as often; and along one direction slopes
+    of numbers are numbers, which compile faster than arrays.
     """
-    half = -(-at.size // 2)
-    ways = jnp.eye(2 * half, at.size, dtype=at.dtype).reshape(2, half, at.size)
-    result, slopes = jax.lax.map(
-        lambda some: jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, 0))(some), ways
-    )
+    tree = ravel_pytree(jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), jax.eval_shape(function, at)))[1]
 
-    def whole(each: Array) -> Array:
-        return jnp.moveaxis(each.reshape(2 * half, *each.shape[2:])[: at.size], 0, -1)
+    def along(way: Array) -> Array:
+        return jnp.stack([ravel_pytree(each)[0] for each in jax.jvp(function, (at,), (way,))])
 
-    return jax.tree.map(lambda each: each[0], result), jax.tree.map(whole, slopes)
+    both = jax.lax.map(along, jnp.eye(at.size, dtype=at.dtype))
+    return Stored(tree(both[0, 0]), both[:, 1].T, tree)
 
 
-def stored_product(slopes: Any, way: Array) -> Any:
-    """Each matrix of slopes times a direction, row by row in a loop: in reverse, too, what is read is stored."""
-    leaves, tree = jax.tree.flatten(slopes)
-    result = jax.lax.map(lambda row: row @ way, jnp.concatenate([each.reshape(-1, way.size) for each in leaves]))
-    ends = list(itertools.accumulate(each.size // way.size for each in leaves))
-    parts = jnp.split(result, ends[:-1])
-    return jax.tree.unflatten(tree, [part.reshape(each.shape[:-1]) for part, each in zip(parts, leaves, strict=True)])
+def stored_product(slopes: Array, way: Array) -> Array:
+    """A matrix of slopes times a direction, row by row in a loop: in reverse, too, what is read is stored."""
+    return jax.lax.map(lambda row: row @ way, slopes)
 
 
 def by_matrix(function: Function, made: Callable[[Any], Any] | None = None) -> Function:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.few_kernels import has_loop
 from ..core.free_memory import keep_memory
 from ..core.jax_typed import asarray
 from ..core.smooth import larger, smaller
@@ -90,7 +91,10 @@ def _name_of(equation: Equation) -> str:
 
 
 def run_folded(program: Program, inputs: Sequence[Any]) -> list[Array]:
-    """Outputs of a program by JAX, in the precision of its inputs: to be differentiated, batched and compiled."""
+    """Outputs of a program by JAX, in the precision of its inputs: to be differentiated, batched and compiled.
+
+    What seeks a solution in a loop was traced for doubles and needs them to find it: it gets doubles.
+    """
     given = [asarray(value) for value in inputs]
     kind = given[0].dtype if given else np.dtype(float)
 
@@ -102,6 +106,8 @@ def run_folded(program: Program, inputs: Sequence[Any]) -> list[Array]:
     slots |= dict(zip(program.inputs, given, strict=True))
     for equation in program.equations:
         arguments = [slots[slot] for slot in equation.inputs]
+        if kind == np.float32 and has_loop(equation):
+            arguments = [value.astype(float) if value.dtype == kind else value for value in arguments]
         one = ORDERED.get(_name_of(equation) if kind == np.float32 else equation.name)
         result = [one(*arguments)] if one else run_equation(equation, arguments, None)
         slots |= {slot: as_given(value) for slot, value in zip(equation.outputs, result, strict=True)}

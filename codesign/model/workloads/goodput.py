@@ -22,7 +22,7 @@ from ...core.errors import ConfigError
 from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
 from ...core.matrix_slopes import Moving, stored_matrix, stored_product
-from ...core.smooth import at_least
+from ...core.smooth import at_least, bounded
 from ...jaxprs.evaluator import interpreted
 from .base import OPEN_SERVING, Words
 from .continuous import AbstractContinuousServing
@@ -100,8 +100,8 @@ class RateLimit(Protocol):
 class Answering(Protocol):
     """Interface of engines that answer requests at any rate, by their step times; a tree of numbers."""
 
-    def seen(self, rate: Array) -> OpenLoop:
-        """At so many requests a second."""
+    def seen(self, rate: Array, solved: Any = None) -> OpenLoop:
+        """At so many requests a second; `solved` is that of an earlier evaluation of these numbers."""
         ...
 
 
@@ -111,9 +111,9 @@ class OneEngine(NamedTuple):
     times: Times
     demand: Demand
 
-    def seen(self, rate: Array) -> OpenLoop:
+    def seen(self, rate: Array, solved: Any = None) -> OpenLoop:
         """See `Answering`."""
-        return open_loop(self.times, self.demand.at(rate))
+        return open_loop(self.times, self.demand.at(rate), solved)
 
 
 def used_shares(times: Times, demand: Demand, agreed: SLO, rate: Array) -> dict[str, Array]:
@@ -156,10 +156,16 @@ def _between(asked: Answering, agreed: RateLimit, range_: tuple[Array, float], h
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
 def _root(asked: Answering, agreed: RateLimit, low: Array, span: float, halvings: int) -> tuple[Array, OpenLoop]:
-    """The root, halved and then cut where a secant is near zero; what is seen is that of the last round.
+    """The root, and what is seen there.
 
-    So the engine is traced and compiled once for a value, and once more for its slopes: those of the solution.
+    The engine is traced and compiled once for a value, and once more for its slopes: those of the solution.
     """
+    result, seen = _last_round(asked, agreed, low, span, halvings)
+    return result, seen._replace(solved=None)
+
+
+def _last_round(asked: Answering, agreed: RateLimit, low: Array, span: float, halvings: int) -> tuple[Array, OpenLoop]:
+    """The root, halved and then cut where a secant is near zero; what is seen is that of the last round."""
     clear = jnp.asarray(BEYOND)
     nothing = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), jax.eval_shape(asked.seen, low))
 
@@ -189,25 +195,25 @@ def _(
 ) -> tuple[tuple[Array, OpenLoop], tuple[Array, OpenLoop]]:
     """Implicit function theorem: one evaluation at the root, along its rate and each number that moves."""
     asked, agreed, low = primals
-    result, seen = _root(asked, agreed, low, span, halvings)
+    result, seen = _last_round(asked, agreed, low, span, halvings)
     moving = Moving(primals, tangents)
 
     def around(at: Array) -> tuple[Array, OpenLoop]:
         asked, agreed, _ = moving.tree(at[1:])
         rate = jnp.exp(at[0])
-        seen = asked.seen(rate)
-        return _most(seen, agreed, rate), seen
+        again = asked.seen(rate, seen.solved)._replace(solved=None)
+        return _most(again, agreed, rate), again
 
-    (used, _), slopes = stored_matrix(around, jnp.concatenate([result[None], moving.at]))
+    (used, there), slopes, tree = stored_matrix(around, jnp.concatenate([result[None], moving.at]))
     # Squares of times overflow at prompts of 1e30 tokens: what is no number there moves nothing.
-    slopes = jax.tree.map(lambda each: jnp.where(jnp.isfinite(each), each, 0.0), slopes)
-    grows, rises = slopes[0][0], slopes[0][1:]
+    slopes = jnp.where(jnp.isfinite(slopes), slopes, 0.0)
+    grows, rises = slopes[0, 0], slopes[0, 1:]
     # Where the largest share is not 1, no rate of the range is the root: then it moves with the range.
-    there = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))
+    crosses = (grows > 0) & (jnp.abs(used - 1) <= grows * span * 2.0 ** (3 - halvings))
     ends = jnp.zeros_like(rises) if isinstance(tangents[2], SymbolicZero) else jnp.zeros_like(rises).at[-1].set(1.0)
-    steps = jnp.where(there, -rises / jnp.where(there, grows, 1.0), ends)
-    whole = jax.tree.map(lambda each: each[..., 1:] + each[..., :1] * steps, slopes[1])
-    return (result, seen), stored_product((steps, whole), moving.way)
+    steps = jnp.where(crosses, -rises / jnp.where(crosses, grows, 1.0), ends)
+    moved = stored_product(jnp.concatenate([steps[None], slopes[1:, 1:] + slopes[1:, :1] * steps]), moving.way)
+    return (result, there), (moved[0], tree(moved)[1])
 
 
 def check_kept(times: Times, demand: Demand, agreed: SLO) -> None:
@@ -300,9 +306,9 @@ class Engines(NamedTuple):
     accepted: Array
     ahead: Array | float
 
-    def seen(self, rate: Array) -> OpenLoop:
+    def seen(self, rate: Array, solved: Any = None) -> OpenLoop:
         """At so many requests/s of all engines together."""
-        own = OneEngine(self.times, self.demand).seen(rate / self.count)
+        own = OneEngine(self.times, self.demand).seen(rate / self.count, solved)
         return own.noticing(self.ahead).accepting(self.accepted)
 
 
@@ -332,14 +338,21 @@ class NodeTimes(NamedTuple):
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
         """See the class."""
         del context, keys
-        return (self.weights(decodes, prompt_tokens) * self.seconds).sum((-1, -2))
+        passed = _passed(self.decodes, decodes)[..., None]
+        row = self.seconds[0] + (passed * (self.seconds[1:] - self.seconds[:-1])).sum(-2)
+        return row[..., 0] + (_passed(self.tokens, prompt_tokens) * (row[..., 1:] - row[..., :-1])).sum(-1)
+
+
+def _passed(nodes: Array, value: Array) -> Array:
+    """Shares of the ways between neighbouring nodes that lie below a value."""
+    width = jnp.maximum(nodes[1:] - nodes[:-1], 1e-9)
+    return bounded((jnp.asarray(value)[..., None] - nodes[:-1]) / width, 0.0, 1.0)
 
 
 @traced_for_all
 def between(nodes: Array, value: Array) -> Array:
     """Shares of neighbouring nodes that make up a value."""
-    width = jnp.maximum(nodes[1:] - nodes[:-1], 1e-9)
-    passed = jnp.clip((jnp.asarray(value)[..., None] - nodes[:-1]) / width, 0.0, 1.0)
+    passed = _passed(nodes, value)
     one, none = jnp.ones_like(passed[..., :1]), jnp.zeros_like(passed[..., :1])
     return jnp.concatenate([one, passed], -1) - jnp.concatenate([passed, none], -1)
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ...core.smooth import bounded, lower, upper
 from .mean_step import Demand, EngineStep, Times, prompt_steps
-from .quantiles import Percentiles, Summed, gamma_quantiles, moments, normal_quantiles, tail_quantiles
+from .quantiles import Percentiles, Sought, Summed, gamma_quantiles, moments, normal_quantiles, tail_quantiles
 
 __all__ = [
     "EVEN", "Crowds", "PlaceWait", "TokenTimes", "alone", "beside_by_kinds", "binned", "carried_by_kinds",
@@ -36,7 +37,7 @@ def _two(kinds: Array) -> tuple[Array, Array]:
     long = kinds[:, 0] > 1
     shares = jnp.stack([(kinds[:, 1] * part).sum() for part in (~long, long)])
     sums = jnp.stack([(kinds[:, 0] * kinds[:, 1] * part).sum() for part in (~long, long)])
-    return sums / jnp.maximum(shares, 1e-12), shares
+    return sums / upper(shares, 1e-12), shares
 
 
 def carried_by_kinds(demand: Demand, kinds: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -46,21 +47,21 @@ def carried_by_kinds(demand: Demand, kinds: Array, mean: Array, variance: Array)
     Neither it nor what independent prompts give is right; deviations are taken halfway, in the logarithm.
     """
     lengths = demand.computed * kinds[:, 0]
-    whole = jnp.maximum(jnp.floor(lengths / demand.chunk - 1e-9), 0.0)
+    whole = upper(jnp.floor(lengths / demand.chunk - 1e-9), 0.0)
     own = jnp.concatenate([lengths - whole * demand.chunk, jnp.broadcast_to(demand.chunk, lengths.shape)])
     weight = jnp.concatenate([kinds[:, 1], kinds[:, 1] * whole])
     weight = weight / weight.sum()
-    more = jnp.maximum(mean / (own * weight).sum() - 1, 0.0)  # others in the step, of whom some find no room
+    more = upper(mean / (own * weight).sum() - 1, 0.0)  # others in the step, of whom some find no room
     sizes, shares = _two(kinds)
     come = more * shares
     none = jnp.exp(-come)
-    beside = jnp.stack([0.0 * more, *(demand.computed * sizes * come / jnp.maximum(1 - none, 1e-12))])
+    beside = jnp.stack([0.0 * more, *(demand.computed * sizes * come / upper(1 - none, 1e-12))])
     likely = jnp.stack([none[0] * none[1], (1 - none[0]) * none[1], 1 - none[1]])
-    carried = jnp.minimum(own[:, None] + beside, demand.chunk).ravel()
+    carried = lower(own[:, None] + beside, demand.chunk).ravel()
     result, often = binned(carried, (weight[:, None] * likely).ravel())
     own = (often * (result - (often * result).sum()) ** 2).sum()
-    wider = jnp.maximum(variance / jnp.maximum(own, 1e-9 * mean**2), 1.0) ** HALFWAY
-    result = jnp.clip(mean + wider * (result - (often * result).sum()), 0.02 * mean, demand.chunk)
+    wider = upper(variance / upper(own, 1e-9 * mean**2), 1.0) ** HALFWAY
+    result = bounded(mean + wider * (result - (often * result).sum()), 0.02 * mean, demand.chunk)
     return result, often
 
 
@@ -71,7 +72,7 @@ def binned(values: Array, weight: Array) -> tuple[Array, Array]:
     ends = jnp.cumsum(weight)
     begins = ends - weight
     low, high = EDGES[:-1, None], EDGES[1:, None]
-    within = jnp.maximum(jnp.minimum(ends, high) - jnp.maximum(begins, low), 0.0)
+    within = upper(lower(ends, high) - upper(begins, low), 0.0)
     return within @ values / within.sum(1), within.sum(1) / within.sum()
 
 
@@ -85,14 +86,14 @@ def beside_by_kinds(demand: Demand, kinds: Array, nobody: Array, mean: Array) ->
         mean: number of others.
     """
     sizes, shares = _two(kinds)
-    share = jnp.maximum(-jnp.log(jnp.clip(nobody, 1e-300, 1.0)), 1e-12)  # clumps of so many in the mean
+    share = upper(-jnp.log(bounded(nobody, 1e-300, 1.0)), 1e-12)  # clumps of so many in the mean
     no_long = jnp.exp(-share * shares[1])
     size = mean / share
     short = share * shares[0] * size * sizes[0]
-    long = share * shares[1] * size * sizes[1] / jnp.maximum(1 - no_long, 1e-12) + short
-    alone = short / jnp.maximum(1 - jnp.exp(-share * shares[0]), 1e-12)
+    long = share * shares[1] * size * sizes[1] / upper(1 - no_long, 1e-12) + short
+    alone = short / upper(1 - jnp.exp(-share * shares[0]), 1e-12)
     tokens = demand.input_tokens * jnp.stack([0.0 * alone, alone, long])
-    return tokens, jnp.stack([nobody, jnp.maximum(no_long - nobody, 0.0), 1 - no_long])
+    return tokens, jnp.stack([nobody, upper(no_long - nobody, 0.0), 1 - no_long])
 
 
 # Requests that come in clumps: how many others are near, where the gaps between arrivals vary.
@@ -116,10 +117,10 @@ SHAPE, SHAPES = 0.17, 0.56  # of b, by 1 / a
 
 def others(arrival_cv: Array, mean: Array) -> Array:
     """Expected number of arrivals beyond `mean` within a time to one side of an arrival."""
-    cv = jnp.maximum(arrival_cv, EVEN)
-    log = jnp.log(jnp.maximum(mean, LEAST) / (SCALE + SCALES * cv * cv)) * (SHAPE + SHAPES / cv)
-    result = 0.5 * (cv * cv - 1) * -jnp.expm1(-jnp.exp(jnp.minimum(log, 5.0)))
-    return jnp.maximum(result, -0.9 * jnp.minimum(mean, 1.0))
+    cv = upper(arrival_cv, EVEN)
+    log = jnp.log(upper(mean, LEAST) / (SCALE + SCALES * cv * cv)) * (SHAPE + SHAPES / cv)
+    result = 0.5 * (cv * cv - 1) * -jnp.expm1(-jnp.exp(lower(log, 5.0)))
+    return upper(result, -0.9 * lower(mean, 1.0))
 
 
 def alone(mean: Array, more: Array) -> Array:
@@ -180,16 +181,16 @@ class PlaceWait(NamedTuple):
 def place_wait(times: Times, demand: Demand, at: EngineStep) -> PlaceWait:
     """Wait for a place of one engine, whose mean step is `at`."""
     most, steps = demand.most, demand.steps + prompt_steps(demand)
-    tokens = jnp.minimum(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
+    tokens = lower(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
     prompts = demand.computed / tokens  # steps that a request fills with prompt tokens
     places, carried = jnp.stack([most, 0.5 * most]), jnp.stack([jnp.zeros_like(tokens), tokens])
     each = jax.vmap(jax.vmap(times.step_s, (0, None, None, None)), (None, None, 0, None))
     plain, mixed = each(places, demand.context, carried, demand.keys)
     full, half = plain + places / steps * prompts * (mixed - plain)  # each that ends is followed by another
     grows = 2 * (full - half)  # from no place to all, were it as between half of them and all
-    grows = jnp.clip(grows, LEAST_GROWTH * full, full)
+    grows = bounded(grows, LEAST_GROWTH * full, full)
     load = demand.rate * steps * full / most
-    left = jnp.maximum(1 - load, LEAST_LEFT)
+    left = upper(1 - load, LEAST_LEFT)
     clump = 1 + others(demand.arrival_cv, most)
     fewer = _all_over(most / clump, demand.rate * steps * grows / most, full / grows - 1)
     late = 1 / (1 + left * fewer)
@@ -209,7 +210,7 @@ def _all_over(places: Array, ratio: Array, start: Array) -> Array:
     often = jnp.log(ratio * (rising + places) / (places + 1))
     first, second = _falls(jnp.stack([rising + places, places + 1])[:, None], number)
     over = number * often + first - second
-    return places * (PARTS * jnp.exp(jnp.minimum(over, FARTHEST))).sum()
+    return places * (PARTS * jnp.exp(lower(over, FARTHEST))).sum()
 
 
 def _falls(value: Array, by: Array) -> Array:
@@ -254,20 +255,20 @@ def crowds_at(times: Times, demand: Demand, at: EngineStep, decodes: Array) -> C
     lambda T I^2 (1 + 2 e + v^2) / (1 - (g lambda I)^2), that of a first-order recursion. Their quantiles are those of
     a gamma distribution with that and the mean of a mixed step, at most a chunk.
     """
-    tokens = jnp.minimum(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
-    lengthens = jnp.minimum((at.mixed - at.plain) / tokens * demand.rate * demand.computed, STEEPEST)
+    tokens = lower(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
+    lengthens = lower((at.mixed - at.plain) / tokens * demand.rate * demand.computed, STEEPEST)
     come = demand.rate * at.mean
-    clumped = jnp.maximum(1 + 2 * others(demand.arrival_cv, 0.5 * come), 0.0) + demand.input_cv**2
+    clumped = upper(1 + 2 * others(demand.arrival_cv, 0.5 * come), 0.0) + demand.input_cv**2
     varies = come * demand.computed**2 * clumped / (1 - lengthens**2)
     square = (varies + (come * demand.computed) ** 2) / at.share
-    shape = jnp.maximum(tokens**2 / jnp.maximum(square - tokens**2, 1e-9 * tokens**2), 0.05)
+    shape = upper(tokens**2 / upper(square - tokens**2, 1e-9 * tokens**2), 0.05)
     if demand.prompts is not None:
         carried, likely = carried_by_kinds(demand, demand.prompts, tokens, square - tokens**2)
         seconds = jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)
         return Crowds(seconds, likely)
     likely = jnp.array([weight for _, weight in CROWDS])
-    drawn = jnp.maximum(1 - 1 / (9 * shape) + LEVELS / (3 * jnp.sqrt(shape)), 0.02) ** 3
-    carried = jnp.minimum(tokens * drawn / (drawn * likely).sum(), demand.chunk)
+    drawn = upper(1 - 1 / (9 * shape) + LEVELS / (3 * jnp.sqrt(shape)), 0.02) ** 3
+    carried = lower(tokens * drawn / (drawn * likely).sum(), demand.chunk)
     seconds = jax.vmap(times.step_s, (None, None, 0, None))(decodes, demand.context, carried, demand.keys)
     return Crowds(seconds, likely)
 
@@ -284,10 +285,10 @@ def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
     idle = alone(decodes, others(demand.arrival_cv, decodes))
     before = 0.5 * at.plain * (1 - idle)
     later, sooner = others(demand.arrival_cv, demand.rate * jnp.stack([before + at.mixed, before]))
-    close = jnp.maximum(later - sooner, 0.0)
+    close = upper(later - sooner, 0.0)
     usual = at.share * at.mixed / at.mean
     mixed = usual + (1 - usual) * close / (1 + close)
-    plain = jnp.maximum(1 - mixed, 0.0) * (1 - idle)
+    plain = upper(1 - mixed, 0.0) * (1 - idle)
     by_length = crowds.likely * crowds.seconds / (crowds.likely * crowds.seconds).sum()
     shares = jnp.concatenate([jnp.zeros(1), plain[None], mixed * by_length])
     busy = plain + mixed
@@ -308,62 +309,75 @@ def _beside(demand: Demand, seconds: Array) -> BesideIt:
     usual = demand.rate * seconds
     more = others(demand.arrival_cv, 0.5 * usual)
     nobody = jnp.exp(-usual / (1 + more)) / (1 + more) ** 2
-    some = jnp.maximum(1 - nobody, 1e-12)
+    some = upper(1 - nobody, 1e-12)
     mean = (usual + 2 * more) / some
-    square = (usual * (1 + 2 * jnp.maximum(more, 0.0)) + 2 * more * (1 + more) + (usual + 2 * more) ** 2) / some
-    spread = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) + 1e-12)
-    clump = jnp.maximum(more, 0.0) / jnp.maximum(usual + 2 * jnp.maximum(more, 0.0), 1e-12)
+    square = (usual * (1 + 2 * upper(more, 0.0)) + 2 * more * (1 + more) + (usual + 2 * more) ** 2) / some
+    spread = jnp.sqrt(upper(square - mean**2, 0.0) + 1e-12)
+    clump = upper(more, 0.0) / upper(usual + 2 * upper(more, 0.0), 1e-12)
     if demand.prompts is not None:
         tokens, likely = beside_by_kinds(demand, demand.prompts, nobody, mean * some)
         return BesideIt(tokens, likely, clump)
-    counts = [jnp.zeros_like(mean), *(jnp.maximum(mean + way * spread, 0.0) for _, way in (FEW, MANY))]
+    counts = [jnp.zeros_like(mean), *(upper(mean + way * spread, 0.0) for _, way in (FEW, MANY))]
     likely = [nobody, *(part * (1 - nobody) for part, _ in (FEW, MANY))]
     return BesideIt(demand.input_tokens * jnp.stack(counts), jnp.stack(likely), clump)
 
 
 def first_token(
-    times: Times, demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array, places: PlaceWait
-) -> tuple[Percentiles, Array]:
-    """Mean and percentiles, and variance; who waits for a place waits for prompts as long as others on average."""
+    times: Times, demand: Demand, at: EngineStep, crowds: Crowds, places: PlaceWait, found: Sought | None = None
+) -> tuple[Percentiles, Array, Sought]:
+    """Mean and percentiles, variance, and where percentiles were found.
+
+    Who waits for a place waits for prompts as long as others on average.
+
+    Args:
+        times: of steps.
+        demand: what comes.
+        at: the mean step.
+        crowds: steps with prompts.
+        places: how often all are taken.
+        found: see `tail_quantiles`.
+    """
+    decodes = at.decodes
     full = at.full
     size = demand.input_tokens / demand.chunk
     more = others(demand.arrival_cv, demand.rate * size * full / (1 - at.load))
     wait = size * (at.load * (1 + demand.input_cv**2) / 2 + more) / (1 - at.load) * full
-    late = jnp.clip((at.load + more) / (1 + more), 1e-9, 1.0)  # who comes in clumps finds somebody more often
+    late = bounded((at.load + more) / (1 + more), 1e-9, 1.0)  # who comes in clumps finds somebody more often
     met = _met(demand, at, crowds, decodes)
     beside = _beside(demand, met.seconds)
     counted = (met.likely * (beside.likely * beside.tokens).sum(0) * beside.ahead).sum() / demand.chunk * full
     own_part = at.share * at.mixed**2 / (2 * at.mean)  # of the step that runs, its prompts
-    wait = jnp.maximum(wait - own_part - jnp.minimum(counted, size * full * more), 0.0)
+    wait = upper(wait - own_part - lower(counted, size * full * more), 0.0)
     drawn, common = demand.prompt_lengths()
     length = (demand.input_tokens * drawn)[:, None, None]
     tokens = beside.tokens
     ahead = tokens * beside.ahead
     whole = jnp.floor((length + ahead) / demand.chunk - 1e-9)
     rest = length + ahead - whole * demand.chunk
-    shared = jnp.minimum(rest + jnp.where(length > demand.chunk, 0.0, tokens - ahead), demand.chunk)
-    keys = jnp.maximum(length - 0.5 * shared, 0.5 * length)
+    shared = lower(rest + jnp.where(length > demand.chunk, 0.0, tokens - ahead), demand.chunk)
+    keys = upper(length - 0.5 * shared, 0.5 * length)
     each = jnp.vectorize(times.step_s)
     own = each(decodes, demand.context, shared, keys)
-    own = own + whole * each(decodes, demand.context, demand.chunk, 0.5 * jnp.minimum(whole * demand.chunk, length))
+    own = own + whole * each(decodes, demand.context, demand.chunk, 0.5 * lower(whole * demand.chunk, length))
     weight = common[:, None, None] * beside.likely * met.likely
     left = jnp.broadcast_to(met.seconds, own.shape)
     mean = (weight * (own + 0.5 * left)).sum() + wait + places.mean
     behind = wait / late
     if demand.prompts is not None:
         late = jnp.broadcast_to(_late_behind(met, late), own.shape).ravel()
-        behind = wait / jnp.maximum(weight.ravel() @ late, LEAST_LATE)
+        behind = wait / upper(weight.ravel() @ late, LEAST_LATE)
     result = Summed(own.ravel(), left.ravel(), weight.ravel(), late, behind)
     waits = result._replace(late=jnp.asarray(1.0), seconds=places.seconds + wait)
     waits = waits.gathered(own[0].size)
     parts = result.likely(1 - places.late), waits.likely(places.late)
-    return Percentiles(mean, *tail_quantiles(*parts)), moments(*parts)[1]
+    told, found = tail_quantiles(*parts, found=found)
+    return Percentiles(mean, *told), moments(*parts)[1], found
 
 
 def _late_behind(met: Met, late: Array) -> Array:
     """Probability of waiting further, by the step met: behind the fullest steps, since others leave nothing over."""
     longer = jnp.cumsum(met.likely[::-1])[::-1] - met.likely
-    return jnp.clip((late - longer) / jnp.maximum(met.likely, 1e-12), 0.0, 1.0)
+    return bounded((late - longer) / upper(met.likely, 1e-12), 0.0, 1.0)
 
 
 # Time between tokens where requests come at a rate: its mean, and how it varies between requests.
@@ -405,8 +419,8 @@ class TokenTimes(NamedTuple):
         """Percentiles of a gamma distribution above the plain step, at most those of steps with full chunks."""
         free = gamma_quantiles(self.plain_s, self.mean_s, self.variance)
         beside = gamma_quantiles(self.plain_s, self.mean_s, self.crowd)
-        most = jnp.maximum(self.most_s - self.mean_s, 0.0)
-        return Percentiles(self.mean_s, *jnp.minimum(free, beside + most))
+        most = upper(self.most_s - self.mean_s, 0.0)
+        return Percentiles(self.mean_s, *lower(free, beside + most))
 
 
 class Delays(NamedTuple):
@@ -430,29 +444,29 @@ def token_times(
         slope: seconds that one more decode lengthens the mean step by.
         places: how often all are taken: then no prompt takes a sequence's own place, and nobody more is beside it.
     """
-    full_met = jnp.minimum(places.late * demand.most / jnp.maximum(at.decodes, 1e-12), 1.0)
+    full_met = lower(places.late * demand.most / upper(at.decodes, 1e-12), 1.0)
     own_place = full_met / demand.most
     near, around, after = others(demand.arrival_cv, jnp.stack([0.5 * at.decodes, at.decodes, demand.rate * at.mixed]))
-    clumps = jnp.maximum(1 + 2 * near, 0.0)
-    longer = 1 / (1 - jnp.minimum(slope * at.decodes / at.mean, STEEPEST))
+    clumps = upper(1 + 2 * near, 0.0)
+    longer = 1 / (1 - lower(slope * at.decodes / at.mean, STEEPEST))
     lengths, likely = _answers(demand)
-    steps = jnp.maximum(demand.steps * lengths, 1.0)
-    held = jnp.maximum((crowds.likely * crowds.seconds).sum() - at.plain, at.mixed - at.plain)
+    steps = upper(demand.steps * lengths, 1.0)
+    held = upper((crowds.likely * crowds.seconds).sum() - at.plain, at.mixed - at.plain)
     mean = at.mean + at.share * (
         held - (at.mixed - at.plain)
     )  # a full step is longer by more than an empty one shorter
     mean = mean - own_place * at.share * held
-    most = jnp.maximum(at.full, at.mixed)
+    most = upper(at.full, at.mixed)
     work = _work(times, demand, at, crowds, at.share * (1 - own_place) * held / mean, mean, clumps)
     delays = 1 / (1 - work.share)
-    starts = jnp.minimum(work.waiting * delays / steps, jnp.maximum(most - mean, 0.0))
+    starts = lower(work.waiting * delays / steps, upper(most - mean, 0.0))
     start = (likely * starts).sum()
     own = work.waiting_varies * delays**2 + work.waiting * work.varies * delays**3
     met = mean * work.varies * delays**2 / steps + own / steps**2 + (starts - start) ** 2
-    start = start + jnp.maximum(around - after, 0.0) * (at.mixed - at.plain) / demand.steps
+    start = start + upper(around - after, 0.0) * (at.mixed - at.plain) / demand.steps
     crowd = _beside_tokens(times, demand, at, slope, (lengths, likely), longer) * longer * clumps
     crowd = crowd * (1 - full_met)
-    tpot = mean + slope * jnp.minimum(longer * clumps, jnp.maximum(demand.most - at.decodes, 0.0)) + start
+    tpot = mean + slope * lower(longer * clumps, upper(demand.most - at.decodes, 0.0)) + start
     return TokenTimes(tpot, (likely * met).sum() + crowd, crowd, at.plain, most)
 
 
@@ -460,25 +474,25 @@ def _work(
     times: Times, demand: Demand, at: EngineStep, crowds: Crowds, share: Array, mean: Array, clumps: Array
 ) -> Delays:
     """Delays by prompts: the variance is the larger of that of prompts and that of crowded steps."""
-    share = jnp.minimum(share, BUSIEST)
+    share = lower(share, BUSIEST)
     each = jnp.vectorize(times.step_s)
     drawn, likely = demand.prompt_lengths()
     tokens = demand.computed * drawn
     keys = demand.input_tokens * drawn
-    whole = jnp.maximum(jnp.floor(tokens / demand.chunk - 1e-9), 0.0)
+    whole = upper(jnp.floor(tokens / demand.chunk - 1e-9), 0.0)
     rest = tokens - whole * demand.chunk
-    last = each(at.decodes, demand.context, rest, jnp.maximum(keys - 0.5 * rest, 0.5 * keys))
+    last = each(at.decodes, demand.context, rest, upper(keys - 0.5 * rest, 0.5 * keys))
     before = each(at.decodes, demand.context, demand.chunk, keys - rest - 0.5 * whole * demand.chunk)
-    alone = jnp.maximum(last - at.plain + whole * (before - at.plain), 0.0) + 1e-12 * mean
+    alone = upper(last - at.plain + whole * (before - at.plain), 0.0) + 1e-12 * mean
     square = (likely * alone**2).sum() / (likely * alone).sum() ** 2
     more = crowds.seconds - at.plain
-    of_steps = jnp.maximum(at.share * (crowds.likely * more**2).sum() - (share * mean) ** 2, 0.0) / mean
-    varies = jnp.maximum(share**2 / jnp.maximum(demand.rate, 1e-30) * square * clumps, of_steps)
-    by_prompts = crowds.likely * jnp.maximum(more, 1e-12 * mean)  # of long steps more requests have their first token
+    of_steps = upper(at.share * (crowds.likely * more**2).sum() - (share * mean) ** 2, 0.0) / mean
+    varies = upper(share**2 / upper(demand.rate, 1e-30) * square * clumps, of_steps)
+    by_prompts = crowds.likely * upper(more, 1e-12 * mean)  # of long steps more requests have their first token
     by_prompts = by_prompts / by_prompts.sum()
     step = (by_prompts * crowds.seconds).sum()
     spread = (by_prompts * (crowds.seconds - step) ** 2).sum()
-    close = share / jnp.maximum(demand.rate, 1e-30) * jnp.maximum(others(demand.arrival_cv, demand.rate * step), 0.0)
+    close = share / upper(demand.rate, 1e-30) * upper(others(demand.arrival_cv, demand.rate * step), 0.0)
     return Delays(share, varies, share * step + close, varies * step + share**2 * spread)
 
 
@@ -486,7 +500,7 @@ def _answers(demand: Demand) -> tuple[Array, Array]:
     """Lengths of answers over their mean, and how likely each is."""
     if demand.answers is not None:
         return demand.answers[..., 0], demand.answers[..., 1]
-    spread = jnp.sqrt(jnp.log1p(jnp.maximum(demand.output_cv**2, 1e-9)))
+    spread = jnp.sqrt(jnp.log1p(upper(demand.output_cv**2, 1e-9)))
     return jnp.exp(spread * NODES - 0.5 * spread**2), jnp.asarray(LIKELY)
 
 
@@ -499,15 +513,15 @@ def _beside_tokens(
     def reading(context: Array) -> Array:
         return times.step_s(at.decodes, context, jnp.zeros_like(context), demand.keys)
 
-    by_context = jax.jvp(reading, (demand.context,), (ones,))[1] / jnp.maximum(at.decodes, 1e-9)
+    by_context = jax.jvp(reading, (demand.context,), (ones,))[1] / upper(at.decodes, 1e-9)
     skewed = 1 + demand.output_cv**2  # who is found decoding is so much longer than the mean, and halfway through
     age, age_square = 0.5 * demand.output_tokens * skewed, demand.output_tokens**2 * skewed**3 / 3
     mean = demand.input_tokens + age
     square = demand.input_tokens**2 * (1 + demand.input_cv**2) + 2 * demand.input_tokens * age + age_square
-    each = slope**2 + by_context**2 * jnp.maximum(square - mean**2, 0.0)
+    each = slope**2 + by_context**2 * upper(square - mean**2, 0.0)
     lengths, likely = answers
     own, stay = lengths[:, None], longer * lengths[None]
-    until = jnp.minimum(own, stay)
+    until = lower(own, stay)
     there = own * stay * until - 0.5 * (own + stay) * until**2 + until**3 / 3
     kept = 2 / lengths**2 * (there * likely).sum(1) / (likely * longer * lengths).sum()
     return each * at.decodes * (likely * kept).sum()

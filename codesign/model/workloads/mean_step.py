@@ -8,25 +8,23 @@ number of rounds of Newton's method, so that many points are one program; deriva
 """
 
 import functools
-import operator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
-from ...core.matrix_slopes import Moving, by_matrix, matrix
-from ...core.smooth import TINY
+from ...core.matrix_slopes import Moving, matrix
+from ...core.smooth import TINY, bounded, lower, upper
 from .quantiles import tailed
 from .steady_state import FULLEST, LEVELS, mixed_share
 
 __all__ = [
-    "BesideHost", "Demand", "EngineStep", "LongerContexts", "RooflineTimes", "TableTimes", "Times", "agreed",
-    "engine_step", "prompt_steps",
+    "BesideHost", "Demand", "EngineStep", "LongerContexts", "RooflineTimes", "Settled", "TableTimes", "Times",
+    "engine_step", "prompt_steps", "settled_step",
 ]  # fmt: skip
 
 
@@ -53,7 +51,7 @@ class RooflineTimes(Module):
 
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
         """See the class."""
-        linear = self.fixed_s + jnp.maximum(self.weights_s, self.token_s * (decodes + prompt_tokens))
+        linear = self.fixed_s + upper(self.weights_s, self.token_s * (decodes + prompt_tokens))
         return linear + self.read_s * decodes * context + self.pair_s * prompt_tokens * keys
 
 
@@ -83,7 +81,7 @@ class BesideHost(Module):
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
         """See the class."""
         own = self.host_s + self.host_sequence_s * decodes
-        return jnp.maximum(self.device.step_s(decodes, context, prompt_tokens, keys), own)
+        return upper(self.device.step_s(decodes, context, prompt_tokens, keys), own)
 
 
 class LongerContexts(Module):
@@ -123,7 +121,7 @@ class Demand(Module):
     @property
     def computed(self) -> Array:
         """Tokens of a prompt that this engine computes; next to nothing where others do."""
-        return self.input_tokens * jnp.maximum(1 - self.elsewhere, 1e-9)
+        return self.input_tokens * upper(1 - self.elsewhere, 1e-9)
 
     def prompt_lengths(self) -> tuple[Array, Array]:
         """Over their mean, and how likely each is."""
@@ -168,7 +166,7 @@ class EngineStep(NamedTuple):
 
 def _carried(demand: Demand, step: Array, share: Array) -> Array:
     """Prompt tokens of a step that carries some."""
-    return jnp.minimum(demand.rate * step * demand.computed / share, demand.chunk)
+    return lower(demand.rate * step * demand.computed / share, demand.chunk)
 
 
 def _steps(times: Times, demand: Demand, decodes: Array, tokens: Array) -> Array:
@@ -187,20 +185,20 @@ def _engine_step(demand: Demand, share: Array, decodes: Array, seconds: Array) -
     """Numbers of steps without, with some and with a whole chunk of prompt tokens."""
     plain, mixed, full = seconds
     asked = demand.rate * demand.computed / demand.chunk * full
-    busy = jnp.minimum(asked, FULLEST)
+    busy = lower(asked, FULLEST)
     return EngineStep((1 - share) * plain + share * mixed, plain, mixed, share, busy, decodes, asked, full)
 
 
 def _decodes(demand: Demand, step: Array) -> Array:
     """Sequences that decode together, by Little's law."""
-    return jnp.minimum(demand.rate * demand.steps * step, demand.most)
+    return lower(demand.rate * demand.steps * step, demand.most)
 
 
 @traced_for_all
 def _told(demand: Demand, step: Array, share: Array, plain: Array, mixed: Array) -> Array:
     """Share of steps with prompts where steps are such."""
     arrivals = demand.rate * step
-    load = jnp.minimum(arrivals * demand.computed / demand.chunk, FULLEST)
+    load = lower(arrivals * demand.computed / demand.chunk, FULLEST)
     come = demand.rate * jnp.stack([plain, mixed])
     nobody = jnp.stack([1 - share, share]) * jnp.exp(-come)
     none, alone = nobody.sum(), (nobody * come).sum()
@@ -208,7 +206,6 @@ def _told(demand: Demand, step: Array, share: Array, plain: Array, mixed: Array)
     return mixed_share(arrivals, none, alone, load, demand.computed, demand.input_cv, demand.chunk, _lost, own)
 
 
-@by_matrix
 def _told_along(demand: Demand, *where: Array) -> tuple[Array, Array]:
     """`_told`, and its slopes along the step, the share and both kinds of step."""
     return matrix(lambda at: _told(demand, *at), jnp.stack(where))
@@ -226,15 +223,16 @@ def _lost_by(lengths: Array, demand: Demand) -> Array:
     """Room of the last chunk that known prompts leave empty, in chunks."""
     assert demand.prompts is not None
     parts = lengths / demand.chunk
-    left = jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts
-    return jnp.maximum((demand.prompts[..., 1] * left).sum(), 0.0)
+    left = upper(jnp.ceil(parts - 1e-6), 1.0) - parts
+    return upper((demand.prompts[..., 1] * left).sum(), 0.0)
 
 
 def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
     """Lost part of the last chunk as in `chunks_lost`, with slopes that take the number of chunks as constant."""
-    drawn = jnp.exp(jnp.sqrt(jnp.log1p(cv * cv + TINY))[..., None] * jnp.asarray(LEVELS))
-    parts = (mean / chunk)[..., None] * drawn / drawn.mean(-1, keepdims=True)
-    return jnp.maximum((jnp.maximum(jnp.ceil(parts - 1e-6), 1.0) - parts).mean(-1), 0.0)
+    parts, spread = (jax.lax.stop_gradient(each) for each in (mean / chunk, cv))
+    drawn = jnp.exp(jnp.sqrt(jnp.log1p(spread * spread + TINY))[..., None] * jnp.asarray(LEVELS))
+    count = upper(jnp.ceil(parts[..., None] * drawn / drawn.mean(-1, keepdims=True) - 1e-6), 1.0).mean(-1)
+    return upper(count - mean / chunk, 0.0)
 
 
 class _Around(NamedTuple):
@@ -263,7 +261,7 @@ class _Around(NamedTuple):
 
     def slope(self) -> Array:
         """Seconds by which one more decode lengthens the mean step, shares of steps following."""
-        follows = self.by_decodes[1] / jnp.maximum(1 - self.by_share[1], 0.05)
+        follows = self.by_decodes[1] / upper(1 - self.by_share[1], 0.05)
         return self.by_decodes[0] + self.by_share[0] * follows
 
 
@@ -311,8 +309,14 @@ class Settled(NamedTuple):
 
 
 @jax.custom_jvp
-def _settled(times: Times, demand: Demand) -> Settled:
-    """Rounds of Newton's method in the step alone, then in both; the last round says what is there."""
+def settled_step(times: Times, demand: Demand, found: Settled | None = None) -> Settled:
+    """The least mean step at which all agrees, with the derivatives of the solution.
+
+    Rounds of Newton's method in the step alone, then in both; the last round says what is there. None of them where
+    `found` is that of an earlier evaluation of these numbers.
+    """
+    if found is not None:
+        return found
     none = jnp.zeros_like(demand.most)
     decodes, tokens = (jnp.stack(jnp.broadcast_arrays(none, most)) for most in (demand.most, demand.chunk))
     ends = jax.vmap(times.step_s, (0, None, 0, None))(decodes, demand.context, tokens, demand.keys)
@@ -328,57 +332,43 @@ def _settled(times: Times, demand: Demand) -> Settled:
         ratio, grows = here.mean / step, slopes.mean
         way = jnp.where(grows < ratio, (ratio - 1) / jnp.where(grows < ratio, ratio - grows, 1.0), jnp.inf)
         told = _told(demand, step, share, here.plain, here.mixed)
-        return jnp.clip(step * jnp.exp(jnp.clip(way, -FURTHEST, FURTHEST)), start, most), 0.5 * (share + told)
+        return bounded(step * jnp.exp(bounded(way, -FURTHEST, FURTHEST)), start, most), 0.5 * (share + told)
 
     def together(_: Any, found: tuple[tuple[Array, Array], Settled]) -> tuple[tuple[Array, Array], Settled]:
         step, share = found[0]
         around = _around(times, demand, step, share)
         way = around.closer(step, around.missed(step))
-        longer, more = step * (1 + jnp.clip(way[0], -0.3, 0.3)), share + jnp.clip(way[1], -0.3, 0.3)
+        longer, more = step * (1 + bounded(way[0], -0.3, 0.3)), share + bounded(way[1], -0.3, 0.3)
         free = (longer > start) & (longer < most), (more > 1e-12) & (more < 1)
         moves = tuple(jnp.where(one, jnp.ones_like(way), 0.0) for one, way in zip(free, way, strict=True))
         told = Settled(step, share, around.at, around.slope(), (moves[0], moves[1]))
-        return (jnp.clip(longer, start, most), jnp.clip(more, 1e-12, 1.0)), told
+        return (bounded(longer, start, most), bounded(more, 1e-12, 1.0)), told
 
-    load = jnp.minimum(demand.rate * start * demand.computed / demand.chunk, FULLEST)
+    load = lower(demand.rate * start * demand.computed / demand.chunk, FULLEST)
     result = jax.lax.fori_loop(0, ROUNDS, alone, (start, load))
     nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), jax.eval_shape(together, None, (result, ()))[1])
     return jax.lax.fori_loop(0, TOGETHER + 1, together, (result, nothing))[1]
 
 
-@functools.partial(_settled.defjvp, symbolic_zeros=True)
-def _(primals: tuple[Times, Demand], tangents: tuple[Any, Any]) -> tuple[Settled, Settled]:
-    """Implicit function theorem: what moves at the solution, and with it; what is judged has one matrix of slopes."""
-    result = _settled(*primals)
-    step, share = result.step, result.share
-    moving, none = Moving(primals, tangents), jnp.zeros_like(step)
+@functools.partial(settled_step.defjvp, symbolic_zeros=True)
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Settled, Settled]:
+    """Implicit function theorem: what agrees no longer where the arguments move, and how far that moves the rest."""
+    result, known = settled_step(*primals), primals[:2]
+    moving, none = Moving(known, tangents[:2]), jnp.zeros_like(result.step)
 
-    def of_times(at: Array) -> tuple[Array, tuple[Array, Array]]:
+    def missed(at: Array) -> tuple[Array, Array]:
         times, demand = moving.tree(at)
-        return _seconds(times, demand, step, share)
+        here = engine_step(times, demand, result.step, result.share, _decodes(demand, result.step))
+        return here.mean / result.step, _told(demand, result.step, result.share, here.plain, here.mixed)
 
-    steps, moved = jax.jvp(of_times, (moving.at,), (moving.way,))
-    _, also = matrix(lambda at: _seconds(*primals, at[0], at[1]), jnp.stack([step, share]))
-    judged = Moving((primals[1], step, share, *steps), (tangents[1], none, none, *moved))
-    here, slopes = matrix(lambda at: _judged(*judged.tree(at)), judged.at)
-    alone = jnp.zeros(judged.at.size - 2 - ravel_pytree(steps)[0].size)  # along the demand
-    by_step, by_share = (
-        jnp.concatenate([alone, way, ravel_pytree(jax.tree.map(operator.itemgetter((..., index)), also))[0]])
-        for index, way in enumerate(jnp.eye(2))
+    def told(at: Array, step: Array, share: Array) -> tuple[EngineStep, Array]:
+        times, demand = moving.tree(at)
+        around = _around(times, demand, step, share)
+        return around.at, around.slope()
+
+    ways = _around(known[0], known[1], result.step, result.share).closer(
+        result.step, jax.jvp(missed, (moving.at,), (moving.way,))[1]
     )
-    missed = slopes.at.mean @ judged.way / step, slopes.told @ judged.way
-    ways = here.closer(step, missed)
-    along = step * ways[0] * result.free[0], ways[1] * result.free[1]
-    way = judged.way + along[0] * by_step + along[1] * by_share
-    around = jax.tree.map(lambda each: each @ way, slopes)
-    slope = jax.jvp(_Around.slope, (here,), (around,))[1]
-    return result, Settled(*along, around.at, slope, jax.tree.map(jnp.zeros_like, result.free))
-
-
-def agreed(times: Times, demand: Demand) -> tuple[EngineStep, Array]:
-    """Steps at the least length at which all agrees, and seconds by which one more decode lengthens the mean step.
-
-    Derivatives are those of the solution.
-    """
-    result = _settled(times, demand)
-    return result.at, result.slope
+    along = result.step * ways[0] * result.free[0], ways[1] * result.free[1]
+    at, slope = jax.jvp(told, (moving.at, result.step, result.share), (moving.way, *along))[1]
+    return result, Settled(*along, at, slope, (none, none))

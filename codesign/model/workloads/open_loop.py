@@ -9,19 +9,27 @@ Assumes: load below stability; means and variances of lengths alone.
 Source: closed form of this package, held against `simulation.serving`; the wait [kingman1961].
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.jax_typed import traced_for_all
+from ...core.smooth import lower
 from .latency import PlaceWait, crowds_at, first_token, place_wait, token_times
-from .mean_step import Demand, EngineStep, RooflineTimes, TableTimes, Times, agreed, prompt_steps
-from .quantiles import Percentiles, gamma_quantiles, lognormal_quantiles
+from .mean_step import Demand, EngineStep, RooflineTimes, Settled, TableTimes, Times, prompt_steps, settled_step
+from .quantiles import Percentiles, Sought, gamma_quantiles, lognormal_quantiles
 
 __all__ = [
-    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "TableTimes", "Times", "open_loop",
+    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "Solved", "TableTimes", "Times", "open_loop",
 ]  # fmt: skip
+
+
+class Solved(NamedTuple):
+    """Solutions that an evaluation has found by rounds; one at the same numbers, for slopes, needs no rounds then."""
+
+    settled: Settled
+    first: Sought
 
 
 class OpenLoop(NamedTuple):
@@ -37,6 +45,7 @@ class OpenLoop(NamedTuple):
     fill: Array
     step_s: Array
     places: PlaceWait
+    solved: Any = None
 
     def later(self, seconds: Array | float) -> "OpenLoop":
         """Copy in which every request takes so much longer to its first token."""
@@ -53,19 +62,26 @@ class OpenLoop(NamedTuple):
 
 
 @traced_for_all
-def open_loop(times: Times, demand: Demand) -> OpenLoop:
-    """Means and percentiles of one engine."""
-    at, slope = agreed(times, demand)
+def open_loop(times: Times, demand: Demand, solved: Solved | None = None) -> OpenLoop:
+    """Means and percentiles of one engine.
+
+    Args:
+        times: of its steps.
+        demand: who asks.
+        solved: of an earlier evaluation of these numbers.
+    """
+    settled = settled_step(times, demand, None if solved is None else solved.settled)
+    at, slope = settled.at, settled.slope
     step, decodes = at.mean, at.decodes
     crowds = crowds_at(times, demand, at, decodes)
     places = place_wait(times, demand, at)
     tokens = token_times(times, demand, at, crowds, slope, places)
     tpot, variance = tokens.mean_s, tokens.variance
-    ttft, varies = first_token(times, demand, at, crowds, decodes, places)
+    ttft, varies, first = first_token(times, demand, at, crowds, places, None if solved is None else solved.first)
     both = whole(demand, ttft.mean, tpot, (varies, variance, places.variance))
     fill = demand.rate * (demand.steps + prompt_steps(demand)) * step / demand.most
     told = tokens.percentiles()
-    return OpenLoop(ttft, told, both, variance, decodes, at.share, at.asked, fill, step, places)
+    return OpenLoop(ttft, told, both, variance, decodes, at.share, at.asked, fill, step, places, Solved(settled, first))
 
 
 def whole(demand: Demand, begins: Array, tpot: Array, variances: tuple[Array, Array, Array]) -> Percentiles:
@@ -83,6 +99,6 @@ def whole(demand: Demand, begins: Array, tpot: Array, variances: tuple[Array, Ar
     first, between, waits = variances
     answer = demand.output_cv**2 * demand.output_tokens**2 * tpot**2 + demand.steps**2 * between
     mean, varies = begins + demand.steps * tpot, answer + first + 1e-12 * tpot**2
-    share = jnp.minimum(waits / varies, 1.0)
+    share = lower(waits / varies, 1.0)
     sums, waiting = lognormal_quantiles(mean, varies), gamma_quantiles(0.0 * mean, mean, varies)
     return Percentiles(mean, *(sums + share * (waiting - sums)))

@@ -21,8 +21,8 @@ from jaxtyping import Array
 from ...core.jax_typed import traced_for_all
 from .disaggregated import Filling, waits_of
 from .latency import EVEN
-from .open_loop import Demand, OpenLoop, Percentiles, Times, open_loop, whole
-from .quantiles import Summed, above, lognormal, moments, tail_quantiles
+from .open_loop import Demand, OpenLoop, Percentiles, Solved, Times, open_loop, whole
+from .quantiles import Sought, Summed, above, lognormal, moments, tail_quantiles
 from .steady_state import FULLEST
 
 __all__ = ["decodes_of", "pools_apart", "prompt_s"]
@@ -51,6 +51,7 @@ def pools_apart(
     engines: tuple[Array, Array],
     transfer_s: Array,
     seen: float | Array = 0.5,
+    solved: tuple[Solved, Sought] | None = None,
 ) -> OpenLoop:
     """Latencies where `demand.rate` is that of both pools together; `load` of the engines or of their links.
 
@@ -60,6 +61,7 @@ def pools_apart(
         engines: how many there are in each pool.
         transfer_s: seconds that the cache of a mean prompt is under way.
         seen: steps that run before the one that it joins; one more where the engine decides a step ahead.
+        solved: of an earlier evaluation of these numbers.
     """
     seconds, weight, begins, spread = _prompts(prefill, demand)
     steps = _filling(prefill, demand, (weight * seconds).sum())
@@ -71,7 +73,8 @@ def pools_apart(
     alone = dataclasses.replace(
         decodes_of(demand, engines[1]), arrival_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
     )
-    result = open_loop(decode, alone)
+    decoding, prompts = solved or (None, None)
+    result = open_loop(decode, alone, decoding)
     joins = transfer_s + seen * result.tpot_s.mean * (1 - jnp.exp(-result.decodes))
     places, varied = result.places, 1 + demand.output_cv**2
     shorter = varied / demand.steps
@@ -80,11 +83,13 @@ def pools_apart(
     floor = decode.step_s(result.decodes, demand.context, jnp.asarray(0.0), demand.keys)
     square = places.late * 2 * places.seconds**2 - places.mean**2
     between = above(floor, tpot, result.tpot_variance + (waits**2 * demand.output_cv**2 + square * varied) * shorter**2)
-    ttft = Percentiles(steps.alone_s + found_s.mean, *tail_quantiles(queue))
+    told, prompts = tail_quantiles(queue, found=prompts)
+    ttft = Percentiles(steps.alone_s + found_s.mean, *told)
     varies = moments(queue)[1] + square, result.tpot_variance, square
     return result._replace(
         ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft.mean + waits, result.tpot_s.mean, varies),
         hybrid_step_share=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
+        solved=(result.solved, prompts),
     )  # fmt: skip
 
 

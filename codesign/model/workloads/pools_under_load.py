@@ -1,7 +1,7 @@
 """Two pools at a rate: percentiles of what requests see as metrics, and goodput under an SLO, for studies."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -86,10 +86,10 @@ class TwoQueues(NamedTuple):
         none = jnp.asarray(0.0)
         return tokens / chunk * self.prefill.step_s(none, none, chunk, 0.5 * tokens)
 
-    def seen(self, rate: Array) -> OpenLoop:
+    def seen(self, rate: Array, solved: Any = None) -> OpenLoop:
         """At so many requests/s of both pools together."""
         asked = self.demand.at(rate)
-        result = pools_apart(self.prefill, self.decode, asked, self.engines, self.transfer_s, self.before)
+        result = pools_apart(self.prefill, self.decode, asked, self.engines, self.transfer_s, self.before, solved)
         return result.later(self.behind_s).accepting(self.accepted)
 
 

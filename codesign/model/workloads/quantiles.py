@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...core.smooth import TINY
+from ...core.smooth import TINY, bounded, lower, upper
 
 __all__ = [
     "SHARES",
     "Percentiles",
+    "Sought",
     "Summed",
     "above",
     "gamma_quantiles",
@@ -59,10 +60,10 @@ class Percentiles(NamedTuple):
 
 def gamma_quantiles(floor: Array, mean: Array, variance: Array) -> Array:
     """The percentiles of `SHARES`, along a first axis, of a gamma distribution above a floor (Wilson and Hilferty)."""
-    extra = jnp.maximum(mean - floor, 1e-12)
-    shape = jnp.maximum(extra**2 / jnp.maximum(variance, 1e-30), 0.05)
+    extra = upper(mean - floor, 1e-12)
+    shape = upper(extra**2 / upper(variance, 1e-30), 0.05)
     cubes = 1 - 1 / (9 * shape) + _levels(shape) / (3 * jnp.sqrt(shape))
-    return floor + extra * jnp.maximum(cubes, 0.0) ** 3
+    return floor + extra * upper(cubes, 0.0) ** 3
 
 
 def lognormal_quantiles(mean: Array, variance: Array) -> Array:
@@ -91,7 +92,7 @@ def lognormal(cv: Array) -> Array:
 
 def tailed(cv: Array) -> tuple[Array, Array]:
     """Lengths over their mean and how likely each is, with more of the long ones."""
-    spread = jnp.sqrt(jnp.log1p(jnp.maximum(cv * cv, TINY)))
+    spread = jnp.sqrt(jnp.log1p(upper(cv * cv, TINY)))
     likely = jnp.array(SOME[1] + RARE[1])
     drawn = jnp.exp(spread * TAILED)
     return drawn / (drawn * likely).sum(), likely
@@ -122,8 +123,8 @@ class Summed(NamedTuple):
 
     def numbered(self) -> "Summed":
         """With no time that is too short to divide by."""
-        seconds = jnp.maximum(self.seconds, jax.lax.stop_gradient(self.range()) / WIDEST + 1e-12)
-        return self._replace(spread=jnp.maximum(self.spread, 1e-3 * seconds + 1e-9), seconds=seconds)
+        seconds = upper(self.seconds, jax.lax.stop_gradient(self.range()) / WIDEST + 1e-12)
+        return self._replace(spread=upper(self.spread, 1e-3 * seconds + 1e-9), seconds=seconds)
 
     def over(self, unit: Array) -> "Summed":
         """Copy in another unit."""
@@ -132,12 +133,12 @@ class Summed(NamedTuple):
     def gathered(self, each: int) -> "Summed":
         """One base for so many that follow each other, with mean and variance of what it stands for."""
         base, spread, weight = (value.reshape(-1, each) for value in self[:3])
-        likely = jnp.maximum(weight.sum(1), TINY)
+        likely = upper(weight.sum(1), TINY)
         shares = weight / likely[:, None]
         middle = base + 0.5 * spread
         mean = (shares * middle).sum(1)
         varies = (shares * ((middle - mean[:, None]) ** 2 + spread**2 / 12)).sum(1)
-        width = jnp.minimum(jnp.sqrt(12 * varies + TINY), 2 * mean)  # nothing begins below none
+        width = lower(jnp.sqrt(12 * varies + TINY), 2 * mean)  # nothing begins below none
         late = jnp.broadcast_to(self.late, self.base.shape).reshape(-1, each)
         return Summed(mean - 0.5 * width, width, likely, (shares * late).sum(1), self.seconds)
 
@@ -149,10 +150,15 @@ class Summed(NamedTuple):
         return self.weight @ (middle + late), self.weight @ square
 
 
-def tail_quantiles(*parts: Summed) -> tuple[Array, ...]:
-    """The percentiles of `SHARES` of what is drawn from one of these parts."""
-    result = _quantiles(tuple(part.numbered() for part in parts))
-    return result[0], result[1], result[2]
+def tail_quantiles(*parts: Summed, found: "Sought | None" = None) -> tuple[tuple[Array, ...], "Sought"]:
+    """The percentiles of `SHARES` of what is drawn from one of these parts, and where they were found.
+
+    Args:
+        parts: of a mixture.
+        found: the same of an evaluation at these very numbers, in place of a search; of no influence on slopes.
+    """
+    result, found = _quantiles(tuple(part.numbered() for part in parts), found)
+    return (result[0], result[1], result[2]), found
 
 
 class _Often(NamedTuple):
@@ -182,8 +188,8 @@ class _Often(NamedTuple):
         """Probability of more than a value, and its slope."""
         past, scale = value - self.drawn.base, self.drawn.seconds
         passed = jnp.exp((self.origin - value) / scale)
-        waits = self.waiting @ (jnp.minimum(self.ends * passed, 1.0) - jnp.minimum(self.begins * passed, 1.0))
-        within = self.share @ jnp.clip(past, 0.0, self.drawn.spread)
+        waits = self.waiting @ (lower(self.ends * passed, 1.0) - lower(self.begins * passed, 1.0))
+        within = self.share @ bounded(past, 0.0, self.drawn.spread)
         inside = (self.share - self.waiting) @ jnp.where((past > 0) & (past < self.drawn.spread), 1.0, 0.0)
         return self.drawn.weight.sum() - within + scale * waits, -(inside + waits)
 
@@ -194,19 +200,19 @@ def _beyond(often: tuple[_Often, ...], value: Array) -> tuple[Array, Array]:
     return sum(tails, jnp.asarray(0.0)), sum(slopes, jnp.asarray(0.0))
 
 
-class _Sought(NamedTuple):
+class Sought(NamedTuple):
     """Quantiles of parts that are sought: where they are at least and at most, and where they are next asked for."""
 
     low: Array
     high: Array
     at: Array
 
-    def closer(self, often: tuple[_Often, ...], rounds: int) -> "_Sought":
+    def closer(self, often: tuple[_Often, ...], rounds: int) -> "Sought":
         """After rounds of Newton's method on the logarithm of the tail; what one asks tells all."""
         left = 1 - jnp.asarray(SHARES)
         beyond = jax.vmap(lambda value: _beyond(often, value))
 
-        def body(_: Any, found: _Sought) -> _Sought:
+        def body(_: Any, found: Sought) -> Sought:
             low, high, at = found
             tail, slope = beyond(at)
             more = tail > left[:, None]
@@ -214,32 +220,25 @@ class _Sought(NamedTuple):
             high = jnp.minimum(high, jnp.where(more, jnp.inf, at).min(1))
             tail = jnp.maximum(tail, 1e-30)
             jump = at - jnp.log(tail / left) * tail / jnp.where(slope < 0, slope, -1e-30)
-            return _Sought(low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high)))
+            return Sought(low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high)))
 
         return jax.lax.fori_loop(0, rounds, body, self)
 
 
-def _quantiles(parts: tuple[Summed, ...]) -> Array:
-    """Quantiles, first of few numbers that stand for many, then of all, within ends that close in."""
+def _quantiles(parts: tuple[Summed, ...], sought: Sought | None) -> tuple[Array, Sought]:
+    """Quantiles by a last round with all derivatives, from where they are, which is found without any."""
     farthest, longest, least = (
-        functools.reduce(pick, [told(part) for part in parts])
+        jax.lax.stop_gradient(functools.reduce(pick, [told(part) for part in parts]))
         for pick, told in (
-            (jnp.maximum, lambda part: (part.base + part.spread).max()),
-            (jnp.maximum, lambda part: part.seconds),
-            (jnp.minimum, lambda part: part.base.min()),
+            (upper, lambda part: (part.base + part.spread).max()),
+            (upper, lambda part: part.seconds),
+            (lower, lambda part: part.base.min()),
         )
     )
-    unit = jax.lax.stop_gradient(farthest + longest)
+    unit, left = farthest + longest, 1 - jnp.asarray(SHARES)
     often = tuple(_Often.of(part.over(unit)) for part in parts)
-    left = 1 - jnp.asarray(SHARES)
-    held = jax.lax.stop_gradient(often)
-    late = sum(((one.drawn.weight * one.drawn.late).sum() for one in held), jnp.asarray(0.0))
-    most = jnp.log(jnp.maximum(late / left, 1.0)) * longest / unit
-    ends = jax.lax.stop_gradient((least / unit * jnp.ones_like(left), 1.0001 * (farthest / unit + most)))
-    guess = gamma_quantiles(ends[0][0], *moments(*(one.drawn for one in held)))
-    few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in held)
-    guess = _Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
-    sought = jax.lax.stop_gradient(_Sought(*ends, jnp.clip(guess, *ends)).closer(held, ROUNDS))
+    if sought is None:
+        sought = _search(jax.lax.stop_gradient(often), least / unit, farthest / unit, longest / unit)
     result = sought.at
     tail, slope = jax.vmap(lambda value: _beyond(often, value))(result)
     slope = jax.lax.stop_gradient(slope)
@@ -247,8 +246,26 @@ def _quantiles(parts: tuple[Summed, ...]) -> Array:
     gap = (tail - left) / jnp.where(falls, slope, -1.0)
     last = jax.lax.stop_gradient(gap)
     # no further than the ends, with all derivatives
-    last = gap - last + jnp.clip(last, result - sought.high, result - sought.low)
-    return unit * (result - jnp.where(falls, last, 0.0))
+    last = gap - last + bounded(last, result - sought.high, result - sought.low)
+    return unit * (result - jnp.where(falls, last, 0.0)), sought
+
+
+def _search(often: tuple[_Often, ...], least: Array, farthest: Array, longest: Array) -> Sought:
+    """Quantiles of few numbers that stand for many, then of all, within ends that close in.
+
+    Args:
+        often: parts.
+        least, farthest: of all but the waits.
+        longest: mean of a wait.
+    """
+    left = 1 - jnp.asarray(SHARES)
+    late = sum(((one.drawn.weight * one.drawn.late).sum() for one in often), jnp.asarray(0.0))
+    most = jnp.log(jnp.maximum(late / left, 1.0)) * longest
+    ends = least * jnp.ones_like(left), 1.0001 * (farthest + most)
+    guess = gamma_quantiles(ends[0][0], *moments(*(one.drawn for one in often)))
+    few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in often)
+    guess = Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
+    return Sought(*ends, jnp.clip(guess, *ends)).closer(often, ROUNDS)
 
 
 def _together(count: int) -> int:
@@ -260,4 +277,4 @@ def moments(*parts: Summed) -> tuple[Array, Array]:
     """Mean and variance of what is drawn from one of these parts."""
     means, squares = zip(*(part.moments() for part in parts), strict=True)
     mean = sum(means, jnp.asarray(0.0))
-    return mean, jnp.maximum(sum(squares, jnp.asarray(0.0)) - mean**2, 0.0)
+    return mean, upper(sum(squares, jnp.asarray(0.0)) - mean**2, 0.0)
