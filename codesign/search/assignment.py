@@ -330,11 +330,13 @@ def _continued(
             inverse = np.linalg.inv(table[:, solved])
         except np.linalg.LinAlgError:
             return None
+        dual = cost[solved] @ inverse
+        reduced = cost - dual @ table
+        sure = np.abs(reduced[:count]) > ROUNDING  # the other end is cheaper where an end was fixed before
+        at_high[:count] = np.where(sure, reduced[:count] < 0, at_high[:count])
         values = np.where(at_high, most, least)
         values[solved] = 0.0
         values[solved] = inverse @ (scaled.sides - table @ values)
-        dual = cost[solved] @ inverse
-        reduced = cost - dual @ table
         short, over = least[solved] - values[solved], values[solved] - most[solved]
         lacks = np.maximum(short, over)
         out = int(np.argmax(lacks))
