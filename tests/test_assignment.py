@@ -105,7 +105,7 @@ def test_parts_of_the_box_have_the_optima_that_another_solver_finds(seed: int):
     program = assignment_program(rates, options, [OLD, NEW], AssignmentLimits(watts=300_000.0))
     scaled, none, basis, empty = _scaled(program), np.zeros_like(program.cost), None, 0
     for turn in range(60):
-        high = np.ceil(program.high * rng.uniform(0.0, 1.0, len(none)) ** (0.2 if turn % 3 else 3.0))
+        high = np.rint(program.high * rng.uniform(0.0, 1.0, len(none)) ** (0.1 if turn % 3 else 2.0))
         low = np.floor(high * rng.uniform(0.0, 1.0, len(none)) ** 8)
         other = _relaxed(scaled, low, high)
         for start in (None, basis):
