@@ -190,13 +190,16 @@ def as_config(plain: Any, key: Any = None, parent: Any = None) -> Any:
 
 
 _INSIDE, _VALUE, _METADATA, _PARENT = "_content", "_val", "_metadata", "_parent"
-_MAPPING, _LIST, _LEAF = DictConfig({}), ListConfig([]), AnyNode(None)
+_EMPTY: Any = object.__new__
+_MAPPING: Any = DictConfig({})
+_LIST: Any = ListConfig([])
+_LEAF: Any = AnyNode(None)
 
 
 def _like(node: Any, key: Any, parent: Any) -> Any:
     """A node as OmegaConf has just made this one, under another key and parent."""
-    result, told = object.__new__(type(node)), node.__dict__[_METADATA]
-    own = object.__new__(type(told))
+    told = node.__dict__[_METADATA]
+    result, own = _EMPTY(node.__class__), _EMPTY(told.__class__)
     own.__dict__ = {**told.__dict__, "key": key, "flags": {}, "resolver_cache": defaultdict(dict)}
     result.__dict__.update(node.__dict__ | {_METADATA: own, _PARENT: parent, "_flags_cache": None})
     return result

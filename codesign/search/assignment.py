@@ -324,7 +324,7 @@ def _continued(
     least, most = np.concatenate([low, np.zeros(rows)]), np.concatenate([high, np.full(rows, np.inf)])
     start = start or _Basis(np.arange(count, count + rows), cost < 0)
     solved, at_high = start.solved.copy(), start.at_high.copy()
-    fixed = least == most
+    fixed: Any = least == most
     for _ in range(PIVOTS):
         try:
             inverse = np.linalg.inv(table[:, solved])
@@ -343,8 +343,8 @@ def _continued(
         if lacks[out] <= ROUNDING * max(1.0, float(np.abs(values[solved[out]]))):
             x = np.clip(values[:count], low, high)
             return _Relaxed(float(scaled.cost @ x), x, np.maximum(dual, 0.0) * unit), _Basis(solved, at_high)
-        row = inverse[out] @ table * (1.0 if short[out] >= over[out] else -1.0)
-        moves = np.where(at_high, row > PIVOT, row < -PIVOT) & ~fixed
+        row: Any = inverse[out] @ table * (1.0 if short[out] >= over[out] else -1.0)
+        moves = ((at_high & (row > PIVOT)) | (~at_high & (row < -PIVOT))) & ~fixed
         moves[solved] = False
         if not moves.any():
             ray = inverse[out] * (-1.0 if short[out] >= over[out] else 1.0)
