@@ -221,7 +221,7 @@ def _base(chosen: tuple[str, ...], edition_of_files: Edition) -> Any:
 
 
 def _like_of(config: Any, pool: str) -> Any:
-    """What a pool of a plain configuration is like."""
+    """Key `like` of a pool in a plain configuration; None where there is none."""
     for key in (*pool.split("."), "like"):
         config = config.get(key) if is_mapping(config) else config
     return config

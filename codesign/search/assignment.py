@@ -298,7 +298,7 @@ def _relaxed(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> _Relaxed | N
 
 
 class _Basis(NamedTuple):
-    """Where a dual simplex ended: variables that are solved for, and which of the others stand at their upper end."""
+    """End of a dual simplex: variables that are solved for, and which of the others stand at their upper end."""
 
     solved: np.ndarray
     at_high: np.ndarray
