@@ -173,19 +173,19 @@ typed='contracts/test_examples.py test_collectives.py test_collective_library.py
 test_memory.py test_models.py test_topology.py test_workloads.py'
 # A process's memory grows with what it traced, and to free it costs more than to begin: each part is a process of its
 # own, two at a time. The longest come first, so that both processors are done together; a part prints when it has ended.
-parts='test_cla*.py
-test_[pq]*.py
+parts='test_[pq]*.py
+test_cla*.py
 contracts reference
-test_[mno]*.py
 test_s*.py
+test_[mno]*.py
 test_[fgh]*.py
-test_[i-l]*.py
-test_co[mn]*.py
 test_[t-z]*.py
-test_r*.py
 test_[de]*.py
-test_c[!lo]*.py test_cl[!a]*.py test_co[!mn]*.py
-test_[ab]*.py'
+test_co[mn]*.py
+test_[i-l]*.py
+test_[ab]*.py
+test_r*.py
+test_c[!lo]*.py test_cl[!a]*.py test_co[!mn]*.py'
 one_part='cd tests && said=$(mktemp) && code=0
 "$0" -m slow $1 >"$said" 2>&1 || code=1
 printf "test: pytest -m slow %s\n" "$1"

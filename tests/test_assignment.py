@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 
 from codesign import ConfigError
-from codesign.search.assignment import AssignedFleet, AssignmentLimits, DeviceKind, PoolOption, assign
+from codesign.search.assignment import (
+    AssignedFleet,
+    AssignmentLimits,
+    DeviceKind,
+    PoolOption,
+    _bound,
+    _continued,
+    _relaxed,
+    _scaled,
+    assign,
+    assignment_program,
+)
 from codesign.verification import Refuted, check_assignment
 
 OLD = DeviceKind("old", 8, 4.0, 0.5, 1000.0, 500.0, owned_boxes=2, most_boxes=0)
@@ -84,11 +95,41 @@ def test_the_programme_finds_what_brute_force_finds(seed: int):
     assert len(check_assignment(stated(rates, result, AssignmentLimits()))) == 2
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_parts_of_the_box_have_the_optima_that_another_solver_finds(seed: int):
+    """From the basis of another part, and from none; the bound of the dual is the optimum, a ray proves that none is.
+
+    All boxes are within the programme's, some with ends that meet, some without a point.
+    """
+    rng, (rates, options) = np.random.default_rng(seed), options_of(seed, classes=3)
+    program = assignment_program(rates, options, [OLD, NEW], AssignmentLimits(watts=300_000.0))
+    scaled, none, basis, empty = _scaled(program), np.zeros_like(program.cost), None, 0
+    for turn in range(60):
+        high = np.rint(program.high * rng.uniform(0.0, 1.0, len(none)) ** (0.1 if turn % 3 else 2.0))
+        low = np.floor(high * rng.uniform(0.0, 1.0, len(none)) ** 8)
+        other = _relaxed(scaled, low, high)
+        for start in (None, basis):
+            found = _continued(scaled, low, high, start)
+            assert found is not None
+            result, basis = found
+            dual = result.dual * scaled.factors
+            assert (dual >= 0).all()
+            if other is None:
+                assert math.isinf(result.value)
+                assert _bound(program, dual, low, high, none) > 0
+                empty += 1
+                continue
+            assert result.value == pytest.approx(other.value, rel=1e-9)
+            assert _bound(program, dual, low, high, program.cost) == pytest.approx(other.value, rel=1e-7)
+            assert ((result.x >= low) & (result.x <= high)).all()
+    assert 6 < empty < 110
+
+
 def test_prices_are_slopes_of_the_linear_programme():
     """Solved again with a little more of a class, of the stock, of power: central differences."""
     rates, options = options_of(3)
     rates = {name: 5 * rate for name, rate in rates.items()}
-    limits = AssignmentLimits(watts=60_000.0)
+    limits = AssignmentLimits(watts=300_000.0)
     result = assign(rates, options, [OLD, NEW], limits, 1)
     step = 1e-4
     for name in rates:

@@ -212,7 +212,19 @@ def admit(overrides: list[str]) -> list[str]:
 @functools.lru_cache(maxsize=64)
 def _base(chosen: tuple[str, ...], edition_of_files: Edition) -> Any:
     """Compose these groups of this edition of the files, as plain mappings that nobody may change."""
-    return OmegaConf.to_container(composed(list(chosen)), resolve=False)
+    special = any(isinstance(_parse(text).value(), dict) or mentions(text) for text in chosen)
+    with contextlib.suppress(yaml.YAMLError, RecursionError, HydraException, OmegaConfBaseException, ValueError):
+        made = {} if special else _with_choices(chosen, edition_of_files)
+        if made and not any(_like_of(made, pool) for pool in POOLS):
+            return made
+    return OmegaConf.to_container(composed(list(chosen)), resolve=False)  # or says what is wrong
+
+
+def _like_of(config: Any, pool: str) -> Any:
+    """Key `like` of a pool in a plain configuration; None where there is none."""
+    for key in (*pool.split("."), "like"):
+        config = config.get(key) if is_mapping(config) else config
+    return config
 
 
 def combinations(overrides: list[str]) -> list[list[str]]:

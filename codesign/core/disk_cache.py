@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .atomic_files import make_folder, write_text
 
-MOST_KEPT = 200  # texts of a kind, unless another number is said; the longest has 60 KB
+MOST_KEPT = 1000  # texts of a kind, unless another number is said; a composition has 45 KB, others less
 _place: list[Path] = []
 
 

@@ -89,7 +89,7 @@ def traced_alone(function: Callable[..., Any], *arguments: Any) -> Any:
     return jax.eval_shape(function, *arguments)
 
 
-PATIENCE = 32  # runs of one program that cost about what compiling it does
+PATIENCE = 200  # runs of one program that cost about what compiling it does: 25 ms each beside 5 to 7 s
 MANY = 16_384  # numbers in one argument: of so many points the arithmetic costs, not the operations
 
 

@@ -291,14 +291,22 @@ def reduced(program: Program) -> Program:
         key = (value.dtype.str, value.shape, value.tobytes())
         same[slot] = seen.setdefault(key, (slot,))[0]
     kept: list[Equation] = []
+    settings: dict[int, Any] = {}  # of parameters: copies of an operation share them
+    number: dict[Any, int] = {}  # of settings, which take long to compare
+    now = same.get
     for equation in program.equations:
-        inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
-        key = key_of(equation, inputs)
-        outputs = seen.setdefault(key, equation.outputs)
-        if outputs is equation.outputs:
-            kept.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
+        name, _, params, given, results, inner, _ = equation
+        inputs = tuple([now(slot, slot) for slot in given])
+        told = id(params) if inner is None else id(inner)
+        if told not in settings:
+            of_key = key_of(equation, ())[-1]
+            settings[told] = number.setdefault(of_key, len(number))
+        key = (name, tuple(sorted(inputs)) if name in EITHER_WAY else inputs, settings[told])
+        outputs = seen.setdefault(key, results)
+        if outputs is results:
+            kept.append(equation if inputs == given else equation._replace(inputs=inputs))
         else:
-            same |= dict(zip(equation.outputs, outputs, strict=True))
+            same |= dict(zip(results, outputs, strict=True))
     outputs = tuple(same.get(slot, slot) for slot in program.outputs)
     return program._replace(equations=_needed(kept, outputs), outputs=outputs)
 
@@ -355,7 +363,7 @@ def _kind_of(equation: Equation) -> Any:
 def _needed(equations: list[Equation], outputs: Sequence[int]) -> list[Equation]:
     wanted, kept = set(outputs), list[Equation]()
     for equation in reversed(equations):
-        if wanted.intersection(equation.outputs):
+        if not wanted.isdisjoint(equation.outputs):
             wanted.update(equation.inputs)
             kept.append(equation)
     return kept[::-1]

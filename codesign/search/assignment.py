@@ -20,6 +20,9 @@ Lower bound: for any y >= 0 and any box low <= x <= high, every x with A x >= b 
 A branch and bound splits the box on whole numbers until each part's bound (y from the LP's dual) reaches the best
 solution; its leaves with their y are the certificate, which anybody can check by sums of products.
 
+The parts of the box differ in one end each, so a dual simplex with few rows goes on from where it ended in the part
+that was split, a tenth of a millisecond each; what it does not finish is left to HiGHS.
+
 Source: linear programming's weak duality; HiGHS [huangfu2018].
 """
 
@@ -294,6 +297,67 @@ def _relaxed(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> _Relaxed | N
     return _Relaxed(float(result.fun) * unit, result.x, np.maximum(-result.ineqlin.marginals, 0.0) * unit)
 
 
+class _Basis(NamedTuple):
+    """End of a dual simplex: variables that are solved for, and which of the others stand at their upper end."""
+
+    solved: np.ndarray
+    at_high: np.ndarray
+
+
+PIVOTS = 200  # of one part; an optimum is a few away from that of the part which was split
+PIVOT = 1e-9  # least entry of a row that is divided by
+
+
+def _continued(
+    scaled: _Scaled, low: np.ndarray, high: np.ndarray, start: _Basis | None
+) -> tuple[_Relaxed, _Basis] | None:
+    """Optimum of the linear programme in a box by a dual simplex; None where it is not found.
+
+    Where there is no point its value is infinite, and its dual a ray that proves it.
+    Rows become equal to their sides with a surplus each, behind the variables. Every variable has two ends, so that a
+    basis of surpluses, with each variable at its cheaper end, begins.
+    """
+    rows, count = scaled.rows.shape
+    unit = float(np.abs(scaled.cost).max()) or 1.0
+    cost = np.concatenate([scaled.cost / unit, np.zeros(rows)])
+    table = np.hstack([scaled.rows, -np.eye(rows)])
+    least, most = np.concatenate([low, np.zeros(rows)]), np.concatenate([high, np.full(rows, np.inf)])
+    start = start or _Basis(np.arange(count, count + rows), cost < 0)
+    solved, at_high = start.solved.copy(), start.at_high.copy()
+    fixed: Any = least == most
+    for _ in range(PIVOTS):
+        try:
+            inverse = np.linalg.inv(table[:, solved])
+        except np.linalg.LinAlgError:
+            return None
+        dual = cost[solved] @ inverse
+        reduced = cost - dual @ table
+        sure = np.abs(reduced[:count]) > ROUNDING  # the other end is cheaper where an end was fixed before
+        at_high[:count] = np.where(sure, reduced[:count] < 0, at_high[:count])
+        values = np.where(at_high, most, least)
+        values[solved] = 0.0
+        values[solved] = inverse @ (scaled.sides - table @ values)
+        short, over = least[solved] - values[solved], values[solved] - most[solved]
+        lacks = np.maximum(short, over)
+        out = int(np.argmax(lacks))
+        if lacks[out] <= ROUNDING * max(1.0, float(np.abs(values[solved[out]]))):
+            x = np.clip(values[:count], low, high)
+            return _Relaxed(float(scaled.cost @ x), x, np.maximum(dual, 0.0) * unit), _Basis(solved, at_high)
+        row: Any = inverse[out] @ table * (1.0 if short[out] >= over[out] else -1.0)
+        moves = ((at_high & (row > PIVOT)) | (~at_high & (row < -PIVOT))) & ~fixed
+        moves[solved] = False
+        if not moves.any():
+            ray = inverse[out] * (-1.0 if short[out] >= over[out] else 1.0)
+            return _Relaxed(math.inf, low, np.maximum(ray, 0.0)), _Basis(solved, at_high)
+        places = np.flatnonzero(moves)
+        ratios = np.abs(reduced[places]) / np.abs(row[places])
+        near = places[ratios <= ratios.min() + ROUNDING]
+        at_high[solved[out]] = over[out] > short[out]
+        entering = near[int(np.argmax(np.abs(row[near])))]
+        solved[out], at_high[entering] = entering, False
+    return None
+
+
 def _ray(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
     """Multipliers that prove a box without points: those of the least sum of what the rows lack."""
     rows, count = scaled.rows.shape
@@ -349,14 +413,15 @@ def _tree(
     nodes = [BranchNode()]
     order = itertools.count()
     value = float(program.cost @ best)
-    open_: list[tuple[float, int, int, np.ndarray, np.ndarray, np.ndarray]] = []
+    open_: list[tuple[float, int, int, np.ndarray, np.ndarray, np.ndarray, _Basis | None]] = []
     done: list[float] = []
 
-    def visit(number: int, low: np.ndarray, high: np.ndarray) -> None:
+    def visit(number: int, low: np.ndarray, high: np.ndarray, start: _Basis | None = None) -> None:
         nonlocal best, value
-        result = _relaxed(scaled, low, high)
-        if result is None:
-            ray = _ray(scaled, low, high)
+        found = _continued(scaled, low, high, start)
+        result, basis = found or (_relaxed(scaled, low, high), None)
+        if result is None or math.isinf(result.value):
+            ray = _ray(scaled, low, high) if result is None else result.dual
             if ray is not None:
                 ray = ray * scaled.factors
                 if _bound(program, ray, low, high, np.zeros_like(program.cost)) > 0:
@@ -369,11 +434,11 @@ def _tree(
         up = _keeping(program, np.clip(np.ceil(result.x - WHOLE), low, high))
         if up is not None and float(program.cost @ up) < value:
             best, value = up, float(program.cost @ up)
-        heapq.heappush(open_, (bound, next(order), number, low, high, result.x))
+        heapq.heappush(open_, (bound, next(order), number, low, high, result.x, basis))
 
     visit(0, np.zeros(len(program.cost)), program.high.copy())
     while open_:
-        bound, _, number, low, high, x = heapq.heappop(open_)
+        bound, _, number, low, high, x, basis = heapq.heappop(open_)
         part = np.abs(x - np.rint(x))
         if bound >= value * (1 - GAP) or len(nodes) >= most_nodes or part.max() <= WHOLE:
             done.append(bound)
@@ -387,8 +452,8 @@ def _tree(
         left = len(nodes)
         nodes += [BranchNode(), BranchNode()]
         nodes[number] = BranchNode(place, at, (left, left + 1))
-        visit(left, low, below)
-        visit(left + 1, above, high)
+        visit(left, low, below, basis)
+        visit(left + 1, above, high, basis)
     return nodes, min(done, default=value), best
 
 

@@ -16,7 +16,7 @@ from codesign.staging import flatten
 
 FAR = 1e30  # stands for a range without end: beyond anything physical, its square still a number
 MANY = 1024  # rows of one batch
-MOST_KEPT = 4  # programs; each holds some 50 MB, and options of one structure follow each other
+MOST_KEPT = 1  # program; each holds some 50 MB, and options of one structure follow each other
 
 
 class Row(NamedTuple):
@@ -126,11 +126,11 @@ class Visit(NamedTuple):
 
 def visits(probing: Probing, trees: dict[str, Any], path: str = "") -> Iterator[Visit]:
     """Every end of every leaf of every tree; trees of one structure and equal tables share batches."""
-    alike: dict[Any, list[str]] = {}
+    alike: dict[Any, dict[Any, list[str]]] = {}
     for name, tree in trees.items():
         if next(walk(tree), None):
-            alike.setdefault((jax.tree.structure(tree), _tables(tree)), []).append(name)
-    for names in alike.values():
+            alike.setdefault(jax.tree.structure(tree), {}).setdefault(_tables(tree), []).append(name)
+    for names in (some for by_tables in alike.values() for some in by_tables.values()):
         starts = {name: {leaf: float(value) for leaf, _, value in walk(trees[name])} for name in names}
         todo = [(name, row) for name in names for row in (Row("", 0.0), *rows_of(trees[name], path))]
         for begin in range(0, len(todo), MANY):

@@ -7,7 +7,7 @@ breaks a rule of the plan in REFUSED_BY_A_RULE. The options of a group that have
 import csv
 import pkgutil
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def priced():
     return probe(lambda scenario: evaluate(scenario).flat())
 
 
-@cache
+@lru_cache(maxsize=1)  # a group's scenarios hold tens of megabytes, and no other test asks for them
 def scenarios(group: str):
     return {choice: nameless(built(choice)) for choice in options(group)}
 
