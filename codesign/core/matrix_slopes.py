@@ -48,7 +48,7 @@ def matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
     return jax.vmap(lambda way: jax.jvp(function, (at,), (way,)), out_axes=(None, -1))(jnp.eye(at.size, dtype=at.dtype))
 
 
-class Stored(NamedTuple):
+class StoredSlopes(NamedTuple):
     """Values of a function of a vector; slopes of all its numbers, [numbers, vector]; the tree of such numbers."""
 
     values: Any
@@ -56,7 +56,7 @@ class Stored(NamedTuple):
     tree: Callable[[Array], Any]
 
 
-def stored_matrix(function: Callable[[Array], Any], at: Array) -> Stored:
+def stored_matrix(function: Callable[[Array], Any], at: Array) -> StoredSlopes:
     """`matrix` of a long function, for slopes that many others read.
 
     One direction after the other, in a loop: what a loop gives is stored, where a compiler would fuse what the slopes
@@ -69,7 +69,7 @@ def stored_matrix(function: Callable[[Array], Any], at: Array) -> Stored:
         return jnp.stack([ravel_pytree(each)[0] for each in jax.jvp(function, (at,), (way,))])
 
     both = jax.lax.map(along, jnp.eye(at.size, dtype=at.dtype))
-    return Stored(tree(both[0, 0]), both[:, 1].T, tree)
+    return StoredSlopes(tree(both[0, 0]), both[:, 1].T, tree)
 
 
 def stored_product(slopes: Array, way: Array) -> Array:

@@ -21,11 +21,11 @@ from .mean_step import Demand, EngineStep, RooflineTimes, Settled, TableTimes, T
 from .quantiles import Percentiles, Sought, gamma_quantiles, lognormal_quantiles
 
 __all__ = [
-    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "Solved", "TableTimes", "Times", "open_loop",
+    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "SettledLoop", "TableTimes", "Times", "open_loop",
 ]  # fmt: skip
 
 
-class Solved(NamedTuple):
+class SettledLoop(NamedTuple):
     """Solutions that an evaluation has found by rounds; one at the same numbers, for slopes, needs no rounds then."""
 
     settled: Settled
@@ -62,7 +62,7 @@ class OpenLoop(NamedTuple):
 
 
 @traced_for_all
-def open_loop(times: Times, demand: Demand, solved: Solved | None = None) -> OpenLoop:
+def open_loop(times: Times, demand: Demand, solved: SettledLoop | None = None) -> OpenLoop:
     """Means and percentiles of one engine.
 
     Args:
@@ -81,7 +81,9 @@ def open_loop(times: Times, demand: Demand, solved: Solved | None = None) -> Ope
     both = whole(demand, ttft.mean, tpot, (varies, variance, places.variance))
     fill = demand.rate * (demand.steps + prompt_steps(demand)) * step / demand.most
     told = tokens.percentiles()
-    return OpenLoop(ttft, told, both, variance, decodes, at.share, at.asked, fill, step, places, Solved(settled, first))
+    return OpenLoop(
+        ttft, told, both, variance, decodes, at.share, at.asked, fill, step, places, SettledLoop(settled, first)
+    )
 
 
 def whole(demand: Demand, begins: Array, tpot: Array, variances: tuple[Array, Array, Array]) -> Percentiles:

@@ -21,7 +21,7 @@ from jaxtyping import Array
 from ...core.jax_typed import traced_for_all
 from .disaggregated import Filling, waits_of
 from .latency import EVEN
-from .open_loop import Demand, OpenLoop, Percentiles, Solved, Times, open_loop, whole
+from .open_loop import Demand, OpenLoop, Percentiles, SettledLoop, Times, open_loop, whole
 from .quantiles import Sought, Summed, above, lognormal, moments, tail_quantiles
 from .steady_state import FULLEST
 
@@ -51,7 +51,7 @@ def pools_apart(
     engines: tuple[Array, Array],
     transfer_s: Array,
     seen: float | Array = 0.5,
-    solved: tuple[Solved, Sought] | None = None,
+    solved: tuple[SettledLoop, Sought] | None = None,
 ) -> OpenLoop:
     """Latencies where `demand.rate` is that of both pools together; `load` of the engines or of their links.
 
