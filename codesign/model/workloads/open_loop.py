@@ -21,7 +21,8 @@ from .mean_step import Demand, EngineStep, RooflineTimes, Settled, TableTimes, T
 from .quantiles import Percentiles, Sought, gamma_quantiles, lognormal_quantiles
 
 __all__ = [
-    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "SettledLoop", "TableTimes", "Times", "open_loop",
+    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "SettledLoop", "TableTimes", "Times",
+    "open_loop",
 ]  # fmt: skip
 
 
