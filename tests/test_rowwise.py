@@ -12,6 +12,7 @@ from codesign.core.rowwise import rowwise
 from codesign.jaxprs import control_flow
 from codesign.jaxprs.evaluator import behind, doer, interpreted
 from codesign.jaxprs.program import flatten
+from codesign.model.hardware.residual import network_of
 from codesign.staging.packing import SHARED, Packs, packing_of
 
 
@@ -90,6 +91,13 @@ def test_numpy_does_it_at_points_in_front_and_behind(lead, count):
     np.testing.assert_allclose(np.moveaxis(result, range(1, 1 + lead), range(lead)), exact, rtol=1e-13)
 
 
+def test_single_precision_stays_single():
+    front = [x.astype(np.float32) for x in (some_rows(40), LABELS[None], WEIGHTS[None], BIAS[None])]
+    result = doer(PRIMITIVE, {}, [x.dtype for x in front], 1)(*front)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, PLAIN(front[0], *(x[0] for x in front[1:])), rtol=1e-5)
+
+
 def test_other_arguments_may_differ_from_point_to_point():
     rows, weights = some_rows(30), DRAW.normal(size=(30, 4, 6))
     result = doer(PRIMITIVE, {}, [np.dtype(float)] * 4, 1)(rows, LABELS[None], weights, BIAS[None])
@@ -107,17 +115,36 @@ def test_each_distinct_row_is_done_once_and_kept(monkeypatch):
     monkeypatch.setattr(control_flow, "FEWEST", 2)
     function = control_flow.DistinctRows(counted, [WEIGHTS, BIAS])
     rows = np.array([[1.0, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, 4], [1, 2, 3, 4], [np.inf, 2, 3, 4], [np.inf, 2, 3, 5]])
-    labels = np.stack([LABELS[0]] * 3 + [LABELS[1]] + [LABELS[0]] * 2)
-    first = function.at(rows, labels)
-    assert done == [5]  # the third row is the first; the fourth has another label; no number hides another
-    np.testing.assert_allclose(first, PLAIN(rows, labels, WEIGHTS, BIAS), rtol=1e-13)
-    again = function.at(rows[::-1], labels[::-1])
-    assert done == [5]
+    which = np.array([0, 0, 0, 1, 0, 0])
+    first = function.at(rows, LABELS, which)
+    assert done == [control_flow.VECTOR]
+    assert len(function._values) == 5  # the third row is the first; the fourth has another label; none hides another
+    np.testing.assert_allclose(first, PLAIN(rows, LABELS[which], WEIGHTS, BIAS), rtol=1e-13)
+    again = function.at(rows[::-1].copy(), LABELS, which[::-1])
+    assert len(done) == 1
     np.testing.assert_array_equal(again, first[::-1])
+    nothing = np.full_like(rows, np.nan)
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(
-            function.at(rows * np.nan, labels), PLAIN(rows * np.nan, labels, WEIGHTS, BIAS), rtol=1e-13
+            function.at(nothing, LABELS, which), PLAIN(nothing, LABELS[which], WEIGHTS, BIAS), rtol=1e-13
         )
+
+
+@pytest.mark.parametrize("count", [1, 3, 31, 63, 64, 100, 223, 225, 500])
+def test_a_row_has_the_same_bits_in_any_batch(count):
+    network = network_of("gemm")
+    assert network is not None
+    shared = [np.asarray(x) for x in (network.mean, network.spread, *network.weights, *network.biases)]
+    draw = np.random.default_rng(8)
+    rows, labels = np.exp(draw.uniform(0, 12, (700, 9))), draw.normal(size=(2, len(network.biases[0])))
+    which = draw.integers(0, 2, 700)
+    kinds = [(rows.shape[1:], rows.dtype), (labels.shape[1:], labels.dtype), *((x.shape, x.dtype) for x in shared)]
+    body = control_flow._body("shape_network", tuple(kinds))
+    together = control_flow.DistinctRows(body, shared).at(rows, labels, which)
+    for first in (0, 7, 150):
+        part = slice(first, first + count)
+        alone = control_flow.DistinctRows(body, shared).at(rows[part], labels, which[part])
+        np.testing.assert_array_equal(alone, together[part])
 
 
 def test_rows_that_are_kept_end(monkeypatch):
@@ -125,8 +152,9 @@ def test_rows_that_are_kept_end(monkeypatch):
     body = control_flow._body("some_layer", (((4,), float), ((6,), float), ((4, 6), float), ((6,), float)))
     function = control_flow.DistinctRows(body, [WEIGHTS, BIAS])
     for _ in range(5):
-        rows, labels = DRAW.normal(size=(90, 4)), np.broadcast_to(LABELS[0], (90, 6))
-        np.testing.assert_allclose(function.at(rows, labels), PLAIN(rows, labels, WEIGHTS, BIAS), rtol=1e-13)
+        rows, which = DRAW.normal(size=(90, 4)), np.zeros(90, dtype=int)
+        exact = PLAIN(rows, LABELS[which], WEIGHTS, BIAS)
+        np.testing.assert_allclose(function.at(rows, LABELS, which), exact, rtol=1e-13)
         assert len(function._values) <= 190
 
 

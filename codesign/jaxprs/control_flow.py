@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..core.jax_typed import make_jaxpr
 from ..core.rowwise import OWN, ROWWISE
@@ -338,6 +338,7 @@ MOST_BODIES = 256  # functions by the shapes of their arguments
 MOST_VALUES = 1 << 19  # of each that are kept (memory: 0.3 kB a row)
 FEWEST = 64  # rows worth looking for
 PART = 224  # rows done at a time: in a cache, and a product of matrices too small for a library to start threads for
+VECTOR = 32  # rows that a batch is a multiple of
 _functions: OrderedDict[Any, "DistinctRows"] = OrderedDict()
 
 
@@ -352,38 +353,44 @@ class DistinctRows:
     def __init__(self, body: Body, shared: Sequence[np.ndarray]):
         self._body, self._shared = body, [each[..., None] for each in shared]
         self._values: dict[bytes, float] = {}
-        self._labels: dict[bytes, int] = {}
 
-    def at(self, rows: Float[np.ndarray, "n row"], labels: Float[np.ndarray, "n label"]) -> Float[np.ndarray, " n"]:
-        """Value of each row, its label beside it."""
+    def at(
+        self, rows: Float[np.ndarray, "n row"], labels: Float[np.ndarray, "k label"], which: Int[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " n"]:
+        """Value of each row with the label that it has.
+
+        A row has the same bits in whatever batch it is done, and whatever was asked before: batches are whole vectors
+        of the machine.
+        """
         if len(rows) < FEWEST:
-            return self._computed(rows, labels)
+            return self._computed(rows, labels[which])
         if len(self._values) > MOST_VALUES:
             self._values = {}
-        values, keys = self._values, self._keys(rows, labels)
+        values, keys = self._values, _bytes_of(np.concatenate([rows.view(np.uint8), _tags(labels)[which]], axis=1))
         missing = {key: place for place, key in enumerate(keys) if key not in values}
         if missing:
             places = np.fromiter(missing.values(), np.intp, len(missing))
-            values.update(zip(missing, self._computed(rows[places], labels[places]).tolist(), strict=True))
+            values.update(zip(missing, self._computed(rows[places], labels[which[places]]).tolist(), strict=True))
         return np.fromiter(map(values.__getitem__, keys), float, len(keys))
-
-    def _keys(self, rows: np.ndarray, labels: np.ndarray) -> list[bytes]:
-        """Bytes of each row, and the number of its label."""
-        own = labels[:1] if labels.strides[0] == 0 else labels
-        numbers = np.array([self._labels.setdefault(label, len(self._labels)) for label in _bytes_of(own)], dtype=float)
-        return _bytes_of(np.concatenate([rows, np.broadcast_to(numbers, len(rows))[:, None]], axis=1))
 
     def _computed(self, rows: np.ndarray, labels: np.ndarray) -> Float[np.ndarray, " n"]:
         result = np.empty(len(rows))
         for first in range(0, len(rows), PART):
-            part = slice(first, first + PART)
-            result[part] = self._body(rows[part].T, labels[part].T, *self._shared)[0]
+            count = min(PART, len(rows) - first)
+            places = np.minimum(np.arange(-(-count // VECTOR) * VECTOR), count - 1) + first
+            result[first : first + count] = self._body(rows[places].T, labels[places].T, *self._shared)[0][:count]
         return result
 
 
 def _bytes_of(rows: np.ndarray) -> list[bytes]:
     rows = np.ascontiguousarray(rows)
     return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel().tolist()
+
+
+def _tags(labels: np.ndarray) -> np.ndarray:
+    """A digest of each label, [labels, bytes]."""
+    digests = [hashlib.blake2b(label, digest_size=DIGEST).digest() for label in _bytes_of(labels)]
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(len(labels), DIGEST)
 
 
 def rows_at(name: str, lead: int, *inputs: Any) -> Any:
@@ -405,22 +412,17 @@ def rows_at(name: str, lead: int, *inputs: Any) -> Any:
         for each, rank in zip(arrays, ranks, strict=False)
     )
     points = np.broadcast_shapes(rows.shape[:-1], labels.shape[:-1])
-    values = _distinct(name, rows, labels, shared).at(_one_by_one(rows, points), _one_by_one(labels, points))
-    return values.reshape(points)[()]
+    listed = labels.reshape(-1, labels.shape[-1])
+    which = np.broadcast_to(np.arange(len(listed)).reshape(labels.shape[:-1]), points).ravel()
+    every = np.broadcast_to(rows, (*points, rows.shape[-1])).reshape(-1, rows.shape[-1])
+    values = _distinct(name, rows, labels, shared).at(np.ascontiguousarray(every), listed, which)
+    return values.reshape(points).astype(np.result_type(*arrays), copy=False)[()]
 
 
 def _of_all_points(x: np.ndarray, lead: int) -> np.ndarray | None:
     """Value of an argument that is the same at all points; None where it is not."""
     first = x[(0,) * lead] if math.prod(x.shape[:lead]) else None
     return first if math.prod(x.shape[:lead]) == 1 or (first is not None and (x == first).all()) else None
-
-
-def _one_by_one(rows: np.ndarray, points: tuple[int, ...]) -> Float[np.ndarray, "n row"]:
-    """Rows one after the other; one row for all is not copied."""
-    width = rows.shape[-1]
-    if math.prod(rows.shape[:-1]) == 1:
-        return np.broadcast_to(rows.reshape(1, width), (math.prod(points), width))
-    return np.broadcast_to(rows, (*points, width)).reshape(-1, width)
 
 
 def _distinct(name: str, rows: np.ndarray, labels: np.ndarray, shared: Sequence[np.ndarray]) -> DistinctRows:
