@@ -15,6 +15,7 @@ from ..config.device_counts import listed as counts_listed
 from ..config.least_devices import sized_study
 from ..core.atomic_files import write_text
 from ..core.errors import CodesignError, ConfigError, WriteError
+from ..core.free_memory import give_back
 from ..report.comparison_pages import write
 from ..report.side_by_side import API, Comparison, columns, sentences, shortened, without
 from ..search import Mix, Pareto
@@ -146,6 +147,7 @@ def run_candidate(candidate: Candidate, root: Path, number: str) -> Candidate:
         raise
     except CodesignError as error:
         result = dataclasses.replace(candidate, why=str(error))
+    give_back(cycles=True)  # tables of the search hold each other, and its threads leave heaps full of holes
     if result.why:
         write_text(folder / "error.txt", f"{result.why}\n")
     if result.study is not None:

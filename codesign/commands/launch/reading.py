@@ -17,7 +17,8 @@ from .engine_plan import EnginePlan, LaunchedModel, format_overrides, model_of, 
 from .maxtext_arguments import maxtext_overrides, starts_maxtext
 from .shell import EngineProgram, is_manifest, manifest_programs, programs
 from .switches import Switches, is_whole, not_modelled_line, read_switches, switches_of_mapping
-from .trainer_arguments import is_settings, settings_program, starts_training, training_overrides
+from .torchtitan_arguments import is_settings, settings_program
+from .trainer_arguments import starts_training, training_overrides
 
 __all__ = ["Launch", "read_launch", "with_launch"]
 

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ...config.groups import read_yaml
 from ...core.errors import ConfigError, suggestion
 from ...core.json_yaml import dumps, is_mapping
+from ...core.resources import conf_dir
 from ...core.untrusted_io import tree_of_json
 from ..export_plan import OPTIONS
 
 __all__ = [
-    "ENGINES", "Ends", "Option", "Switches", "ends_of_layout", "is_whole", "layout_text", "megatron_ends",
-    "not_modelled_line", "options_of", "read_switches", "switches_of_mapping", "titan_ends",
+    "ENGINES", "Ends", "Option", "Switches", "ends_of_layout", "finished", "is_whole", "layout_text", "megatron_ends",
+    "model_file", "not_modelled_line", "options_of", "read_switches", "switches_of_mapping", "titan_ends",
 ]  # fmt: skip
 
 
@@ -399,3 +401,32 @@ def titan_ends(switches: Switches, layers: int, pp: int) -> tuple[int, int]:
         for end in ("first", "last")
     )
     return first, last
+
+
+def model_file(option: str) -> Mapping[str, Any]:
+    """A model's file, whichever package it is written for."""
+    path = conf_dir() / "model" / f"{option}.yaml"
+    node: Any = read_yaml(path) if path.is_file() else {}
+    for key in ("workload", "model"):
+        node = node.get(key, node) if is_mapping(node) else {}
+    return node if is_mapping(node) else {}
+
+
+def finished(
+    overrides: list[str], plan: Mapping[str, str], devices: int, ranks: int, switches: Switches, notes: list[str]
+) -> tuple[list[str], list[str]]:
+    """Overrides with the number of devices, and lines.
+
+    Raises:
+        ConfigError: devices that the degrees do not divide.
+    """
+    if devices and devices % ranks:
+        raise ConfigError(
+            f"--from: {devices:,} devices are no multiple of the {ranks:,} that tensor, pipeline and context ranks take"
+        )
+    if not devices:
+        notes.append(
+            f"no launcher says how many devices there are: {ranks:,}, one replica; cluster.device_count says more"
+        )
+    lines = [f"cluster.device_count={devices or ranks}", *(f"plan.{key}={value}" for key, value in plan.items())]
+    return [*overrides, *lines], [*notes, *not_modelled_line([switches])]
