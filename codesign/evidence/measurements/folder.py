@@ -20,8 +20,9 @@ __all__ = [
 
 
 def is_runs(header: list[str]) -> bool:
-    """True if a table of these columns holds measured runs."""
-    return names_devices(header) and any(metric_of(name) for name in header)
+    """True if a table of these columns holds measured runs; one of kernels has TFLOP/s and devices, too."""
+    plain = {name.lower() for name in header}
+    return "kernel" not in plain and names_devices(header) and any(metric_of(name) for name in header)
 
 
 # The kinds of tables as text and as data: what `codesign validate --schema` prints.
