@@ -11,7 +11,8 @@ import pytest
 from codesign.commands.cli import main
 from codesign.core.errors import ConfigError
 from codesign.evidence.measurements.columns import metric_of, number_path, plain
-from codesign.evidence.validation.measured_runs import command_of, compared, run_of, run_tables
+from codesign.evidence.validation.compared_runs import command_of, compared
+from codesign.evidence.validation.measured_runs import run_of, run_tables
 
 VLLM = {
     "GPU": "NVIDIA H100 80GB HBM3", "model_id": "meta-llama/Llama-3.1-8B-Instruct", "tensor_parallel_size": "1",

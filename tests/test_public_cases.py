@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from codesign.evidence.validation import validate
-from codesign.evidence.validation.measured_runs import RUN
+from codesign.evidence.validation.compared_runs import RUN
 from codesign.evidence.validation.page import tables_of
 
 pytestmark = pytest.mark.slow

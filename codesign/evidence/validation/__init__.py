@@ -13,9 +13,10 @@ from ...core.lazy import lazily
 from ..measurements import survey, unread
 from ..measurements.folder import FoundTable, Survey, as_folder, files
 from .across_nodes import ACROSS, EXCHANGE, calibrate_exchange
+from .compared_runs import commands, compared, run_rows, scored
 from .end_to_end import CALCULON, INFERENCE, MLPERF_TRAINING, TRAINING
 from .measured_kernels import COLLECTIVES, KERNELS, UNFITTED
-from .measured_runs import commands, compared, run_rows, run_tables, scored
+from .measured_runs import run_tables
 from .power import POWER
 from .scores import Row, note
 from .scores import Suite as Suite

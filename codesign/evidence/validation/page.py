@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..calibration.constants import publish
-from .measured_runs import RUN
+from .compared_runs import RUN
 from .scores import Row
 
 __all__ = ["tables_of", "write_tables"]
