@@ -38,7 +38,7 @@ def overrides(row: dict[str, str]) -> dict[str, str]:
     ("Output TPUT per GPU", ("tokens_per_s_per_device", 1.0)), ("Throughput (tokens/s)", ("tokens_per_s", 1.0)),
     ("request_throughput", ("requests_per_s", 1.0)), ("elapsed_time_per_iteration_ms", ("time_s", 1e-3)),
     ("throughput_per_gpu_tflops", ("tflops_per_device", 1.0)), ("hbm_gb", ("peak_memory_bytes", 1e9)),
-    ("total_token_throughput", None), ("mean_ttft", None), ("output_token_throughput_per_user", None),
+    ("Total Token Throughput (tok/s)", ("all_tokens_per_s", 1.0)), ("mean_ttft", None), ("output_token_throughput_per_user", None),
 ])  # fmt: skip
 def test_a_metric_is_known_however_it_is_spelt(column, metric):
     assert metric_of(column) == metric
@@ -91,6 +91,28 @@ def test_a_row_of_vllm_is_a_closed_loop_of_clients():
 def test_what_a_cell_means(more, said):
     told = overrides(VLLM | more)
     assert {key: told.get(key) for key in said} == said
+
+
+def test_tokens_of_prompts_and_answers_are_counted_apart():
+    told = run_of(VLLM | {"total_token_throughput": "5000"}, "here").measured
+    assert told["tokens_per_s"] == pytest.approx(1000.0)  # 256 of every 1,280
+    told = run_of(VLLM | {"total_token_throughput": "5000", "output_throughput": "990"}, "here").measured
+    assert told["tokens_per_s"] == 990.0
+    told = run_of(STEP | {"total_tokens_per_s": "5000"}, "here").measured
+    assert told["tokens_per_s"] == 5000.0
+    assert "all_tokens_per_s" not in told
+
+
+@pytest.mark.slow
+def test_medians_of_a_closed_loop_are_compared_with_means():
+    medians = {"median_ttft_ms": "60", "median_tpot_ms": "9"}
+    means = {name: cell for name, cell in VLLM.items() if not name.startswith("mean_")}
+    messages: list[str] = []
+    found = {one.metric: one for one in compared([run_of(means | medians, "line 2")], messages)}
+    exact = {one.metric: one for one in compared([run_of(VLLM, "line 2")], [])}
+    assert found["ttft_p50_s"].predicted == pytest.approx(exact["ttft_s"].predicted, rel=1e-12)
+    assert found["tpot_p50_s"].predicted == pytest.approx(exact["tpot_s"].predicted, rel=1e-12)
+    assert ["medians compared with means" in text for text in messages] == [True]
 
 
 def test_a_burst_comes_all_at_once():

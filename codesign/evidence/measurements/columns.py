@@ -114,6 +114,10 @@ OF_OUTPUT = (
     "output_throughput_tokens_per_s", "output_tokens_throughput_tokens_per_s", "throughput_tokens_per_s",
     "generation_throughput_tokens_per_s", "generated_tokens_per_s", "output_tps",
 )  # fmt: skip
+OF_ALL_TOKENS = (
+    "total_tokens_throughput", "total_tokens_per_s", "total_throughput", "total_tps",
+    "total_tokens_throughput_tokens_per_s", "total_throughput_tokens_per_s", "total_tokens_throughput_per_s",
+)  # fmt: skip
 OF_REQUESTS = ("requests_per_s", "requests_throughput", "requests_throughput_requests_per_s")
 OF_FLOPS = (
     "tflops", "tflops_per_device", "model_tflops_per_device", "achieved_tflops_per_device", "achieved_tflops",
@@ -124,6 +128,7 @@ RATES = {
     **dict.fromkeys(OF_OUTPUT, ("tokens_per_s", 1.0)),
     **dict.fromkeys((f"{name}_per_device" for name in OF_OUTPUT), ("tokens_per_s_per_device", 1.0)),
     "output_throughput_per_device_tokens_per_s_per_device": ("tokens_per_s_per_device", 1.0),
+    **dict.fromkeys(OF_ALL_TOKENS, ("all_tokens_per_s", 1.0)),
     **dict.fromkeys(OF_REQUESTS, ("requests_per_s", 1.0)),
     **dict.fromkeys(OF_FLOPS, ("tflops_per_device", 1.0)),
     **dict.fromkeys(("samples_per_s", "sequences_per_s"), ("sequences_per_s", 1.0)),

@@ -24,6 +24,7 @@ from .scores import Errors, Row, rows
 __all__ = ["FEW", "RUN", "Compared", "command_of", "commands", "compared", "run_rows", "scored"]
 
 SUITE = "measured runs"
+MEDIAN = "_p50"
 SHARE = re.compile(r"(\w+)_s\.(p\d+)")  # a percentile as a simulation names it
 
 
@@ -102,11 +103,21 @@ def _priced(members: Sequence[MeasuredRun], metrics: Sequence[str], messages: li
             messages.append(f"{one.place}: set aside, {error}")
     if not legal:
         return
+    means = {metric: metric.replace(MEDIAN, "") for metric in metrics if MEDIAN in metric}
     try:
-        ours = predicted([one.run for one in legal], [*metrics, RUNS], named=True)
+        ours = predicted([one.run for one in legal], [*metrics, *means.values(), RUNS], named=True)
     except CodesignError as error:
         messages.append(f"{legal[0].place}: set aside, {error}")
         return
+    spreadless = [
+        metric for metric in means if np.isnan(ours[metric]).all() and not np.isnan(ours[means[metric]]).all()
+    ]
+    if spreadless:
+        messages.append(
+            f"{legal[0].place}: {', '.join(spreadless)}: medians compared with means, which is all that is predicted of"
+            " clients that wait for each answer"
+        )
+        ours |= {metric: ours[means[metric]] for metric in spreadless}
     absent = [metric for metric in metrics if np.isnan(ours[metric]).all()]
     if absent:
         what = next(word for word in legal[0].run.chosen if word.startswith("workload="))
@@ -157,7 +168,8 @@ def run_rows(found: Sequence[Compared]) -> list[Row]:
     for one in found:
         if one.run.place not in known:
             known[one.run.place] = _shares(one.run)
-        low, high = known[one.run.place].get(one.metric, (None, None))
+        shares = known[one.run.place]
+        low, high = shares.get(one.metric, shares.get(one.metric.replace(MEDIAN, ""), (None, None)))
         rows.append({
             "suite": RUN, "stratum": one.run.place, "quantity": one.metric, "group": one.run.group, "n": 1,
             "predicted": one.predicted, "measured": one.measured,

@@ -368,6 +368,13 @@ def _rates(measured: dict[str, float], run: PricedRun) -> None:
     devices, training = run.numbers.get(DEVICES), any(word.startswith("workload=training") for word in run.chosen)
     if training and devices and OF_A_DEVICE in measured:
         measured["tokens_per_s"] = devices * measured.pop(OF_A_DEVICE)
+    every = measured.pop("all_tokens_per_s", 0.0)
+    if every and training:
+        measured.setdefault("tokens_per_s", every)
+    elif every:  # prompts and answers; of equal requests each in proportion
+        work: Any = scenario_from_config(*run.overrides()).workload
+        answered = float(work.output_tokens)
+        measured.setdefault("tokens_per_s", every * answered / (float(work.input_tokens) + answered))
     sequences = measured.pop("sequences_per_s", 0.0)
     flops = 1e12 * measured.pop("tflops_per_device", 0.0)
     if not sequences and not flops:
