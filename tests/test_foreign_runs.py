@@ -11,7 +11,7 @@ import pytest
 from codesign.commands.cli import main
 from codesign.core.errors import ConfigError
 from codesign.evidence.measurements.columns import metric_of, number_path, plain
-from codesign.evidence.validation.compared_runs import command_of, compared
+from codesign.evidence.validation.compared_runs import command_of, compared, run_rows
 from codesign.evidence.validation.measured_runs import run_of, run_tables
 
 VLLM = {
@@ -113,6 +113,8 @@ def test_medians_of_a_closed_loop_are_compared_with_means():
     assert found["ttft_p50_s"].predicted == pytest.approx(exact["ttft_s"].predicted, rel=1e-12)
     assert found["tpot_p50_s"].predicted == pytest.approx(exact["tpot_s"].predicted, rel=1e-12)
     assert ["medians compared with means" in text for text in messages] == [True]
+    shown = {row["quantity"]: row for row in run_rows(list(found.values()))}
+    assert shown["tpot_p50_s"]["low"] < shown["tpot_p50_s"]["predicted"] < shown["tpot_p50_s"]["high"]
 
 
 def test_a_burst_comes_all_at_once():

@@ -25,6 +25,8 @@ __all__ = ["FEW", "RUN", "Compared", "command_of", "commands", "compared", "run_
 
 SUITE = "measured runs"
 MEDIAN = "_p50"
+IN_PROPORTION = dict.fromkeys(("tokens_per_s_per_device", "requests_per_s"), "tokens_per_s")
+"""Metric -> the one that it is a fixed share of, so that both are off by the same factor."""
 SHARE = re.compile(r"(\w+)_s\.(p\d+)")  # a percentile as a simulation names it
 
 
@@ -169,7 +171,8 @@ def run_rows(found: Sequence[Compared]) -> list[Row]:
         if one.run.place not in known:
             known[one.run.place] = _shares(one.run)
         shares = known[one.run.place]
-        low, high = shares.get(one.metric, shares.get(one.metric.replace(MEDIAN, ""), (None, None)))
+        other = IN_PROPORTION.get(one.metric, one.metric.replace(MEDIAN, ""))
+        low, high = shares.get(one.metric, shares.get(other, (None, None)))
         rows.append({
             "suite": RUN, "stratum": one.run.place, "quantity": one.metric, "group": one.run.group, "n": 1,
             "predicted": one.predicted, "measured": one.measured,
