@@ -381,14 +381,35 @@ def drawn_j(cluster: Cluster, timeline: Timeline) -> Array:
     return jnp.minimum(timeline.energy_j + board.working_w * timeline.working_s, most)
 
 
-def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) -> Metrics:
-    cluster = scenario.cluster.joining(layout.devices)
-    work = scenario.workload if cluster.doubts is None else scenario.workload.under(cluster.doubts.first_token)
-    timeline, ops = work.timeline(priced, layout), [op for op, _ in priced]
+class _Spent(NamedTuple):
+    """Sums over all devices: provisioned power, price, energy, cost; shares of the cost and tokens of each kind that
+    is billed; devices of the main pool with the arithmetic of all."""
+
+    provisioned_w: Array
+    capex_usd: Array
+    energy_j: Array
+    usd: Array
+    paid: dict[str, tuple[Array, Array]]
+    fast_devices: Array
+
+    def with_pool(self, pool: Any, more: Any, ratio: Array, billed: str = "") -> "_Spent":
+        """Sums with those of another pool, whose arithmetic is `ratio` of the main one's, device by device."""
+        paid = self.paid
+        if billed:
+            paid = paid | {billed: (paid[billed][0] + more.usd, paid[billed][1])}
+        return _Spent(
+            self.provisioned_w + more.provisioned_w, self.capex_usd + more.capex_usd, self.energy_j + more.energy_j,
+            self.usd + more.usd, paid, self.fast_devices + pool.devices * ratio,
+        )  # fmt: skip
+
+
+def _spent(
+    scenario: Scenario, cluster: Cluster, timeline: Timeline, layout: Layout, movement: dict[str, Array]
+) -> _Spent:
+    """Power, price, energy and cost of a step, by all pools."""
     devices, facility = own_devices(cluster, layout), cluster.facility
     idle, count = with_spares(cluster, device_idle_w(cluster)), with_spares(cluster, devices)
     energy = devices * facility.pue * (drawn_j(cluster, timeline) + idle * timeline.time_s)
-    movement = moved(scenario, [op for op, _ in priced])
     if movement:  # links carry no energy of their own then: see `Cluster.path_energy`
         energy = energy + facility.pue * summed(movement)
     if cluster.doubts is not None:
@@ -397,56 +418,62 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
     capex = count * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
     usd = facility.usd(capex, count, timeline.time_s, energy)
     paid = {kind: (usd * share, tokens) for kind, (share, tokens) in timeline.billed.items()}
-    peak, fast_devices = cluster.accelerator.peak(scenario.workload.number_format()), devices
-    pool = prefill_pool(cluster, layout)
-    if pool is not None:
-        more = pool.cost(timeline, facility)
-        provisioned, capex = provisioned + more.provisioned_w, capex + more.capex_usd
-        energy, usd = energy + more.energy_j, usd + more.usd
-        paid["input"] = (paid["input"][0] + more.usd, paid["input"][1])
-        fast_devices = devices + pool.devices * pool.peak(scenario.workload.number_format()) / peak
-    later = later_pool(cluster, layout)
-    if later is not None:
-        more = later.cost(timeline, facility)
-        provisioned, capex = provisioned + more.provisioned_w, capex + more.capex_usd
-        energy, usd = energy + more.energy_j, usd + more.usd
-        fast_devices = devices + later.devices * later.peak(scenario.workload.number_format()) / peak
-    ffn = ffn_pool(cluster, layout)
-    if ffn is not None:
+    result = _Spent(provisioned, capex, energy, usd, paid, devices)
+    number_format = scenario.workload.number_format()
+    peak = cluster.accelerator.peak(number_format)
+    if (pool := prefill_pool(cluster, layout)) is not None:
+        result = result.with_pool(pool, pool.cost(timeline, facility), pool.peak(number_format) / peak, "input")
+    if (later := later_pool(cluster, layout)) is not None:
+        result = result.with_pool(later, later.cost(timeline, facility), later.peak(number_format) / peak)
+    if (ffn := ffn_pool(cluster, layout)) is not None:
         more = ffn.cost(timeline, facility, timeline.ffn_j)
-        provisioned, capex = provisioned + more.provisioned_w, capex + more.capex_usd
-        energy, usd = energy + more.energy_j, usd + more.usd
-        paid["output"] = (paid["output"][0] + more.usd, paid["output"][1])
-        fast_devices = fast_devices + ffn.devices * ffn.peak(scenario.workload.number_format()) / peak
-    billed = {f"usd_per_million_{kind}_tokens": 1e6 * part / tokens for kind, (part, tokens) in paid.items()}
-    memory = memory_by_class(scenario, layout)
+        result = result.with_pool(ffn, more, ffn.peak(number_format) / peak, "output")
+    return result
+
+
+def _usage(
+    scenario: Scenario, cluster: Cluster, layout: Layout, ops: list[Op], memory: dict[str, Array]
+) -> dict[str, Array]:
+    """Shares of what there is: memory of each tier and pool, links, the die, the life of its parts."""
     capacity = {"hbm": cluster.accelerator.hbm.usable_bytes(), "ddr": cluster.host.memory.usable_bytes()}
-    used = per_tier(memory)
-    usage = {tier: used_share(nbytes, capacity[tier]) for tier, nbytes in used.items()}
+    usage = {tier: used_share(nbytes, capacity[tier]) for tier, nbytes in per_tier(memory).items()}
     for name in cluster.levels:
         usage |= {f"{name}.{limit}": share for limit, share in cluster.network[name].limits().items()}
     usage |= cluster.crowded(ops, layout, scenario.workload.repeats(layout))
     usage |= {f"hbm.{limit}": share for limit, share in memory_limits(cluster, memory).items()}
     usage |= {f"hbm.{limit}": share for limit, share in engine_limits(scenario, layout, memory).items()}
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
-    if pool is not None:
+    if (pool := prefill_pool(cluster, layout)) is not None:
         usage |= {"prefill.hbm": used_share(summed(scenario.workload.prefill_bytes(layout)), pool.usable_bytes())}
-    if later is not None:
+    if (later := later_pool(cluster, layout)) is not None:
         usage |= {"later_stages.hbm": used_share(summed(scenario.workload.later_bytes(layout)), later.usable_bytes())}
-    if ffn is not None:
-        held = scenario.workload.ffn_bytes(layout)
-        usage |= {"ffn.hbm": used_share(summed(held), ffn.usable_bytes())}
-        memory = memory | {f"ffn/{name}": nbytes for name, nbytes in held.items()}
-    usage |= lifetime_limits(scenario, cluster) | timeline.usage
+    if (ffn := ffn_pool(cluster, layout)) is not None:
+        usage |= {"ffn.hbm": used_share(summed(scenario.workload.ffn_bytes(layout)), ffn.usable_bytes())}
+    return usage | lifetime_limits(scenario, cluster)
+
+
+def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) -> Metrics:
+    cluster = scenario.cluster.joining(layout.devices)
+    work = scenario.workload if cluster.doubts is None else scenario.workload.under(cluster.doubts.first_token)
+    timeline, ops = work.timeline(priced, layout), [op for op, _ in priced]
+    movement, facility = moved(scenario, ops), cluster.facility
+    spent = _spent(scenario, cluster, timeline, layout, movement)
+    energy, usd = spent.energy_j, spent.usd
+    billed = {f"usd_per_million_{kind}_tokens": 1e6 * part / tokens for kind, (part, tokens) in spent.paid.items()}
+    memory = memory_by_class(scenario, layout)
+    usage = _usage(scenario, cluster, layout, ops, memory) | timeline.usage
+    if ffn_pool(cluster, layout) is not None:
+        memory = memory | {f"ffn/{name}": nbytes for name, nbytes in scenario.workload.ffn_bytes(layout).items()}
+    peak = cluster.accelerator.peak(scenario.workload.number_format())
     return Metrics(
         time_s=timeline.time_s,
         tokens_per_s=timeline.tokens / timeline.time_s,
-        mfu=timeline.model_flops / peak / (timeline.time_s * fast_devices),  # so ordered float32 holds the slopes
+        mfu=timeline.model_flops / peak / (timeline.time_s * spent.fast_devices),  # so ordered float32 holds the slopes
         energy_j=energy,
         joules_per_token=energy / timeline.tokens,
         power_w=energy / timeline.time_s,
-        provisioned_power_w=provisioned,
-        capex_usd=capex,
+        provisioned_power_w=spent.provisioned_w,
+        capex_usd=spent.capex_usd,
         usd_per_million_tokens=1e6 * usd / timeline.tokens,
         extra=(timeline.extra if cluster.doubts is None else cluster.doubts.of_first_token(timeline.extra))
         | billed
@@ -456,7 +483,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         | cluster.delays(ops, layout, work.repeats(layout))
         | _balance(ops, work.repeats(layout), timeline)
         | _told(movement)
-        | lifetime(scenario, cluster, timeline, Bill(capex, energy, usd)),
+        | lifetime(scenario, cluster, timeline, Bill(spent.capex_usd, energy, usd)),
         usage=usage,
         violations=scenario.workload.violations(layout),
         memory_bytes=memory,
