@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 
 from ..core.errors import ConfigError
 from ..core.fields import replace
+from ..core.free_memory import give_back
 from ..core.json_yaml import is_mapping
 from ..model.scenario import Scenario
 from ..model.workloads import Plan, Training, TrainingRun
@@ -94,6 +95,7 @@ def _least(scenario: Scenario, overrides: list[str], objective: Objective) -> in
     batch = int(float(getattr(scenario.workload, "global_batch", 0.0)))
     for count in _counts(scenario):
         tried.append(count)
+        give_back(cycles=True)  # the grid of the last count
         if _kept([*overrides, f"{COUNT}={count}"], objective):
             left_out = [one for one in between(tried, count, batch, 0) if one < count]
             return next((one for one in left_out if _kept([*overrides, f"{COUNT}={one}"], objective)), count)
