@@ -38,7 +38,8 @@ def overrides(row: dict[str, str]) -> dict[str, str]:
     ("Output TPUT per GPU", ("tokens_per_s_per_device", 1.0)), ("Throughput (tokens/s)", ("tokens_per_s", 1.0)),
     ("request_throughput", ("requests_per_s", 1.0)), ("elapsed_time_per_iteration_ms", ("time_s", 1e-3)),
     ("throughput_per_gpu_tflops", ("tflops_per_device", 1.0)), ("hbm_gb", ("peak_memory_bytes", 1e9)),
-    ("Total Token Throughput (tok/s)", ("all_tokens_per_s", 1.0)), ("mean_ttft", None), ("output_token_throughput_per_user", None),
+    ("Total Token Throughput (tok/s)", ("all_tokens_per_s", 1.0)), ("mean_ttft", None),
+    ("output_token_throughput_per_user", None),
 ])  # fmt: skip
 def test_a_metric_is_known_however_it_is_spelt(column, metric):
     assert metric_of(column) == metric
