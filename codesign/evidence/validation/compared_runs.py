@@ -172,7 +172,7 @@ def run_rows(found: Sequence[Compared]) -> list[Row]:
             known[one.run.place] = _shares(one.run)
         shares = known[one.run.place]
         other = IN_PROPORTION.get(one.metric, one.metric.replace(MEDIAN, ""))
-        low, high = shares.get(one.metric, shares.get(other, (None, None)))
+        low, high = shares.get(one.metric) or shares.get(other) or (None, None)
         rows.append({
             "suite": RUN, "stratum": one.run.place, "quantity": one.metric, "group": one.run.group, "n": 1,
             "predicted": one.predicted, "measured": one.measured,
