@@ -25,7 +25,7 @@ __all__ = ["FEW", "RUN", "Compared", "command_of", "commands", "compared", "run_
 
 SUITE = "measured runs"
 MEDIAN = "_p50"
-IN_PROPORTION = dict.fromkeys(("tokens_per_s_per_device", "requests_per_s"), "tokens_per_s")
+IN_PROPORTION: dict[str, str] = dict.fromkeys(("tokens_per_s_per_device", "requests_per_s"), "tokens_per_s")
 """Metric -> the one that it is a fixed share of, so that both are off by the same factor."""
 SHARE = re.compile(r"(\w+)_s\.(p\d+)")  # a percentile as a simulation names it
 
