@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from codesign.commands.cli import main
-from codesign.core.errors import ConfigError
+from codesign.core.errors import ConfigError, DataError
 from codesign.evidence.measurements.columns import metric_of, number_path, plain
+from codesign.evidence.validation import validate
 from codesign.evidence.validation.compared_runs import command_of, compared, run_rows
 from codesign.evidence.validation.measured_runs import run_of, run_tables
 
@@ -178,3 +179,18 @@ def test_both_commands_give_one_number(tmp_path: Path):
         with contextlib.redirect_stdout(out):
             assert main([*shlex.split(command_of(one.run))[1:], "--json"]) == 0
         assert json.loads(out.getvalue())[one.metric] == pytest.approx(one.predicted, rel=1e-9)
+
+
+@pytest.mark.parametrize(("cell", "said"), [("-5", "line 2: set aside, "), ("fast", "line 2: set aside, ")])
+def test_a_table_of_which_no_row_can_be_read_says_why(tmp_path: Path, cell, said):
+    (tmp_path / "mine.csv").write_text(f"GPU,Model,Median TPOT (ms)\nH100,Llama-3.1-8B,{cell}\n")
+    with pytest.raises(DataError, match=said):
+        validate(tmp_path)
+
+
+def test_an_engine_that_is_not_modelled_is_told(tmp_path: Path):
+    row = VLLM | {"framework": "LMDeploy", "num_gpus": "1"}
+    (tmp_path / "mine.csv").write_text(",".join(row) + "\n" + ",".join(row.values()) + "\n")
+    messages: list[str] = []
+    assert len(run_tables(tmp_path, [], messages)) == 1
+    assert any("framework 'LMDeploy' is not modelled" in text for text in messages)

@@ -1,7 +1,7 @@
-"""Functions of rows, each one primitive of JAX: who runs a trace by NumPy does equal rows once.
+"""Row-wise functions as primitives of JAX, so that evaluation by NumPy computes equal rows once.
 
 The last axis of the first argument is a row, that of the second its label; other arguments are the same for all rows. A
-traced program has one equation for such a function. Compiled and differentiated it is what it is made of.
+traced program has one equation for such a function. Compiled and differentiated, it is replaced by its own operations.
 """
 
 import functools
@@ -22,7 +22,7 @@ ROWWISE: dict[str, tuple[Any, Callable[..., Array]]] = {}
 
 
 def rowwise(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`function` of ([*b, row], [*c, row], ...) -> [*b], each of them from its own rows, as one primitive."""
+    """Wrap `function` of ([*b, row], [*c, label], ...) -> [*b], which treats each row by itself, as one primitive."""
     primitive: Any = Primitive(function.__name__)
 
     @functools.lru_cache(maxsize=256)

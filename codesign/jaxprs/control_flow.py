@@ -1,4 +1,4 @@
-"""Loops, branches and functions of rows of traced programs, run by NumPy at many points."""
+"""Loops, branches and row-wise functions of traced programs, run by NumPy at many points."""
 
 import functools
 import hashlib
@@ -328,7 +328,7 @@ def _loop(primitive: Any, settings: tuple[tuple[str, Any], ...]) -> Loop:
     return Loop(bind, primitive.multiple_results)
 
 
-# Functions of rows (`core.rowwise`) run by NumPy: rows that are equal to the last bit are done once, and kept.
+# Row-wise functions (`core.rowwise`) run by NumPy: rows that are equal to the last bit are computed once, and cached.
 #
 # A search asks for ten thousand plans, whose launches have a tenth as many shapes.
 
@@ -340,10 +340,11 @@ FEWEST = 64  # rows worth looking for
 PART = 224  # rows done at a time: in a cache, and a product of matrices too small for a library to start threads for
 VECTOR = 32  # rows that a batch is a multiple of
 _functions: OrderedDict[Any, "DistinctRows"] = OrderedDict()
+_lock = threading.Lock()
 
 
 class DistinctRows:
-    """A function of rows, with its values at rows that were asked for before.
+    """A row-wise function with a cache of its values.
 
     Args:
         body: the function of one row, its label and the other arguments.
@@ -394,7 +395,7 @@ def _tags(labels: np.ndarray) -> np.ndarray:
 
 
 def rows_at(name: str, lead: int, *inputs: Any) -> Any:
-    """Values of a function of rows.
+    """Values of a row-wise function.
 
     Args:
         name: of `ROWWISE`.
@@ -431,9 +432,9 @@ def _distinct(name: str, rows: np.ndarray, labels: np.ndarray, shared: Sequence[
     for each in shared:
         digest.update(np.ascontiguousarray(each).tobytes())
     own = (rows.shape[-1:], rows.dtype), (labels.shape[-1:], labels.dtype), *((x.shape, x.dtype) for x in shared)
-    return kept(
-        _functions, (name, own, digest.digest()), lambda: DistinctRows(_body(name, own), shared), MOST_FUNCTIONS
-    )
+    key = name, own, digest.digest()
+    with _lock:  # threads of one search ask for the same networks
+        return kept(_functions, key, lambda: DistinctRows(_body(name, own), shared), MOST_FUNCTIONS)
 
 
 @functools.lru_cache(maxsize=MOST_BODIES)

@@ -36,7 +36,7 @@ def knows(primitive: Any) -> bool:
 def doer(
     primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int = 0, *, alike: bool = False
 ) -> Callable[..., Any]:
-    """`numpy_primitives.doer`, of loops and functions of rows too."""
+    """`numpy_primitives.doer`, of loops and row-wise functions too."""
     if primitive.name in LOOPS:
         return functools.partial(loop(primitive, params).at, lead)
     if primitive.name in ROWWISE:
@@ -45,7 +45,7 @@ def doer(
 
 
 def behind(primitive: Any, params: dict[str, Any], kinds: Sequence[Any], lead: int) -> Callable[..., Any]:
-    """`numpy_primitives.behind`, of loops and functions of rows too."""
+    """`numpy_primitives.behind`, of loops and row-wise functions too."""
     if primitive.name in LOOPS:
         return functools.partial(loop(primitive, params).at_behind, lead)
     if primitive.name in ROWWISE:

@@ -431,7 +431,7 @@ def _value(plain: Any) -> Any:
 
 @functools.cache
 def _primitives() -> dict[str, Any]:
-    """Every primitive of JAX, and every function of rows, by its name."""
+    """Every primitive of JAX, and every row-wise function, by its name."""
     places: Sequence[Any] = (jax.extend.core.primitives, lax)
     result = [getattr(place, name) for place in places for name in dir(place) if name.endswith("_p")]
     return {primitive.name: primitive for primitive in (*result, *(own for own, _ in ROWWISE.values()))}

@@ -124,6 +124,9 @@ def _scored(directory: Path, suites: tuple[Suite, ...], damaged: dict[Path, str]
     with without(directory, damaged) as folder:
         found, messages = survey(folder), list[str]()
         runs = run_tables(folder, [table.path for table in found.tables], messages)
+        aside = [message for message in messages if ": set aside, " in message]
+        if aside and not runs and not found.tables:
+            raise DataError(aside[0])  # no row of any run can be read
         mine = [] if runs else understood(found, directory, suites)
         mine = mine or [t for t in found.tables if any(t.schema.name in suite.kinds for suite in suites)]
         for table in found.tables:

@@ -116,9 +116,11 @@ def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> l
         if aside:
             messages.append(f"{shown}: column(s) {', '.join(aside)} carried along")
         for cells, line in zip(table.rows, table.lines, strict=True):
-            place = f"{shown}, line {line}"
+            place, row = f"{shown}, line {line}", dict(zip(table.header, cells, strict=True))
+            if engine := _unknown_engine(row):
+                messages.append(f"{place}: framework {engine!r} is not modelled, what usually runs there is taken")
             try:
-                one, count = _counted_run(run_of(dict(zip(table.header, cells, strict=True)), place))
+                one, count = _counted_run(run_of(row, place))
                 one, told = _with_legal_plan(one, composed)
                 one, fitting = _that_fits(one)
                 messages += [f"{place}: {line}" for line in (count, told, fitting) if line]
@@ -126,6 +128,12 @@ def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> l
             except ConfigError as error:
                 messages.append(f"{place}: set aside, {error}")
     return result
+
+
+def _unknown_engine(row: Mapping[str, str]) -> str:
+    """The framework that a row names and that is not modelled; empty where there is none."""
+    named = [cell.strip() for column, cell in row.items() if choice_of(column) == "framework"]
+    return next((name for name in named if name.lower() not in ("", *UNSTATED) and not _option("framework", name)), "")
 
 
 def _counted_run(one: MeasuredRun) -> tuple[MeasuredRun, str]:
