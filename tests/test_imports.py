@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -212,3 +213,12 @@ def test_names_that_scripts_import_from_the_package_exist(folder: str):
             except ImportError as error:
                 wrong.append(f"{path.relative_to(ROOT)}:{line}: {name} ({error})")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
+def test_jax_does_not_begin_when_the_package_is_loaded():
+    """`prepare_jax` sets float64 and the compiler before the first array: no platform is asked for until then."""
+    run = "from codesign import evaluate, objective_fn, serve, study_from_config; import codesign.search"
+    environment = os.environ | {"JAX_PLATFORMS": "there_is_none"}
+    done = subprocess.run([sys.executable, "-c", run], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]

@@ -2,8 +2,9 @@
 
 import abc
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from jaxtyping import Array, Float
 
 from ....core.examples import by_default
@@ -39,7 +40,8 @@ class Beside(Module):
     beyond_s_per_byte: Float[Array, "*b"] = quantity(default=0.0)
 
 
-ALONE = Beside()
+_ZERO: Any = np.zeros(())  # JAX must not begin before `prepare_jax` has set it
+ALONE = Beside(*[_ZERO] * 6)
 
 
 class Group(Module):
