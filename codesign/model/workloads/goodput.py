@@ -31,7 +31,7 @@ from .mixed_step import MixedStep
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .plan import Layout
 from .schedule import Op, Pass, Priced, Timeline, alongside, one_pass
-from .steady_state import FULLEST
+from .steady_state import FULLEST, Company
 
 __all__ = [
     "ENGINE", "FOREVER_S", "HELPS", "SHORTER", "SLO", "SLO_SHARES", "AbstractGoodputServing",
@@ -357,6 +357,12 @@ def between(nodes: Array, value: Array) -> Array:
     return jnp.concatenate([one, passed], -1) - jnp.concatenate([passed, none], -1)
 
 
+def met(company: Company, nodes: Array) -> Array:
+    """Weights of the priced steps [decodes, prompt tokens] in a step without prompts of one's own."""
+    own, theirs = between(nodes, 0 * company.tokens), between(nodes, company.tokens)
+    return (1 - company.others)[:, None] * own + company.others[:, None] * theirs
+
+
 class AbstractOpenServing(AbstractContinuousServing):
     """Continuous serving of requests that arrive at a rate; `plan.micro_batch` is the most sequences that are decoded.
 
@@ -365,8 +371,12 @@ class AbstractOpenServing(AbstractContinuousServing):
     `open_loop`, over nine priced steps; `time_s` is that in which as many requests are answered as are decoded at a
     time.
 
-    Assumes: what `open_loop` does; engines that step together meet as many prompts of the others as with their
-    batches full; the memory of a full batch is kept free; an engine without requests draws as much as with one.
+    Engines that step together (`step_groups`) all take as long as one that has prompts. With n sequences in each, n / L
+    prompts come to it in a step (`steady_state`), whatever a step takes: so many engines have prompts, not as many as
+    with full batches.
+
+    Assumes: what `open_loop` does; who decodes less than one sequence meets the prompts of others as with one; the
+    memory of a full batch is kept free; an engine without requests draws as much as with one.
     Source: closed form of this package, held against `simulation.serving`.
     """
 
@@ -382,16 +392,19 @@ class AbstractOpenServing(AbstractContinuousServing):
         between = [most ** (row / last) for row in range(1, last)]
         return jnp.stack([one, *between, most]), jnp.stack([0 * one, at_least(chunk / SHORTER, 1.0), chunk])
 
-    def step_of(self, layout: Layout, decodes: Array, tokens: Array | None) -> MixedStep:
-        """The operations of a step of one attention group."""
+    def company_of_nodes(self, layout: Layout) -> Company:
+        """Company at each priced number of decodes."""
+        return self.company(layout, self.nodes(layout)[0])
+
+    def step_of(self, layout: Layout, decodes: Array, tokens: Array | None, row: int = -1) -> MixedStep:
+        """The operations of a step of one attention group, in the company of groups with as many decodes as `row`."""
         plain = self.decode_step(layout)
         if tokens is None:
             return MixedStep(
                 self.model, self.precision, decodes, plain.queries, plain.context, plain.prompt_tokens, plain.prompts,
                 plain.keys, plain.shared_tokens, drafted=plain.drafted,
             )  # fmt: skip
-        rhythm, prompts = self.rhythm(layout), at_least(tokens / self.computed_tokens(), 1.0)
-        alike = rhythm.shared_tokens / rhythm.state.tokens
+        prompts, alike = at_least(tokens / self.computed_tokens(), 1.0), self.company_of_nodes(layout).alike[row]
         own = tokens / layout.plan.cp
         return MixedStep(
             self.model, self.precision, decodes, plain.queries, plain.context, own, prompts,
@@ -409,7 +422,7 @@ class AbstractOpenServing(AbstractContinuousServing):
             ops.append(self.cache_in(layout, step, phase))
         for row, phases in zip((0, -1), MIXED, strict=True):
             for column, phase in zip((1, 2), phases, strict=True):
-                step = self.step_of(layout, decodes[row], tokens[column])
+                step = self.step_of(layout, decodes[row], tokens[column], row)
                 ended = step.shared_tokens * layout.plan.cp / self.computed_tokens()
                 scored = groups * (decodes[row] * self.verified_tokens + ended)
                 ops += step.lower(layout, layers, scored, phase=phase, mixed=True)
@@ -461,10 +474,8 @@ class AbstractOpenServing(AbstractContinuousServing):
         """At the rate that is served."""
         passes, (decodes, tokens) = self._passes(priced, layout), self.nodes(layout)
         seconds = self._seconds(passes, layout, decodes[:, None])
-        rhythm = self.rhythm(layout)
-        others = 1 - at_least(1 - rhythm.state.share, 0.0) ** at_least(self.step_groups(layout) - 1, 0.0)
-        usual = (between(tokens, rhythm.state.tokens) * seconds).sum(-1)
-        plain = (1 - others) * seconds[:, 0] + others * usual
+        rhythm, crowded = self.rhythm(layout), met(self.company_of_nodes(layout), tokens)
+        plain = (crowded * seconds).sum(-1)
         times = NodeTimes(decodes, tokens, jnp.concatenate([plain[:, None], seconds[:, 1:]], axis=1))
         count, steps = self.engines(layout), rhythm.steps
         asked = Engines(times, self.demand(layout), count, self.accepted_tokens, float(self.async_scheduling))
@@ -473,6 +484,8 @@ class AbstractOpenServing(AbstractContinuousServing):
         rate = jnp.minimum(rate, count * seen.decodes / (steps * seen.step_s))  # who finds no place is not answered
         carried = jnp.minimum(rate / count * seen.step_s * self.computed_tokens() / share, tokens[2])
         weight = (1 - share) * times.weights(seen.decodes, 0 * share) + share * times.weights(seen.decodes, carried)
+        alone = weight[:, :1]  # no prompts of one's own: those of others
+        weight = jnp.concatenate([0 * alone, weight[:, 1:]], axis=1) + alone * crowded
         return self.told(passes, weight, answered._replace(rate=rate), layout)
 
     def told(self, passes: Pass, weight: Array, answered: Answered, layout: Layout) -> Timeline:
