@@ -216,7 +216,7 @@ class AbstractContinuousServing(AbstractServing):
         return layout.plan.attention_dp * (layout.plan.ep if self.model.has_experts else 1.0)
 
     def company(self, layout: Layout, decodes: Array) -> Company:
-        """What the groups that step together bring each other where each decodes so many sequences [n]."""
+        """Prompts that groups that step together bring each other, where each decodes so many sequences [n]."""
         rhythm, groups = self.rhythm(layout), self.step_groups(layout)
         varies, kinds = self.computed_cv(), self.computed_lengths()
         state = steady_state(

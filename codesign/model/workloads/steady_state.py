@@ -191,7 +191,7 @@ class Rhythm(NamedTuple):
 
 
 class Company(NamedTuple):
-    """What attention groups that step together bring each other where each decodes so many sequences.
+    """Prompts that attention groups that step together bring each other, where each decodes so many sequences.
 
     others: share of steps in which one of the others has prompts; `tokens` of them that such a step takes; alike:
     prompt tokens of a step, mean over the groups, for each of one's own.
