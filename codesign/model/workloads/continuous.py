@@ -225,7 +225,7 @@ class AbstractContinuousServing(AbstractServing):
         nobody = at_least(1 - state.share, 0.0) ** at_least(groups - 1, 0.0)
         somebody = 1 - at_least(1 - state.share, 0.0) * nobody
         alike = jnp.where(groups > 1, state.share / somebody, 1.0)
-        return Company(1 - nobody, state.tokens * jnp.ones_like(decodes), alike)
+        return Company(1 - nobody, state.tokens * jnp.ones_like(decodes), alike, at_least(1 - state.share, 0.0))
 
     def clients_of_group(self, layout: Layout) -> Array:
         """Requests that are open at a time in one attention group, on one stage of the pipeline."""

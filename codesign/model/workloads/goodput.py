@@ -330,6 +330,14 @@ class NodeTimes(NamedTuple):
     decodes: Array
     tokens: Array
     seconds: Array  # [decodes, no prompts or short or whole chunks]
+    theirs: Array | None = None  # [decodes] of a step without prompts of one's own in which another engine has some
+    idle: Array | None = None  # [decodes] share of steps in which an engine has no prompts
+    others: Array | float = 0.0  # engines that step together with one
+
+    def crowd(self, decodes: Array) -> Array:
+        """Share of steps in which another engine has prompts: not straight between priced steps, `idle` nearly is."""
+        assert self.idle is not None
+        return 1 - at_least((between(self.decodes, decodes) * self.idle).sum(-1), 0.0) ** self.others
 
     def weights(self, decodes: Array, prompt_tokens: Array) -> Array:
         """Weights of the priced steps, together 1; [decodes, prompt tokens]."""
@@ -339,6 +347,13 @@ class NodeTimes(NamedTuple):
         """See the class."""
         del context, keys
         passed = _passed(self.decodes, decodes)[..., None]
+        if self.theirs is not None:
+            more = self.theirs - self.seconds[:, 0]
+            crowded = self.crowd(decodes) * (between(self.decodes, decodes) * more).sum(-1)
+            return self._alone_s(passed, prompt_tokens) + crowded * between(self.tokens, prompt_tokens)[..., 0]
+        return self._alone_s(passed, prompt_tokens)
+
+    def _alone_s(self, passed: Array, prompt_tokens: Array) -> Array:
         row = self.seconds[0] + (passed * (self.seconds[1:] - self.seconds[:-1])).sum(-2)
         return row[..., 0] + (_passed(self.tokens, prompt_tokens) * (row[..., 1:] - row[..., :-1])).sum(-1)
 
@@ -355,12 +370,6 @@ def between(nodes: Array, value: Array) -> Array:
     passed = _passed(nodes, value)
     one, none = jnp.ones_like(passed[..., :1]), jnp.zeros_like(passed[..., :1])
     return jnp.concatenate([one, passed], -1) - jnp.concatenate([passed, none], -1)
-
-
-def met(company: Company, nodes: Array) -> Array:
-    """Weights of the priced steps [decodes, prompt tokens] in a step without prompts of one's own."""
-    own, theirs = between(nodes, 0 * company.tokens), between(nodes, company.tokens)
-    return (1 - company.others)[:, None] * own + company.others[:, None] * theirs
 
 
 class AbstractOpenServing(AbstractContinuousServing):
@@ -438,6 +447,9 @@ class AbstractOpenServing(AbstractContinuousServing):
 
         decodes, _ = self.nodes(layout)
         share = (decodes - decodes[0]) / at_least(decodes[-1] - decodes[0], 1.0)
+        alike = self.company_of_nodes(layout).alike  # what others' prompts add goes with how many have them
+        span = alike[-1] - alike[0]
+        share = jnp.where(span > 1e-6, (alike - alike[0]) / at_least(span, 1e-6), share)
 
         def table(plain: Array, mixed: Array) -> Array:
             one, all_ = mixed.reshape(2, 2)
@@ -474,9 +486,10 @@ class AbstractOpenServing(AbstractContinuousServing):
         """At the rate that is served."""
         passes, (decodes, tokens) = self._passes(priced, layout), self.nodes(layout)
         seconds = self._seconds(passes, layout, decodes[:, None])
-        rhythm, crowded = self.rhythm(layout), met(self.company_of_nodes(layout), tokens)
-        plain = (crowded * seconds).sum(-1)
-        times = NodeTimes(decodes, tokens, jnp.concatenate([plain[:, None], seconds[:, 1:]], axis=1))
+        rhythm, company = self.rhythm(layout), self.company_of_nodes(layout)
+        own, usual = between(tokens, 0 * company.tokens), between(tokens, company.tokens)
+        others = at_least(self.step_groups(layout) - 1, 0.0)
+        times = NodeTimes(decodes, tokens, seconds, (usual * seconds).sum(-1), company.idle, others)
         count, steps = self.engines(layout), rhythm.steps
         asked = Engines(times, self.demand(layout), count, self.accepted_tokens, float(self.async_scheduling))
         answered = self.answered(asked, count * rhythm.decodes / (steps * times.seconds[-1, 0]))
@@ -485,7 +498,9 @@ class AbstractOpenServing(AbstractContinuousServing):
         carried = jnp.minimum(rate / count * seen.step_s * self.computed_tokens() / share, tokens[2])
         weight = (1 - share) * times.weights(seen.decodes, 0 * share) + share * times.weights(seen.decodes, carried)
         alone = weight[:, :1]  # no prompts of one's own: those of others
-        weight = jnp.concatenate([0 * alone, weight[:, 1:]], axis=1) + alone * crowded
+        weight = jnp.concatenate([0 * alone, weight[:, 1:]], axis=1)
+        crowd = times.crowd(seen.decodes)
+        weight = weight + alone * ((1 - crowd) * own + crowd * usual)
         return self.told(passes, weight, answered._replace(rate=rate), layout)
 
     def told(self, passes: Pass, weight: Array, answered: Answered, layout: Layout) -> Timeline:

@@ -194,12 +194,13 @@ class Company(NamedTuple):
     """Prompts that attention groups that step together bring each other, where each decodes so many sequences.
 
     others: share of steps in which one of the others has prompts; `tokens` of them that such a step takes; alike:
-    prompt tokens of a step, mean over the groups, for each of one's own.
+    prompt tokens of a step, mean over the groups, for each of one's own; idle: share of its steps without prompts.
     """
 
     others: Array
     tokens: Array
     alike: Array
+    idle: Array
 
 
 def length_nodes(mean: Array, cv: Array) -> Array:
