@@ -177,3 +177,25 @@ def test_slots_that_nobody_needs_make_no_step_faster(kernels, of_it):
         few, many, most = priced(plans | {"micro_batch": np.array([128.0, 512.0, 1024.0])})
         assert few * of_it < many
         assert few * of_it < most
+
+
+@pytest.mark.slow
+def test_engines_that_step_together_meet_the_prompts_that_come():
+    """Eight replicas that share experts: at a low rate hardly a step has prompts of others.
+
+    Then a step is one of decodes, and what a step of others' prompts takes is told as what they do, not as overhead.
+    """
+    words = ("accelerator=h200", "model=deepseek_v3", "framework=vllm_async", "precision=checkpoint",
+             "cluster.device_count=8", "plan.tp=1", "plan.ep=8", "plan.token_budget=512")  # fmt: skip
+
+    def told(*more):
+        return numbers_of(scenario_from_config(*words, *more))
+
+    quiet, busy = (
+        told("workload=at_rate", "plan.micro_batch=48", f"workload.arrivals_per_s={rate}") for rate in (0.01, 4.0)
+    )
+    single = told("workload=continuous", "plan.micro_batch=1")
+    assert quiet["tpot_s"] == pytest.approx(single["tpot_s"], rel=0.15)
+    assert busy["tpot_s"] > 1.5 * quiet["tpot_s"]
+    for each in (quiet, busy):
+        assert each["breakdown_s.overhead"] < 0.01 * each["time_s"]

@@ -114,8 +114,8 @@ def tabulated_steps(
     `alone`: then prompts have them for themselves.
 
     Contexts enter by their slope at the plan's mean, the keys of prompts by theirs. Where other groups step together
-    with this one, a step in which it has no prompts is as long as theirs with the share of steps in which they have;
-    `alike` is their mean prompt tokens over those of this one, where the plan's rhythm does not say.
+    with this one, a step in which it has no prompts is as long as theirs with the share of steps in which they have
+    (`company`); `alike` is their mean prompt tokens over those of this one, where that does not say.
 
     Raises:
         ConfigError: feed-forward networks are apart, of which no engine is simulated.
@@ -133,27 +133,28 @@ def tabulated_steps(
     decodes = np.unique(np.concatenate([np.rint(np.geomspace(1, MARGIN * batch + 1, LEVELS)), around[around >= 1]]))
     carries = float(rhythm.state.tokens)
     tokens = np.unique([*np.rint(np.geomspace(1, max(chunk, 2), LEVELS)), np.floor(carries), np.ceil(carries + 1e-9)])
-    if alike is None:
-        alike = float(rhythm.shared_tokens / rhythm.state.tokens)  # prompt tokens of all groups over those of this one
+    company = work.company(layout, asarray(decodes))
+    shared = np.asarray(company.alike) if alike is None else np.full(len(decodes), alike)
     short, long = (_ask(scenario, False, host, decodes, factor * context, 0.0, 0.0, 0.0) for factor in (0.5, 1.5))
     slope = np.maximum((long - short) / (decodes * context), 0.0)
     reading = slope * decodes * context
     plain = _ask(scenario, False, host, decodes, context, 0.0, 0.0, 0.0) - reading
     carried = np.repeat(decodes, len(tokens)), np.tile(tokens, len(decodes))
+    together = np.repeat(shared, len(tokens)) * carried[1]
     near, far = (
-        _ask(scenario, True, host, carried[0], context, carried[1], factor * keys, alike * carried[1])
-        for factor in (1, 1.5)
+        _ask(scenario, True, host, carried[0], context, carried[1], factor * keys, together) for factor in (1, 1.5)
     )
     usual_ones = (carried[1] >= 0.5 * carries) & (carried[1] <= 2 * carries)  # few tokens cost what a launch does
     pair = max(float(np.median(((far - near) / (0.5 * keys * carried[1]))[usual_ones])), 0.0)
     mixed = (near - pair * keys * carried[1]).reshape(len(decodes), len(tokens)) - reading[:, None]
-    others = float((rhythm.mixed - rhythm.state.share) / at_least(1 - rhythm.state.share, 1e-9)) if prompts else 0.0
-    middle: list[float] = [np.interp(carries, tokens, row) for row in mixed]
-    usual = np.array(middle) + pair * keys * carries
+    others = np.asarray(company.others) if prompts else np.zeros(len(decodes))
+    theirs = np.asarray(company.tokens)
+    middle: list[float] = [np.interp(each, tokens, row) for each, row in zip(theirs, mixed, strict=True)]
+    usual = np.array(middle) + pair * keys * theirs
     linear = np.column_stack([(1 - others) * plain + others * usual, mixed])
     first = linear[:1].copy()
     if alone:
-        prompts_alone = _ask(scenario, True, host, 0.0, context, tokens, keys, alike * tokens, alone=True)
+        prompts_alone = _ask(scenario, True, host, 0.0, context, tokens, keys, shared[0] * tokens, alone=True)
         first[0, 1:] = prompts_alone - pair * keys * tokens
     return TabulatedSteps(
         [0.0, *decodes.tolist()], [0.0, *tokens.tolist()], np.vstack([first, linear]),

@@ -23,7 +23,7 @@ from .plan import Layout
 from .prefixes import PrefixCaching, PrefixHits, computed_cv, keys_before
 from .schedule import Op, Pass, Priced, Timeline, TransferOp, one_pass
 from .served import AbstractServing
-from .steady_state import FULLEST, Lockstep, Rhythm, SteadyState, steady_state
+from .steady_state import FULLEST, Company, Lockstep, Rhythm, SteadyState, steady_state
 from .transformer import Transformer
 
 
@@ -214,6 +214,18 @@ class AbstractContinuousServing(AbstractServing):
     def step_groups(self, layout: Layout) -> Array:
         """Attention groups that step together: those of all replicas that share experts."""
         return layout.plan.attention_dp * (layout.plan.ep if self.model.has_experts else 1.0)
+
+    def company(self, layout: Layout, decodes: Array) -> Company:
+        """Prompts that groups that step together bring each other, where each decodes so many sequences [n]."""
+        rhythm, groups = self.rhythm(layout), self.step_groups(layout)
+        varies, kinds = self.computed_cv(), self.computed_lengths()
+        state = steady_state(
+            decodes, rhythm.steps, self.computed_tokens(), varies, layout.plan.token_budget, kinds=kinds
+        )
+        nobody = at_least(1 - state.share, 0.0) ** at_least(groups - 1, 0.0)
+        somebody = 1 - at_least(1 - state.share, 0.0) * nobody
+        alike = jnp.where(groups > 1, state.share / somebody, 1.0)
+        return Company(1 - nobody, state.tokens * jnp.ones_like(decodes), alike, at_least(1 - state.share, 0.0))
 
     def clients_of_group(self, layout: Layout) -> Array:
         """Requests that are open at a time in one attention group, on one stage of the pipeline."""

@@ -31,7 +31,7 @@ from .mixed_step import MixedStep
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .plan import Layout
 from .schedule import Op, Pass, Priced, Timeline, alongside, one_pass
-from .steady_state import FULLEST
+from .steady_state import FULLEST, Company
 
 __all__ = [
     "ENGINE", "FOREVER_S", "HELPS", "SHORTER", "SLO", "SLO_SHARES", "AbstractGoodputServing",
@@ -330,6 +330,14 @@ class NodeTimes(NamedTuple):
     decodes: Array
     tokens: Array
     seconds: Array  # [decodes, no prompts or short or whole chunks]
+    theirs: Array | None = None  # [decodes] of a step without prompts of one's own in which another engine has some
+    idle: Array | None = None  # [decodes] share of steps in which an engine has no prompts
+    others: Array | float = 0.0  # engines that step together with one
+
+    def crowd(self, decodes: Array) -> Array:
+        """Share of steps in which another engine has prompts: not straight between priced steps, `idle` nearly is."""
+        assert self.idle is not None
+        return 1 - at_least((between(self.decodes, decodes) * self.idle).sum(-1), 0.0) ** self.others
 
     def weights(self, decodes: Array, prompt_tokens: Array) -> Array:
         """Weights of the priced steps, together 1; [decodes, prompt tokens]."""
@@ -339,6 +347,13 @@ class NodeTimes(NamedTuple):
         """See the class."""
         del context, keys
         passed = _passed(self.decodes, decodes)[..., None]
+        if self.theirs is not None:
+            more = self.theirs - self.seconds[:, 0]
+            crowded = self.crowd(decodes) * (between(self.decodes, decodes) * more).sum(-1)
+            return self._alone_s(passed, prompt_tokens) + crowded * between(self.tokens, prompt_tokens)[..., 0]
+        return self._alone_s(passed, prompt_tokens)
+
+    def _alone_s(self, passed: Array, prompt_tokens: Array) -> Array:
         row = self.seconds[0] + (passed * (self.seconds[1:] - self.seconds[:-1])).sum(-2)
         return row[..., 0] + (_passed(self.tokens, prompt_tokens) * (row[..., 1:] - row[..., :-1])).sum(-1)
 
@@ -365,8 +380,12 @@ class AbstractOpenServing(AbstractContinuousServing):
     `open_loop`, over nine priced steps; `time_s` is that in which as many requests are answered as are decoded at a
     time.
 
-    Assumes: what `open_loop` does; engines that step together meet as many prompts of the others as with their
-    batches full; the memory of a full batch is kept free; an engine without requests draws as much as with one.
+    Engines that step together (`step_groups`) all take as long as one that has prompts. With n sequences in each, n / L
+    prompts come to it in a step (`steady_state`), whatever a step takes: so many engines have prompts, not as many as
+    with full batches.
+
+    Assumes: what `open_loop` does; who decodes less than one sequence meets the prompts of others as with one; the
+    memory of a full batch is kept free; an engine without requests draws as much as with one.
     Source: closed form of this package, held against `simulation.serving`.
     """
 
@@ -382,16 +401,19 @@ class AbstractOpenServing(AbstractContinuousServing):
         between = [most ** (row / last) for row in range(1, last)]
         return jnp.stack([one, *between, most]), jnp.stack([0 * one, at_least(chunk / SHORTER, 1.0), chunk])
 
-    def step_of(self, layout: Layout, decodes: Array, tokens: Array | None) -> MixedStep:
-        """The operations of a step of one attention group."""
+    def company_of_nodes(self, layout: Layout) -> Company:
+        """Company at each priced number of decodes."""
+        return self.company(layout, self.nodes(layout)[0])
+
+    def step_of(self, layout: Layout, decodes: Array, tokens: Array | None, row: int = -1) -> MixedStep:
+        """The operations of a step of one attention group, in the company of groups with as many decodes as `row`."""
         plain = self.decode_step(layout)
         if tokens is None:
             return MixedStep(
                 self.model, self.precision, decodes, plain.queries, plain.context, plain.prompt_tokens, plain.prompts,
                 plain.keys, plain.shared_tokens, drafted=plain.drafted,
             )  # fmt: skip
-        rhythm, prompts = self.rhythm(layout), at_least(tokens / self.computed_tokens(), 1.0)
-        alike = rhythm.shared_tokens / rhythm.state.tokens
+        prompts, alike = at_least(tokens / self.computed_tokens(), 1.0), self.company_of_nodes(layout).alike[row]
         own = tokens / layout.plan.cp
         return MixedStep(
             self.model, self.precision, decodes, plain.queries, plain.context, own, prompts,
@@ -409,7 +431,7 @@ class AbstractOpenServing(AbstractContinuousServing):
             ops.append(self.cache_in(layout, step, phase))
         for row, phases in zip((0, -1), MIXED, strict=True):
             for column, phase in zip((1, 2), phases, strict=True):
-                step = self.step_of(layout, decodes[row], tokens[column])
+                step = self.step_of(layout, decodes[row], tokens[column], row)
                 ended = step.shared_tokens * layout.plan.cp / self.computed_tokens()
                 scored = groups * (decodes[row] * self.verified_tokens + ended)
                 ops += step.lower(layout, layers, scored, phase=phase, mixed=True)
@@ -425,6 +447,9 @@ class AbstractOpenServing(AbstractContinuousServing):
 
         decodes, _ = self.nodes(layout)
         share = (decodes - decodes[0]) / at_least(decodes[-1] - decodes[0], 1.0)
+        alike = self.company_of_nodes(layout).alike  # what others' prompts add goes with how many have them
+        span = alike[-1] - alike[0]
+        share = jnp.where(span > 1e-6, (alike - alike[0]) / at_least(span, 1e-6), share)
 
         def table(plain: Array, mixed: Array) -> Array:
             one, all_ = mixed.reshape(2, 2)
@@ -461,11 +486,10 @@ class AbstractOpenServing(AbstractContinuousServing):
         """At the rate that is served."""
         passes, (decodes, tokens) = self._passes(priced, layout), self.nodes(layout)
         seconds = self._seconds(passes, layout, decodes[:, None])
-        rhythm = self.rhythm(layout)
-        others = 1 - at_least(1 - rhythm.state.share, 0.0) ** at_least(self.step_groups(layout) - 1, 0.0)
-        usual = (between(tokens, rhythm.state.tokens) * seconds).sum(-1)
-        plain = (1 - others) * seconds[:, 0] + others * usual
-        times = NodeTimes(decodes, tokens, jnp.concatenate([plain[:, None], seconds[:, 1:]], axis=1))
+        rhythm, company = self.rhythm(layout), self.company_of_nodes(layout)
+        own, usual = between(tokens, 0 * company.tokens), between(tokens, company.tokens)
+        others = at_least(self.step_groups(layout) - 1, 0.0)
+        times = NodeTimes(decodes, tokens, seconds, (usual * seconds).sum(-1), company.idle, others)
         count, steps = self.engines(layout), rhythm.steps
         asked = Engines(times, self.demand(layout), count, self.accepted_tokens, float(self.async_scheduling))
         answered = self.answered(asked, count * rhythm.decodes / (steps * times.seconds[-1, 0]))
@@ -473,6 +497,10 @@ class AbstractOpenServing(AbstractContinuousServing):
         rate = jnp.minimum(rate, count * seen.decodes / (steps * seen.step_s))  # who finds no place is not answered
         carried = jnp.minimum(rate / count * seen.step_s * self.computed_tokens() / share, tokens[2])
         weight = (1 - share) * times.weights(seen.decodes, 0 * share) + share * times.weights(seen.decodes, carried)
+        alone = weight[:, :1]  # no prompts of one's own: those of others
+        weight = jnp.concatenate([0 * alone, weight[:, 1:]], axis=1)
+        crowd = times.crowd(seen.decodes)
+        weight = weight + alone * ((1 - crowd) * own + crowd * usual)
         return self.told(passes, weight, answered._replace(rate=rate), layout)
 
     def told(self, passes: Pass, weight: Array, answered: Answered, layout: Layout) -> Timeline:

@@ -46,8 +46,8 @@ from ...core.smooth import at_least, at_most, ceil, floor
 from .kinds import Kinds
 
 __all__ = [
-    "FULLEST", "LEVELS", "Lockstep", "Rhythm", "RoomTaken", "SteadyState", "chunks", "chunks_lost", "fitting",
-    "length_nodes", "mixed_share", "room_wait_s", "steady_state", "whole_chunks",
+    "FULLEST", "LEVELS", "Company", "Lockstep", "Rhythm", "RoomTaken", "SteadyState", "chunks", "chunks_lost",
+    "fitting", "length_nodes", "mixed_share", "room_wait_s", "steady_state", "whole_chunks",
 ]  # fmt: skip
 
 
@@ -188,6 +188,19 @@ class Rhythm(NamedTuple):
     mixed: Array
     met: Array  # the same share among the steps that a sequence decodes in
     shared_tokens: Array  # prompt tokens of a mixed step, mean over the groups that step together
+
+
+class Company(NamedTuple):
+    """Prompts that attention groups that step together bring each other, where each decodes so many sequences.
+
+    others: share of steps in which one of the others has prompts; `tokens` of them that such a step takes; alike:
+    prompt tokens of a step, mean over the groups, for each of one's own; idle: share of its steps without prompts.
+    """
+
+    others: Array
+    tokens: Array
+    alike: Array
+    idle: Array
 
 
 def length_nodes(mean: Array, cv: Array) -> Array:
