@@ -2,7 +2,8 @@
 
 Of every class on every kind plans are drawn from the rules alone and priced: one of listed values that keeps the limits
 and serves more than the option of its size refutes "the plan of each size that serves most". With a confidence the
-rates are those kept in that share of 400 draws of the model's errors, of the fastest plans and of some others. Then
+rates are those kept in that share of 400 draws of the model's errors, of the fastest plans and of some others; not all
+are priced in draws and the answer says so, so that only a size without an option is refuted. Then
 fleets are drawn: replicas of any options, as many as each class needs, moved one by one between options; one that
 costs less than the bound refutes it.
 
@@ -96,7 +97,7 @@ def better_plans(told: Mapping[str, Any], count: int, rng: Any) -> tuple[int, in
                     float(each["rate"]) / float(each["lowered"]) for each in stated["options"]
                     if (each["kind"], each["request_class"], each["devices"]) == (kind["name"], name, size)
                 ]  # fmt: skip
-                if most > max(own, default=0.0) * (1 + SAME):
+                if most > max(own, default=0.0) * (1 + SAME) and not (chance and own):
                     at = int(np.argmax(np.where(plans["device_count"] == size, rate, 0.0)))
                     plan = {field: float(column[at]) for field, column in plans.items()}
                     lines.append(

@@ -178,3 +178,11 @@ def test_a_limits_worth_is_the_slope_of_the_rate():
     assert slopes(own, own.plans[0], "ttft_s") == pytest.approx(slope, rel=0.02)
     sure = options_on("h100_sxm", [one], ["model=llama31_8b", *SMALL], "goodput", sizes=[1], confidence=0.9)
     assert 0 < sure.classes[0].options[0].rate <= own.options[0].rate
+
+
+def test_sizes_that_no_fast_plan_serves_in_draws_are_looked_at_with_every_batch():
+    plans = {"device_count": np.array([1.0, 1, 1, 1, 2, 2]), "micro_batch": np.array([4.0, 4, 8, 16, 4, 8])}
+    rows = fleet_options._PlanRows(plans, {}, np.zeros(6, int), np.zeros(6, int))
+    rate = np.array([1.0, 2.0, 3.0, 4.0, 1.0, 2.0])
+    others = fleet_options._of_every_batch(rows, np.arange(6), rate, [3, 5], np.array([0.0, 1.5]))
+    assert others == [1, 2]  # of one device the fastest of batches 4 and 8; two devices are served

@@ -338,6 +338,11 @@ def _class_options(
     rates = rate[chosen]
     if confidence and chosen:
         rates = _kept_rates(scenario, plans, rates, confidence)
+        others = _of_every_batch(rows, np.flatnonzero(keeps), rate, chosen, rates)
+        if others:  # the fastest at the centre may be those with the least room
+            more = [{name: float(values[at]) for name, values in rows.plans.items()} for at in others]
+            rates = np.concatenate([rates, _kept_rates(scenario, more, rate[others], confidence)])
+            chosen, plans = [*chosen, *others], [*plans, *more]
         best = {round(plans[at]["device_count"]): at for at in np.argsort(rates, kind="stable")}
         places = sorted(best.values())
         chosen, plans, rates = [chosen[at] for at in places], [plans[at] for at in places], rates[places]
@@ -352,6 +357,17 @@ def _class_options(
         one, [options[at] for at in some], [plans[at] for at in some], scenario, int(own.sum()), int(fits.sum()),
         int(keeps.sum()), alone,
     )  # fmt: skip
+
+
+def _of_every_batch(
+    rows: _PlanRows, keeps: np.ndarray, rate: np.ndarray, chosen: list[int], kept: np.ndarray
+) -> list[int]:
+    """The fastest plan of every batch, of sizes of which none of the chosen plans keeps its limits at any rate."""
+    count, batch = rows.plans["device_count"], rows.plans["micro_batch"]
+    served = np.unique(count[[at for at, good in zip(chosen, kept, strict=True) if good > 0]])
+    left = keeps[~np.isin(count[keeps], served)]
+    fastest = {(count[at], batch[at]): int(at) for at in left[np.argsort(rate[left], kind="stable")]}
+    return sorted({*fastest.values()} - {*chosen})
 
 
 def _idle_usd_per_s(scenario: Scenario) -> float:
