@@ -151,6 +151,27 @@ def test_the_answer_is_kept_and_verified(tmp_path: Path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_rates_of_a_confidence_are_those_of_the_draws(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["fleet", "llama31_8b", "--on", "h100_sxm", "--devices", "1", "--class", CHAT, *SMALL]
+    assert main([*words, "--confidence", "0.9", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    folder = next(Path("runs").iterdir())
+    assert main(["verify", str(folder), "--attack", "0", "--json"]) == 0
+    capsys.readouterr()
+    assert told["certificate"]["options"]
+    for change in (
+        lambda it: it.update(confidence=0.99),
+        lambda it: [one.update(rate=1.01 * one["rate"]) for one in it["certificate"]["options"]],
+    ):
+        false = json.loads(json.dumps(told))
+        change(false)
+        (folder / "fleet.json").write_text(json.dumps(false), encoding="utf-8")
+        assert main(["verify", str(folder), "--attack", "0", "--json"]) == 1
+        assert "the draws say" in json.loads(capsys.readouterr().out)["answer"]
+
+
+@pytest.mark.slow
 def test_limits_that_no_plan_keeps_say_by_how_much(capsys):
     words = ["fleet", "llama31_8b", "--on", "h100_sxm", "--devices", "1,2", *SMALL]
     assert main([*words, "--class", CHAT.replace("50ms", "1ms")]) == 2

@@ -20,6 +20,7 @@ from codesign.commands.plain_values import accelerators, count_of, model_overrid
 from codesign.commands.questions import serving_question
 from codesign.commands.what_to_buy import Margin
 from codesign.config.device_counts import between, device_counts, least_devices, more_devices
+from codesign.core.errors import ConfigError
 from codesign.report.side_by_side import space_sentences
 
 SERVE = ("serve", "llama31_8b", "--on", "h200")
@@ -222,6 +223,21 @@ def test_a_confidence_is_kept_in_that_share_of_draws(capsys, tmp_path, monkeypat
     assert shares[0] < 90 <= shares[1]
     folder = max(tmp_path.glob("runs/*"), key=lambda path: path.stat().st_mtime)
     assert main(["verify", str(folder / "0"), "--attack", "64"]) == 0
+
+
+@pytest.mark.parametrize("words", [
+    "serve m --onn h100", "serve m --on h100 --confidnce 0.9", "serve m --on h100 --ttft-p9 1s9 --rat3 3/s",
+    "serve m --on h100 --buget 5M", "serve m --enginee vllm --on h100", "serve m --on h100 --formt fp8",
+    "train m --tokns 15T", "train m --on h100 --dayz 90", "train m --on h100 --tokens 15T --sequnce 4k",
+    "fleet m --onn h100", "fleet m --clas chat:rate=1/s --trce t", "fleet m --mostt h100=8", "buy --onn h100",
+    "verify r --atack 3", "optimize --jsonn", "compare --explian", "evaluate --jsno", "simulate --replicaz 3",
+    "autoscale --laod day:3", "explore r --prot 1",
+])  # fmt: skip
+def test_a_misspelt_option_is_named_with_what_was_meant(words):
+    with pytest.raises(ConfigError, match="unknown option") as error:
+        parsed(words.split())
+    assert "did you mean '--" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_margin_that_is_too_wide_gives_way_to_a_narrower_one(tmp_path, monkeypatch):

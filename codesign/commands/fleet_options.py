@@ -34,7 +34,16 @@ from ..study.objective import feasible
 from ..uncertainty.metrics import under_draws
 from .fleet_classes import FleetClass
 
-__all__ = ["ClassOptions", "KindOptions", "numbers_at_once", "options_on", "placed", "replica_sizes", "slopes"]
+__all__ = [
+    "ClassOptions",
+    "KindOptions",
+    "kept_rates",
+    "numbers_at_once",
+    "options_on",
+    "placed",
+    "replica_sizes",
+    "slopes",
+]
 
 BLOCK = 262_144
 CHUNK = 6000  # rows at a time: arrays of them stay in a cache, and calling NumPy costs little beside them
@@ -337,11 +346,11 @@ def _class_options(
     plans = [{name: float(values[at]) for name, values in rows.plans.items()} for at in chosen]
     rates = rate[chosen]
     if confidence and chosen:
-        rates = _kept_rates(scenario, plans, rates, confidence)
+        rates = kept_rates(scenario, plans, rates, confidence)
         others = _of_every_batch(rows, np.flatnonzero(keeps), rate, chosen, rates)
         if others:  # the fastest at the centre may be those with the least room
             more = [{name: float(values[at]) for name, values in rows.plans.items()} for at in others]
-            rates = np.concatenate([rates, _kept_rates(scenario, more, rate[others], confidence)])
+            rates = np.concatenate([rates, kept_rates(scenario, more, rate[others], confidence)])
             chosen, plans = [*chosen, *others], [*plans, *more]
         best = {round(plans[at]["device_count"]): at for at in np.argsort(rates, kind="stable")}
         places = sorted(best.values())
@@ -408,7 +417,7 @@ def placed(scenario: Scenario, plan: dict[str, float]) -> Scenario:
     return replace(scenario, {f"plan.{name}": value for name, value in plan.items()})
 
 
-def _kept_rates(scenario: Scenario, plans: list[dict[str, float]], centre: np.ndarray, confidence: float) -> np.ndarray:
+def kept_rates(scenario: Scenario, plans: list[dict[str, float]], centre: np.ndarray, confidence: float) -> np.ndarray:
     """Requests/s that each plan keeps the SLO at in this share of the draws, at most those at the centre.
 
     A draw in which a plan does not fit, or keeps the SLO at no rate, counts as none.
