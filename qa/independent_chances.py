@@ -10,6 +10,7 @@ and others (seed 1) of the answer.
 """
 
 import argparse
+import importlib
 import json
 import math
 import re
@@ -26,11 +27,9 @@ from independent_plans import Attacked
 
 from codesign import prepare_jax
 from codesign import study_from_config as composed
-from codesign.commands.parser import parsed
-from codesign.commands.questions import serving_question
 from codesign.study import feasible
-from codesign.uncertainty.metrics import under_draws
 
+under_draws = importlib.import_module("codesign.uncertainty.metrics").under_draws  # which no room offers to scripts
 COUNT = "space.plan.device_count="
 DRAWS, OTHERS = 400, 2000
 BLOCK = 8  # plans under all draws at once
@@ -95,15 +94,19 @@ def asked(question: str, chance: float, arguments: argparse.Namespace) -> bool:
         print(f"none    {question}: {(done.stderr or done.stdout).strip().splitlines()[-1]}", flush=True)
         return False
     wrong, said = False, " ".join(done.stdout.split())
-    for number, candidate in enumerate(serving_question(parsed(words)).candidates):
+    shown = subprocess.run([sys.executable, "-m", "codesign", *words, "--show-config"], capture_output=True, text=True)
+    studies = [line for line in shown.stdout.splitlines() if line.startswith("codesign ")]
+    for number, line in enumerate(studies):
+        overrides = [text for text in shlex.split(line)[2:] if COUNT not in text]
+        label = next(text for text in overrides if text.startswith("accelerator=")).partition("=")[2]
         folder = Path(page[1]).parent / str(number)
         if not (folder / "summary.json").is_file():
             continue
         counts = [text for text in (folder / "overrides.txt").read_text().splitlines() if COUNT in text]
-        study = composed(*candidate.overrides, *counts)
+        study = composed(*overrides, *counts)
         summary = json.loads((folder / "summary.json").read_text())
         told = float(summary["certificate"]["best"])
-        claimed = bool(re.search(rf"{re.escape(candidate.label)}: proven the best of", said))
+        claimed = bool(re.search(rf"{re.escape(label)}: proven the best of", said))
         result = attacked(study, told, chance, arguments.count, arguments.tries, arguments.seed)
         held = re.search(r"\((\d+)% of 2,000 others\)", said)
         few = held is not None and int(held[1]) < 100 * TOO_FEW
@@ -111,7 +114,7 @@ def asked(question: str, chance: float, arguments: argparse.Namespace) -> bool:
         wrong |= false or few
         beaten = f"beaten by {1 - result.least / told:.1%}, {result.plan}" if result.keeping else "not beaten"
         print(
-            f"{'FALSE' if false else 'TOO FEW' if few else 'holds'}: {candidate.label}, {question}: {told:.6g}"
+            f"{'FALSE' if false else 'TOO FEW' if few else 'holds'}: {label}, {question}: {told:.6g}"
             f"{', said to be proven' if claimed else ''}; of {result.drawn:,} drawn {result.feasible:,} feasible,"
             f" {result.cheaper:,} cheaper, {result.keeping:,} of those tried keep the limits in {chance:.0%}: {beaten};"
             f" held out {held[1] if held else '?'} %",

