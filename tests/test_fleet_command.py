@@ -151,6 +151,27 @@ def test_the_answer_is_kept_and_verified(tmp_path: Path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_rates_of_a_confidence_are_those_of_the_draws(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["fleet", "llama31_8b", "--on", "h100_sxm", "--devices", "1", "--class", CHAT, *SMALL]
+    assert main([*words, "--confidence", "0.9", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    folder = next(Path("runs").iterdir())
+    assert main(["verify", str(folder), "--attack", "0", "--json"]) == 0
+    capsys.readouterr()
+    assert told["certificate"]["options"]
+    for change in (
+        lambda it: it.update(confidence=0.99),
+        lambda it: [one.update(rate=1.01 * one["rate"]) for one in it["certificate"]["options"]],
+    ):
+        false = json.loads(json.dumps(told))
+        change(false)
+        (folder / "fleet.json").write_text(json.dumps(false), encoding="utf-8")
+        assert main(["verify", str(folder), "--attack", "0", "--json"]) == 1
+        assert "the draws say" in json.loads(capsys.readouterr().out)["answer"]
+
+
+@pytest.mark.slow
 def test_limits_that_no_plan_keeps_say_by_how_much(capsys):
     words = ["fleet", "llama31_8b", "--on", "h100_sxm", "--devices", "1,2", *SMALL]
     assert main([*words, "--class", CHAT.replace("50ms", "1ms")]) == 2
@@ -178,3 +199,11 @@ def test_a_limits_worth_is_the_slope_of_the_rate():
     assert slopes(own, own.plans[0], "ttft_s") == pytest.approx(slope, rel=0.02)
     sure = options_on("h100_sxm", [one], ["model=llama31_8b", *SMALL], "goodput", sizes=[1], confidence=0.9)
     assert 0 < sure.classes[0].options[0].rate <= own.options[0].rate
+
+
+def test_sizes_that_no_fast_plan_serves_in_draws_are_looked_at_with_every_batch():
+    plans = {"device_count": np.array([1.0, 1, 1, 1, 2, 2]), "micro_batch": np.array([4.0, 4, 8, 16, 4, 8])}
+    rows = fleet_options._PlanRows(plans, {}, np.zeros(6, int), np.zeros(6, int))
+    rate = np.array([1.0, 2.0, 3.0, 4.0, 1.0, 2.0])
+    others = fleet_options._of_every_batch(rows, np.arange(6), rate, [3, 5], np.array([0.0, 1.5]))
+    assert others == [1, 2]  # of one device the fastest of batches 4 and 8; two devices are served

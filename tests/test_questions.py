@@ -2,20 +2,26 @@
 
 import re
 import shlex
+import types
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import codesign
 from codesign import study_from_config
+from codesign.commands import ask
 from codesign.commands.ask import _place, _with_counts, _with_every_degree
 from codesign.commands.buy import jobs_of
-from codesign.commands.candidates import study_of
+from codesign.commands.candidates import Candidate, study_of
 from codesign.commands.cli import main
 from codesign.commands.parser import parsed
 from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
 from codesign.commands.questions import serving_question
+from codesign.commands.what_to_buy import Margin
 from codesign.config.device_counts import between, device_counts, least_devices, more_devices
+from codesign.core.errors import ConfigError
+from codesign.report.side_by_side import space_sentences
 
 SERVE = ("serve", "llama31_8b", "--on", "h200")
 
@@ -217,6 +223,63 @@ def test_a_confidence_is_kept_in_that_share_of_draws(capsys, tmp_path, monkeypat
     assert shares[0] < 90 <= shares[1]
     folder = max(tmp_path.glob("runs/*"), key=lambda path: path.stat().st_mtime)
     assert main(["verify", str(folder / "0"), "--attack", "64"]) == 0
+
+
+@pytest.mark.parametrize("words", [
+    "serve m --onn h100", "serve m --on h100 --confidnce 0.9", "serve m --on h100 --ttft-p9 1s9 --rat3 3/s",
+    "serve m --on h100 --buget 5M", "serve m --enginee vllm --on h100", "serve m --on h100 --formt fp8",
+    "train m --tokns 15T", "train m --on h100 --dayz 90", "train m --on h100 --tokens 15T --sequnce 4k",
+    "fleet m --onn h100", "fleet m --clas chat:rate=1/s --trce t", "fleet m --mostt h100=8", "buy --onn h100",
+    "verify r --atack 3", "optimize --jsonn", "compare --explian", "evaluate --jsno", "simulate --replicaz 3",
+    "autoscale --laod day:3", "explore r --prot 1",
+])  # fmt: skip
+def test_a_misspelt_option_is_named_with_what_was_meant(words):
+    with pytest.raises(ConfigError, match="unknown option") as error:
+        parsed(words.split())
+    assert "did you mean '--" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_margin_that_is_too_wide_gives_way_to_a_narrower_one(tmp_path, monkeypatch):
+    """Designs of narrower margins cost less; the cheapest that keeps the chance is taken, with its folder."""
+    study = types.SimpleNamespace(objective=None)
+
+    def designed(cost: float) -> Candidate:
+        return Candidate("h200", {}, (), study=study, designs=pd.DataFrame({"objective": [cost]}))
+
+    def searched(candidate, counts, folder, number):
+        (folder / number).mkdir()
+        (folder / number / "cost").write_text(repr(candidate))
+        return designed(candidate)
+
+    for enough, cost, words in (
+        (1.2, 1.4142, "1.41 times slower"),
+        (1.1, 1.1892, "1.19 times"),
+        (1.9, 2.0, "2.00 times"),
+    ):
+        (tmp_path / str(enough) / "0").mkdir(parents=True)
+        (tmp_path / str(enough) / "0" / "cost").write_text("2.0")
+        monkeypatch.setattr(ask, "with_margin", lambda candidate, asked, margin: margin.slower)
+        monkeypatch.setattr(ask, "_search", searched)
+        monkeypatch.setattr(ask, "kept_share", lambda one, asked, least=enough: float(one.best["objective"] > least))
+        result = ask._narrower(
+            0.9, designed(0.5), designed(2.0), designed(1.0), Margin(2.0, 2.0), [8], tmp_path / str(enough), "0"
+        )
+        assert result.best["objective"] == pytest.approx(cost, rel=1e-3)
+        assert words in result.margin
+        assert float((tmp_path / str(enough) / "0" / "cost").read_text()) == pytest.approx(cost, rel=1e-3)
+        assert [path.name for path in (tmp_path / str(enough)).iterdir()] == ["0"]
+
+
+def test_a_proof_with_a_margin_says_that_it_is_one_of_the_margin():
+    row = {"candidate": "h200", "certified": True, "space": "9 plans", "feasible": True, "rank": 1, "objective": 1.0}
+    told = []
+    for margin in ("", Margin(1.5, 2.0).text()):
+        joint = types.SimpleNamespace(table=pd.DataFrame([row | {"margin": margin}]))
+        joint.feasible = joint.table
+        told += space_sentences(joint)
+    assert told[0] == "h200: proven the best of 9 plans."
+    assert "1.50 times slower and first tokens 2.00 times later, of 9 plans; a cheaper one may" in told[1]
 
 
 @pytest.mark.slow

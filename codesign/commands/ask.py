@@ -40,6 +40,7 @@ from .setup import prepare_jax
 from .terminal import console
 from .what_to_buy import (
     MONTH_S,
+    Margin,
     Purchase,
     answer_lines,
     answer_of,
@@ -52,6 +53,7 @@ from .what_to_buy import (
 
 COUNT = "var.device_count"
 QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason
+NARROWER, NEAR_CENTRE, WIDE = 2, 0.01, "-wide"  # searches with narrower margins; worth of one; folder put aside
 STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
 WIDENED = 3  # times that more devices are tried where all listed are too few
 FEW_PAIRS = 200_000  # plans of two pools up to which degrees that are no powers of two are searched, too
@@ -347,9 +349,14 @@ def _with_chance(
         dataclasses.replace(candidate, overrides=(*candidate.overrides, *place.coarse)),
     )
     margin = margin_of(found, question.confidence)
+    used: Margin | None = None
     for _ in range(STRICTER):
         if kept >= question.confidence:
+            if used is not None:
+                found = _narrower(question.confidence, candidate, found, centre, used, counts, folder, number)
+            assert found.study is not None
             return dataclasses.replace(found, study=dataclasses.replace(found.study, objective=asked))
+        used = margin
         again = _search(with_margin(first, asked, margin), counts, folder, number)
         if again.best is None and not question.counts:
             more = more_devices(counts, question.batch, place.rack)
@@ -368,6 +375,42 @@ def _with_chance(
             return dataclasses.replace(again, why=why)
         found, kept, margin = again, kept_share(again, asked), margin.wider
     return dataclasses.replace(centre, why=f"keeps all limits in {kept:.0%} of the draws, no more was found")
+
+
+def _narrower(
+    share: float,
+    candidate: Candidate,
+    found: Candidate,
+    centre: Candidate,
+    margin: Margin,
+    counts: Sequence[int],
+    folder: Path,
+    number: str,
+) -> Candidate:
+    """The cheapest of designs with narrower margins that keep the limits in this share of the draws, else `found`.
+
+    Margins on steps and on first tokens hold at once, which is more than a draw asks for, and where whole boxes are
+    bought the next larger one may be twice as dear.
+    """
+    assert centre.best is not None
+    assert centre.study is not None
+    asked, low, high = centre.study.objective, Margin(1.0, 1.0), margin
+    found, aside = dataclasses.replace(found, margin=margin.text()), folder / f"{number}{WIDE}"
+    for _ in range(NARROWER):
+        assert found.best is not None
+        if found.best["objective"] <= centre.best["objective"] * (1 + NEAR_CENTRE):
+            break
+        middle = low.halfway(high)
+        (folder / number).rename(aside)
+        again = _search(with_margin(candidate, asked, middle), counts, folder, number)
+        if again.best is not None and again.study is not None and kept_share(again, asked) >= share:
+            shutil.rmtree(aside)
+            found, high = dataclasses.replace(again, margin=middle.text()), middle
+        else:
+            shutil.rmtree(folder / number, ignore_errors=True)
+            aside.rename(folder / number)
+            low = middle
+    return found
 
 
 def _counts_of(candidate: Candidate) -> set[int]:

@@ -30,7 +30,8 @@ class Candidate:
     """One of what is compared.
 
     label: what tells it from the others; varied: key -> its value of what is listed; overrides: that make it; designs:
-    frame, best first; why: that there is no design to compare, in one line; folder: of its run, if it has one.
+    frame, best first; why: that there is no design to compare, in one line; folder: of its run, if it has one; margin:
+    in words, with which its limits were searched.
     """
 
     label: str
@@ -42,6 +43,7 @@ class Candidate:
     claim: str = ""
     why: str = ""
     folder: str = ""
+    margin: str = ""
 
     @property
     def best(self) -> pd.Series | None:

@@ -325,7 +325,7 @@ def _api_row(api: ApiPrices, paid: float) -> dict[str, Any]:
     return {
         "candidate": API, "feasible": math.isfinite(paid), "why": "", "objective": paid, PAID: paid, "devices": 0.0,
         "plan": api.text(), "active_constraints": "", "claim": "", "certified": False, "bound": None, "gap": None,
-        "run": "", "overrides": "", "space": "", "device": "", "differs": "",
+        "run": "", "overrides": "", "space": "", "margin": "", "device": "", "differs": "",
     }  # fmt: skip
 
 
@@ -367,6 +367,7 @@ def _row(candidate: Candidate) -> dict[str, Any]:
     row |= {"run": candidate.folder, "overrides": " ".join(candidate.overrides)}
     if candidate.study is not None:
         row["space"] = candidate.study.space.text(candidate.study.scenario)
+        row["margin"] = candidate.margin
     if candidate.study is not None and candidate.best is not None:
         result = differences(candidate.study, candidate.scenario)
         row |= {"device": device_name(candidate.scenario, result), "differs": "; ".join(one.text for one in result)}

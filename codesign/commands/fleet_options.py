@@ -34,7 +34,16 @@ from ..study.objective import feasible
 from ..uncertainty.metrics import under_draws
 from .fleet_classes import FleetClass
 
-__all__ = ["ClassOptions", "KindOptions", "numbers_at_once", "options_on", "placed", "replica_sizes", "slopes"]
+__all__ = [
+    "ClassOptions",
+    "KindOptions",
+    "kept_rates",
+    "numbers_at_once",
+    "options_on",
+    "placed",
+    "replica_sizes",
+    "slopes",
+]
 
 BLOCK = 262_144
 CHUNK = 6000  # rows at a time: arrays of them stay in a cache, and calling NumPy costs little beside them
@@ -337,7 +346,12 @@ def _class_options(
     plans = [{name: float(values[at]) for name, values in rows.plans.items()} for at in chosen]
     rates = rate[chosen]
     if confidence and chosen:
-        rates = _kept_rates(scenario, plans, rates, confidence)
+        rates = kept_rates(scenario, plans, rates, confidence)
+        others = _of_every_batch(rows, np.flatnonzero(keeps), rate, chosen, rates)
+        if others:  # the fastest at the centre may be those with the least room
+            more = [{name: float(values[at]) for name, values in rows.plans.items()} for at in others]
+            rates = np.concatenate([rates, kept_rates(scenario, more, rate[others], confidence)])
+            chosen, plans = [*chosen, *others], [*plans, *more]
         best = {round(plans[at]["device_count"]): at for at in np.argsort(rates, kind="stable")}
         places = sorted(best.values())
         chosen, plans, rates = [chosen[at] for at in places], [plans[at] for at in places], rates[places]
@@ -352,6 +366,17 @@ def _class_options(
         one, [options[at] for at in some], [plans[at] for at in some], scenario, int(own.sum()), int(fits.sum()),
         int(keeps.sum()), alone,
     )  # fmt: skip
+
+
+def _of_every_batch(
+    rows: _PlanRows, keeps: np.ndarray, rate: np.ndarray, chosen: list[int], kept: np.ndarray
+) -> list[int]:
+    """The fastest plan of every batch, of sizes of which none of the chosen plans keeps its limits at any rate."""
+    count, batch = rows.plans["device_count"], rows.plans["micro_batch"]
+    served = np.unique(count[[at for at, good in zip(chosen, kept, strict=True) if good > 0]])
+    left = keeps[~np.isin(count[keeps], served)]
+    fastest = {(count[at], batch[at]): int(at) for at in left[np.argsort(rate[left], kind="stable")]}
+    return sorted({*fastest.values()} - {*chosen})
 
 
 def _idle_usd_per_s(scenario: Scenario) -> float:
@@ -392,7 +417,7 @@ def placed(scenario: Scenario, plan: dict[str, float]) -> Scenario:
     return replace(scenario, {f"plan.{name}": value for name, value in plan.items()})
 
 
-def _kept_rates(scenario: Scenario, plans: list[dict[str, float]], centre: np.ndarray, confidence: float) -> np.ndarray:
+def kept_rates(scenario: Scenario, plans: list[dict[str, float]], centre: np.ndarray, confidence: float) -> np.ndarray:
     """Requests/s that each plan keeps the SLO at in this share of the draws, at most those at the centre.
 
     A draw in which a plan does not fit, or keeps the SLO at no rate, counts as none.

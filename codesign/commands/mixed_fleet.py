@@ -447,12 +447,14 @@ def _answer_lines(summary: dict[str, Any]) -> Iterator[str]:
 def _proof_lines(summary: dict[str, Any]) -> Iterator[str]:
     """Lines on the proof and on what it assumes."""
     proof = "proven the least" if summary["gap"] <= SMALL else f"at most {summary['gap']:.2%} above the least"
+    which = "with the plan of each size that serves most of"
     chance = summary["confidence"]
     every = f"; no fleet of any of these plans is below {money(summary['floor_usd_per_month'])}" * (not chance)
-    yield (
-        f"proof    {proof} of all numbers of replicas and boxes, with the plan of each size that serves most of"
-        f" {summary['plans']:,} priced{' (of the fastest in draws)' * bool(chance)}{every}"
-    )
+    if chance:
+        which = (
+            "with one plan of each size, of the few in draws that are fastest without them (another may serve more), of"
+        )
+    yield f"proof    {proof} of all numbers of replicas and boxes, {which} {summary['plans']:,} priced{every}"
     kept = f"in {chance:.0%} of the draws" if chance else "at the centre"
     yield (
         "assumed  classes share no replica; load evenly over a class's replicas; electricity as at full load; rates"

@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn, cast
 
 from .._version import __version__
@@ -384,7 +384,10 @@ def parsed(words: list[str]) -> argparse.Namespace:
     words = [current_command(words[0]), *words[1:]]
     if not words[0].startswith("-") and words[0] not in commands:
         raise ConfigError(f"{words[0]!r} is not a command{suggestion(words[0], commands)}")
-    known, unknown = top.parse_known_args(_negative_values(words))
+    words = _negative_values(words)
+    if words[0] in commands:
+        _check_names(words, commands[words[0]])
+    known, unknown = top.parse_known_args(words)
     for taken in ("overrides", "words", "what", "columns"):  # those that stand after an option
         if hasattr(known, taken):
             setattr(known, taken, getattr(known, taken) + [word for word in unknown if not word.startswith("-")])
@@ -401,6 +404,21 @@ def parsed(words: list[str]) -> argparse.Namespace:
         if known.command in COMPOSING and isinstance(getattr(known, taken, None), list):
             setattr(known, taken, full_names(getattr(known, taken)))
     return known
+
+
+def _check_names(words: Sequence[str], asked: argparse.ArgumentParser) -> None:
+    """Refuse an option that there is not, before argparse says which ones are missing.
+
+    Raises:
+        ConfigError: naming it, with a suggestion.
+    """
+    options = [text for action in asked._actions for text in action.option_strings]
+    for word in words[1:]:
+        name = word.partition("=")[0]
+        if word == "--":
+            return
+        if name.startswith("--") and not any(option.startswith(name) for option in options):
+            raise ConfigError(f"{words[0]}: unknown option {name!r}{suggestion(name, options)}")
 
 
 def _negative_values(words: list[str]) -> list[str]:

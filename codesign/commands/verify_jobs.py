@@ -1,6 +1,6 @@
 """`codesign verify` of a multirun or a comparison: the proof of every job, and the joint table against its jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from ..core.fields import replace
 from ..core.free_memory import give_back
 from ..core.json_yaml import dumps
 from ..core.untrusted_io import read_frame, read_json
+from ..model.scenario import Scenario
 from ..report.run_folder import read_run
 from ..search.results import numbers_of
 from ..study.objective import feasible
 from ..verification import Refuted, check_assignment
 from .fleet_classes import FleetClass
-from .fleet_options import BLOCK, numbers_at_once, placed
+from .fleet_options import BLOCK, kept_rates, numbers_at_once, placed
 from .setup import prepare_jax
 from .terminal import console
 from .told_anew import SAME
@@ -118,6 +119,8 @@ def _check_options(summary: Mapping[str, Any], count: int, seed: int) -> list[st
             for option in own:
                 numbers = numbers_of(placed(scenario, option["plan"]))
                 worst = max(worst, _check_option(option, numbers, kinds[kind], chance))
+            if chance and own:
+                _check_chances(own, scenario, chance)
             plans = study.space.settled(scenario).plans(scenario)
             places = rng.choice(len(plans["tp"]), min(count, len(plans["tp"])), replace=False)
             rows = [{field: float(values[place]) for field, values in plans.items()} for place in places]
@@ -145,6 +148,22 @@ def _check_options(summary: Mapping[str, Any], count: int, seed: int) -> list[st
     ]
     more = "with a confidence, only the fastest at the centre were compared" if chance else "none serves more"
     return [*lines, f"{tried} other plans tried: {more} than the option of its size" if not chance else more]
+
+
+def _check_chances(own: Sequence[Mapping[str, Any]], scenario: Scenario, chance: float) -> None:
+    """Rates of a class's options on a kind are those kept in the stated share of the draws.
+
+    Raises:
+        Refuted: naming the option whose rate is another one.
+    """
+    plans = [dict[str, float](option["plan"]) for option in own]
+    centre = np.asarray([numbers_of(placed(scenario, plan))["requests_per_s"] for plan in plans])
+    for option, rate in zip(own, kept_rates(scenario, plans, centre, chance), strict=True):
+        if abs(float(option["rate"]) - rate * float(option["lowered"])) > SAME_OPTIONS * float(option["rate"]):
+            raise Refuted(
+                f"{option['request_class']} on {option['kind']}, {option['devices']} devices: {option['rate']:.9g}"
+                f" requests/s are stated, the draws say {rate * float(option['lowered']):.9g} in {chance:.0%} of them"
+            )
 
 
 def _check_option(

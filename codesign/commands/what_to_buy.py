@@ -27,7 +27,8 @@ from .questions import Question
 #
 # A draw multiplies the model's predictions by errors that were measured of them. What slows steps down is one factor
 # to a search: the limits have to hold at the centre and with all kernels so much slower, which `search=robust`
-# proves. First tokens err once more, by a factor that their limits fall by. The design is the proven best with these
+# proves. First tokens err once more, by a factor that their limits fall by. A margin that is enough may be too wide:
+# narrower ones are tried where the design costs more than that of the centre. The design is the proven best with these
 # margins; that none cheaper keeps the limits with the same chance is not proven.
 
 
@@ -46,6 +47,14 @@ class Margin(NamedTuple):
     def wider(self) -> "Margin":
         """The next margin to try."""
         return Margin(*(max(value, 1.02) ** (1 + WIDER) for value in self))
+
+    def halfway(self, other: "Margin") -> "Margin":
+        """Halfway to another margin, in logarithms."""
+        return Margin(*(math.sqrt(a * b) for a, b in zip(self, other, strict=True)))
+
+    def text(self) -> str:
+        """The margin in words."""
+        return f"with steps {self.slower:.2f} times slower and first tokens {self.later:.2f} times later"
 
 
 def kept_share(candidate: Candidate, objective: Objective, seed: int = 0, count: int = COUNT) -> float:

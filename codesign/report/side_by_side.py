@@ -144,12 +144,23 @@ def api_sentences(comparison: Comparison) -> list[str]:
 
 
 def space_sentences(comparison: Comparison) -> list[str]:
-    """Space that was searched for each candidate with a design, and whether nothing better in it is proven."""
+    """Space that was searched for each candidate with a design, and whether nothing better in it is proven.
+
+    Where limits were kept with a margin, for a chance of keeping them, the proof is of designs that keep the margin.
+    """
     if "space" not in comparison.table:
         return []
     named = comparison.feasible[comparison.feasible["space"].fillna("") != ""]
-    how = {True: "proven the best of", False: "looked at, without proof:"}
-    return [f"{row['candidate']}: {how[bool(row['certified'])]} {row['space']}." for _, row in named.iterrows()]
+    result: list[str] = []
+    for _, row in named.iterrows():
+        margin = str(row.get("margin") or "")
+        if margin and row["certified"]:
+            told = f"proven the best that keeps the limits {margin}, of"
+            text = f"{told} {row['space']}; a cheaper one may keep them in as many draws"
+        else:
+            text = f"{'proven the best of' if row['certified'] else 'looked at, without proof:'} {row['space']}"
+        result.append(f"{row['candidate']}: {text}.")
+    return result
 
 
 def price_sentences(comparison: Comparison) -> list[str]:
