@@ -23,7 +23,7 @@ from .plan import Layout
 from .prefixes import PrefixCaching, PrefixHits, computed_cv, keys_before
 from .schedule import Op, Pass, Priced, Timeline, TransferOp, one_pass
 from .served import AbstractServing
-from .steady_state import FULLEST, Company, Lockstep, Rhythm, SteadyState, steady_state
+from .steady_state import FULLEST, SOME_IDLE, Company, Lockstep, Rhythm, SteadyState, steady_state
 from .transformer import Transformer
 
 
@@ -222,10 +222,11 @@ class AbstractContinuousServing(AbstractServing):
         state = steady_state(
             decodes, rhythm.steps, self.computed_tokens(), varies, layout.plan.token_budget, kinds=kinds
         )
-        nobody = at_least(1 - state.share, 0.0) ** at_least(groups - 1, 0.0)
-        somebody = 1 - at_least(1 - state.share, 0.0) * nobody
-        alike = jnp.where(groups > 1, state.share / somebody, 1.0)
-        return Company(1 - nobody, state.tokens * jnp.ones_like(decodes), alike, at_least(1 - state.share, 0.0))
+        share = at_least(state.share, 1e-6)  # steps of which all or none have prompts keep finite slopes
+        idle = at_least(1 - share, SOME_IDLE)
+        nobody = idle ** at_least(groups - 1, 0.0)
+        alike = jnp.where(groups > 1, share / (1 - idle * nobody), 1.0)
+        return Company(1 - nobody, state.tokens * jnp.ones_like(decodes), alike, idle)
 
     def clients_of_group(self, layout: Layout) -> Array:
         """Requests that are open at a time in one attention group, on one stage of the pipeline."""

@@ -31,7 +31,7 @@ from .mixed_step import MixedStep
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .plan import Layout
 from .schedule import Op, Pass, Priced, Timeline, alongside, one_pass
-from .steady_state import FULLEST, Company
+from .steady_state import FULLEST, SOME_IDLE, Company
 
 __all__ = [
     "ENGINE", "FOREVER_S", "HELPS", "SHORTER", "SLO", "SLO_SHARES", "AbstractGoodputServing",
@@ -337,7 +337,7 @@ class NodeTimes(NamedTuple):
     def crowd(self, decodes: Array) -> Array:
         """Share of steps in which another engine has prompts: not straight between priced steps, `idle` nearly is."""
         assert self.idle is not None
-        return 1 - at_least((between(self.decodes, decodes) * self.idle).sum(-1), 0.0) ** self.others
+        return 1 - at_least((between(self.decodes, decodes) * self.idle).sum(-1), SOME_IDLE) ** self.others
 
     def weights(self, decodes: Array, prompt_tokens: Array) -> Array:
         """Weights of the priced steps, together 1; [decodes, prompt tokens]."""

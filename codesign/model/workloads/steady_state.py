@@ -46,8 +46,8 @@ from ...core.smooth import at_least, at_most, ceil, floor
 from .kinds import Kinds
 
 __all__ = [
-    "FULLEST", "LEVELS", "Company", "Lockstep", "Rhythm", "RoomTaken", "SteadyState", "chunks", "chunks_lost",
-    "fitting", "length_nodes", "mixed_share", "room_wait_s", "steady_state", "whole_chunks",
+    "FULLEST", "LEVELS", "SOME_IDLE", "Company", "Lockstep", "Rhythm", "RoomTaken", "SteadyState", "chunks",
+    "chunks_lost", "fitting", "length_nodes", "mixed_share", "room_wait_s", "steady_state", "whole_chunks",
 ]  # fmt: skip
 
 
@@ -158,6 +158,7 @@ NODES = 16  # quantiles that stand for the lengths of prompts
 LEVELS = tuple(NormalDist().inv_cdf((node + 0.5) / NODES) for node in range(NODES))
 FEW = 1e-3  # arrivals in a step below which a series stands for what would cancel
 FULLEST = 1 - 1e-6  # of the room for prompts; what is fuller is refused by a rule of the plan
+SOME_IDLE = 1e-9  # least share of steps without prompts: a power of zero has no slope
 
 
 class SteadyState(NamedTuple):
