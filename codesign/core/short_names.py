@@ -25,6 +25,7 @@ NUMBERS = {
     "isl": "workload.input_tokens", "input_tokens": "workload.input_tokens", "input_len": "workload.input_tokens",
     "osl": "workload.output_tokens", "output_tokens": "workload.output_tokens", "output_len": "workload.output_tokens",
     "request_rate": "workload.arrivals_per_s", "request_rate_per_s": "workload.arrivals_per_s",
+    "rate": "workload.arrivals_per_s", "qps": "workload.arrivals_per_s",
     "global_batch": "workload.global_batch", "global_batch_size": "workload.global_batch",
     "gbs": "workload.global_batch",
     "sequence": "workload.sequence", "seq_len": "workload.sequence", "sequence_length": "workload.sequence",
