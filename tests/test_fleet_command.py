@@ -9,8 +9,9 @@ import pytest
 
 from codesign.commands import fleet_options
 from codesign.commands.cli import main
-from codesign.commands.fleet_classes import FleetClass, classes_of
+from codesign.commands.fleet_classes import FleetClass, classes_of, said_classes
 from codesign.commands.fleet_options import numbers_at_once, options_on, placed, replica_sizes, slopes
+from codesign.commands.parser import parsed
 from codesign.core.errors import ConfigError
 
 CHAT = "chat:rate=20/s,input=800,output=100,ttft_p99=500ms,tpot_p99=50ms"
@@ -27,6 +28,15 @@ def test_a_class_is_read():
     assert chat == FleetClass("chat", 20.0, 800.0, 100.0, 0.5, 0.05)
     assert (batch.rate, batch.attainment) == (5.0, 0.99)
     assert chat.leaves["workload.slo.ttft_s"] == 0.5
+
+
+def test_requests_of_one_kind_need_no_class():
+    words = ["--rate", "20/s", "--input", "800", "--output", "100", "--ttft-p99", "500ms"]
+    options = parsed(["fleet", "llama31_8b", "--on", "h200", *words, "--tpot-p99", "50ms"])
+    only, chat = classes_of(said_classes(options))[0], classes_of([CHAT])[0]
+    assert only == dataclasses.replace(chat, name="requests")
+    with pytest.raises(ConfigError, match="--output is missing"):
+        said_classes(parsed(["fleet", "llama31_8b", "--on", "h200", *words[:4]]))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +98,7 @@ def test_replicas_fill_boxes():
         (["--requests", "3"], "at least 500"),
         (["--confidence", "2"], "no share between 0 and 1"),
         (["--budget", "much"], "no number above 0"),
+        (["--ttft-p99", "2s"], "--ttft-p99 2s beside --class: write it there"),
     ],
 )
 def test_options_that_are_none_are_one_line(words, line, capsys):

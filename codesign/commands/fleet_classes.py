@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,16 @@ from ..simulation.serving import Engine, Requests, arrivals, read_trace
 from .plain_values import count_of, number, rate
 from .simulate import host_seconds
 
-__all__ = ["ChosenPool", "FleetClass", "ReplayedPool", "classes_of", "fleet_class", "kept_load", "replay"]
+__all__ = [
+    "ChosenPool",
+    "FleetClass",
+    "ReplayedPool",
+    "classes_of",
+    "fleet_class",
+    "kept_load",
+    "replay",
+    "said_classes",
+]
 
 
 TIMES, POINTS = ("ttft", "tpot"), {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -30,6 +40,8 @@ KEYS = ("rate", "input", "output", *LIMITS, *NUMBERS)
 LEAST_TRACED = 20
 EXAMPLE = "write --class chat:rate=20/s,input=800,output=300,ttft_p99=500ms,tpot_p99=50ms"
 MOST_CV = 10.0
+ONE_KIND = "--rate 20/s --input 800 --output 300 --ttft-p99 500ms --tpot-p99 50ms"
+ONLY = "requests"  # name of the class that options make up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +83,25 @@ class FleetClass:
         )
 
 
+def said_classes(options: Namespace) -> list[str]:
+    """Texts of `--class`; of requests of one kind, said by options of their own, the one that they make up.
+
+    Raises:
+        ConfigError: such an option beside `--class`, or one that is missing.
+    """
+    said = {key: getattr(options, key) for key in ("rate", "input", "output", *LIMITS)}
+    own = [f"{key}={value}" for key, value in said.items() if value is not None]
+    if own and options.classes:
+        key, _, value = own[0].partition("=")
+        raise ConfigError(
+            f"--{key.replace('_', '-')} {value} beside --class: write it there, as in --class chat:{own[0]}"
+        )
+    missing = [key for key in ("rate", "input", "output") if own and said[key] is None and not options.trace]
+    if missing:
+        raise ConfigError(f"--{missing[0]} is missing, as in {ONE_KIND}")
+    return [f"{ONLY}:{','.join(own)}"] if own else options.classes
+
+
 def classes_of(texts: Sequence[str], trace: str | None = None) -> list[FleetClass]:
     """Classes of `--class NAME:key=value,...`, with rates, lengths and variations of a trace where there is one.
 
@@ -79,7 +110,7 @@ def classes_of(texts: Sequence[str], trace: str | None = None) -> list[FleetClas
     """
     said = [_read(text) for text in texts]
     if not said:
-        raise ConfigError(f"name a class of requests: {EXAMPLE}")
+        raise ConfigError(f"name a class of requests: {EXAMPLE}; of one kind alone {ONE_KIND}")
     names = [name for name, _ in said]
     twice = next((name for name in names if names.count(name) > 1), "")
     if twice:

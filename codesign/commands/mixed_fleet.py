@@ -24,7 +24,7 @@ from ..core.units import engineering
 from ..report.drawing import render
 from ..report.fleet_figures import fleet_mix_figure
 from ..search.assignment import MOST_NODES, AssignedFleet, AssignmentLimits, PoolOption, assign
-from .fleet_classes import ChosenPool, FleetClass, ReplayedPool, classes_of, kept_load, replay
+from .fleet_classes import ChosenPool, FleetClass, ReplayedPool, classes_of, kept_load, replay, said_classes
 from .fleet_options import ClassOptions, KindOptions, options_on, placed, slopes
 from .left_files import new_folder
 from .plain_values import accelerators, count_of, number
@@ -100,7 +100,7 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
     Raises:
         ConfigError: classes or counts that are none, an SLO that no plan keeps, or no fleet within the limits.
     """
-    classes = classes_of(options.classes, options.trace)
+    classes = classes_of(said_classes(options), options.trace)
     kinds = accelerators(options.on)
     owned, most = (_counts(getattr(options, name), f"--{name}", kinds) for name in ("own", "most"))
     limits = AssignmentLimits(
@@ -116,7 +116,8 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
     suffix, overrides = serving_base(options)
     prepare_jax()
     out = console(stderr=options.json)
-    out.print(f"asked    least cost of {len(classes)} classes of {escape(options.model)} on {', '.join(kinds)}")
+    what = f"{len(classes)} classes of requests" if len(classes) > 1 else "requests"
+    out.print(f"asked    least cost of serving {what} by {escape(options.model)} on {', '.join(kinds)}")
     for index, one in enumerate(classes):
         out.print(f"{'' if index else 'classes':8s} {one.name}: {one.text()}", soft_wrap=True)
     answer = mixed_fleet(classes, kinds, overrides, f"goodput{suffix}", owned, most, limits, sizes, confidence)
@@ -437,7 +438,7 @@ def _answer_lines(summary: dict[str, Any]) -> Iterator[str]:
     yield f"answer   {_fleet_text(summary)}: {money(best)} a month"
     for kind in kinds:
         usd = kind["alone_usd_per_month"]
-        if usd is not None and len(kinds) > 1:
+        if usd is not None and len(kinds) > 1 and usd > best * (1 + SMALL):
             more = f"{usd / best - 1:.1%} above it" if usd < 2 * best else f"{usd / best:.3g} times as much"
             yield f"{'':8s} {more}: all classes on {kind['name']}, {money(usd)}"
     drawn = sum(kind["provisioned_w"] for kind in kinds)
@@ -446,15 +447,16 @@ def _answer_lines(summary: dict[str, Any]) -> Iterator[str]:
 
 def _proof_lines(summary: dict[str, Any]) -> Iterator[str]:
     """Lines on the proof and on what it assumes."""
-    proof = "proven the least" if summary["gap"] <= SMALL else f"at most {summary['gap']:.2%} above the least"
-    which = "with the plan of each size that serves most of"
-    chance = summary["confidence"]
-    every = f"; no fleet of any of these plans is below {money(summary['floor_usd_per_month'])}" * (not chance)
+    best, floor = summary["usd_per_month"], summary["floor_usd_per_month"]
+    proof = "proven the least cost" if summary["gap"] <= SMALL else f"at most {summary['gap']:.2%} above the least cost"
+    chance, count = summary["confidence"], summary["plans"]
+    yield f"proof    {proof} of all numbers of replicas and boxes"
     if chance:
-        which = (
-            "with one plan of each size, of the few in draws that are fastest without them (another may serve more), of"
-        )
-    yield f"proof    {proof} of all numbers of replicas and boxes, {which} {summary['plans']:,} priced{every}"
+        few = "the few that are fastest at the centre, of"
+        yield f"{'':8s} a size of replica runs what serves most in draws of {few} {count:,}; another may serve more"
+    else:
+        less = f"with any other plans no fleet is below {money(floor)}, {1 - floor / best:.1%} less"
+        yield f"{'':8s} a size of replica runs the plan that serves most, of {count:,}; {less}"
     kept = f"in {chance:.0%} of the draws" if chance else "at the centre"
     yield (
         "assumed  classes share no replica; load evenly over a class's replicas; electricity as at full load; rates"

@@ -165,6 +165,14 @@ def _add_fleet(one: Parser) -> None:
     text = "requests of a kind, as in chat:rate=20/s,input=800,output=300,ttft_p99=500ms,tpot_p99=50ms; also cv,"
     text += " input_cv, output_cv, cached; may be repeated"
     one.add_argument("--class", dest="classes", action="append", default=[], metavar="CLASS", help=text)
+    one.add_argument("--rate", metavar="RATE", help="requests of one kind, in place of --class: as in 30/s or 2M/day")
+    one.add_argument("--input", "--isl", metavar="N", help="tokens of a prompt of --rate")
+    one.add_argument("--output", "--osl", metavar="N", help="tokens of an answer of --rate")
+    for name, text in (("ttft", "time to first token"), ("tpot", "time per output token")):
+        for point in ("p50", "p90", "p99"):
+            one.add_argument(
+                f"--{name}-{point}", metavar="TIME", help=f"{text} of --rate, {point}: at most, as in 50ms"
+            )
     text = "requests with a column class: rates, lengths and variations of each; --class then says limits alone"
     one.add_argument("--trace", metavar="FILE", help=text)
     text = "devices that are there already, whole boxes, at what running them costs; may be repeated"
