@@ -10,7 +10,6 @@ and others (seed 1) of the answer.
 """
 
 import argparse
-import importlib
 import json
 import math
 import re
@@ -28,8 +27,8 @@ from independent_plans import Attacked
 from codesign import prepare_jax
 from codesign import study_from_config as composed
 from codesign.study import feasible
+from codesign.uncertainty import under_draws
 
-under_draws = importlib.import_module("codesign.uncertainty.metrics").under_draws  # which no room offers to scripts
 COUNT = "space.plan.device_count="
 DRAWS, OTHERS = 400, 2000
 BLOCK = 8  # plans under all draws at once

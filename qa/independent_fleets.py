@@ -12,7 +12,6 @@ costs less than the bound refutes it.
 
 import argparse
 import dataclasses
-import importlib
 import json
 import math
 import sys
@@ -29,11 +28,11 @@ from codesign import study_from_config as composed
 from codesign.commands import mixed_fleet
 from codesign.jaxprs import interpreted
 from codesign.study import feasible
+from codesign.uncertainty import under_draws
 
 FILE = "fleet.json"
 DRAWS, AT_ONCE, TRIED = 400, 8, 48
 SAME = 1e-4  # relative, of a rate: a root's rounding
-under_draws = importlib.import_module("codesign.uncertainty.metrics").under_draws  # which no room offers to scripts
 FIELDS = [field.name for field in dataclasses.fields(mixed_fleet.FleetClass)]
 
 

@@ -75,7 +75,7 @@ def test_what_the_page_offers_is_there(name: str):
 
 def test_the_page_stays_short():
     assert len(PUBLIC) <= 22
-    assert len(INTERNAL) <= 13
+    assert len(INTERNAL) <= 14
 
 
 def names_of(module: str, offered: Collection[str]) -> Collection[str]:

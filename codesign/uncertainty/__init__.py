@@ -13,8 +13,15 @@ from .metrics import metrics_under_draws as metrics_under_draws
 from .metrics import of_designs as of_designs
 from .metrics import trace_with_draws as trace_with_draws
 from .metrics import uncertain as uncertain
+from .metrics import under_draws as under_draws
 from .metrics import wins as wins
 from .metrics import with_room as with_room
 from .spreads import SHARE as SHARE
 from .spreads import Spread as Spread
 from .spreads import spreads as spreads
+
+__all__ = [
+    "SHARE", "Cases", "Drawn", "Interval", "Regret", "Spread", "Uncertain", "Wins", "as_columns", "intervals",
+    "metrics_under_draws", "of_designs", "spreads", "strata_of", "trace_with_draws", "uncertain", "under_draws",
+    "wins", "with_room",
+]  # fmt: skip
