@@ -32,6 +32,7 @@ from codesign.uncertainty import under_draws
 COUNT = "space.plan.device_count="
 DRAWS, OTHERS = 400, 2000
 BLOCK = 8  # plans under all draws at once
+UNCLAIMED = "cheaper, as its claim allows"
 SAME = 1e-6  # relative, of a cost that is the answer's
 TOO_FEW = 0.85  # of the held-out draws
 
@@ -111,9 +112,10 @@ def asked(question: str, chance: float, arguments: argparse.Namespace) -> bool:
         few = held is not None and int(held[1]) < 100 * TOO_FEW
         false = claimed and result.listed
         wrong |= false or few
+        verdict = "FALSE" if false else "TOO FEW" if few else UNCLAIMED if result.keeping else "holds"
         beaten = f"beaten by {1 - result.least / told:.1%}, {result.plan}" if result.keeping else "not beaten"
         print(
-            f"{'FALSE' if false else 'TOO FEW' if few else 'holds'}: {label}, {question}: {told:.6g}"
+            f"{verdict}: {label}, {question}: {told:.6g}"
             f"{', said to be proven' if claimed else ''}; of {result.drawn:,} drawn {result.feasible:,} feasible,"
             f" {result.cheaper:,} cheaper, {result.keeping:,} of those tried keep the limits in {chance:.0%}: {beaten};"
             f" held out {held[1] if held else '?'} %",

@@ -25,12 +25,14 @@ NUMBERS = {
     "isl": "workload.input_tokens", "input_tokens": "workload.input_tokens", "input_len": "workload.input_tokens",
     "osl": "workload.output_tokens", "output_tokens": "workload.output_tokens", "output_len": "workload.output_tokens",
     "request_rate": "workload.arrivals_per_s", "request_rate_per_s": "workload.arrivals_per_s",
-    "rate": "workload.arrivals_per_s", "qps": "workload.arrivals_per_s",
+    "qps": "workload.arrivals_per_s",
     "global_batch": "workload.global_batch", "global_batch_size": "workload.global_batch",
     "gbs": "workload.global_batch",
     "sequence": "workload.sequence", "seq_len": "workload.sequence", "sequence_length": "workload.sequence",
 }  # fmt: skip
 """Name -> path of a number."""
+RATE = {"rate": "workload.arrivals_per_s"}
+"""Name of a number of an override alone: a column `rate` of a table does not say what it counts."""
 WORDS = {"region": "cluster.facility.ownership.region"}
 """Name -> path of a word."""
 COUNT = "cluster.device_count"
@@ -40,7 +42,7 @@ RENTED = "ownership=cloud"
 def full_name(text: str) -> str:
     """An override by its path or group; any other text as it is."""
     name, equals, value = text.partition("=")
-    by_name = {**CHOICES, **NUMBERS, **WORDS}
+    by_name = {**CHOICES, **NUMBERS, **RATE, **WORDS}
     if not equals or name not in by_name:
         return text
     path = by_name[name]

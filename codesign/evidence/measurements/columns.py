@@ -93,10 +93,9 @@ NUMBERS = {plain(name): path for name, path in (short_names.NUMBERS | {
     "batch_size": BATCH,
     **dict.fromkeys(("num_prompts", "num_requests", "requests_count", "prompts"), "requests"),
     **dict.fromkeys(("dp", "dp_size", "data_parallel_size", "data_parallelism", "dp_degree"), DATA_RANKS),
-}).items() if name != "rate"}  # fmt: skip
+}).items()}  # fmt: skip
 """Plain column -> path of the number that it states; `requests` are those of a run from its first to its last,
-`data_ranks` replicas, or ranks that attend sequences of their own, `batch` sequences of a step or clients. A column
-`rate` does not say what it counts."""
+`data_ranks` replicas, or ranks that attend sequences of their own, `batch` sequences of a step or clients."""
 CLIENTS = tuple(plain(name) for name in ("concurrency", "max_concurrency", "conc"))
 """Columns that count clients of all replicas, not places of an engine."""
 FLAGS_OF_ATTENTION = tuple(plain(name) for name in ("dp_attention", "enable_dp_attention", "dpa"))
