@@ -206,7 +206,7 @@ class Metrics(Module):
         def __getattr__(self, name: str) -> Any:
             """A metric that only this kind of job has is no attribute: say how it is asked for."""
             known = self.__dict__.get("extra") or {}
-            where = f": of this job it is metrics.get({name!r})" if name in known else ""
+            where = f": of this job it is metrics[{name!r}]" if name in known else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{where}")
 
     def get(self, name: str) -> Array:
@@ -219,6 +219,10 @@ class Metrics(Module):
         if name not in flat:
             raise ConfigError(f"metric {name!r} does not exist{suggestion(name, flat)}")
         return flat[name]
+
+    def __getitem__(self, name: str) -> Array:
+        """`metrics["tpot_s"]`: as `get`."""
+        return self.get(name)
 
     def flat(self) -> dict[str, Array]:
         """Every number by name; nested ones as `group.key`, those of `extra` by their own name."""
