@@ -525,7 +525,7 @@ def _vllm_degrees(deployment: Deployment, group: EngineGroup, command: Command) 
     if 1 < group.spread < group.tp * group.sharing:
         command.note(
             f"ep = {group.spread}: vLLM puts whole experts on each of the {group.ranks * group.attention_tp} ranks;"
-            f" the model cut each over {group.tp * group.sharing // group.spread} of them: as many bytes, other messages"
+            f" the model cut each over {group.tp * group.sharing // group.spread} of them"
         )
     if group.devices > deployment.domain:
         nodes = math.ceil(group.devices / deployment.domain)

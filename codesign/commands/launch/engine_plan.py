@@ -1,5 +1,6 @@
 """Plans of serving engines: what the switches of vLLM, SGLang and TensorRT-LLM say of degrees, batches and memory."""
 
+import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -272,7 +273,7 @@ def _sglang(switches: Switches, model: LaunchedModel) -> EnginePlan:
     spread = switches.number("expert-parallel-size") if switches.number("expert-parallel-size") > 1 else ranks
     if whole and ranks % spread:
         raise ConfigError(f"--from: {spread} expert ranks do not divide {ranks} tensor ranks")
-    sharing = groups if whole else 1
+    sharing = math.gcd(groups, spread) if whole else 1
     plan = {"tp": ranks // sharing, "pp": pp, "ep": sharing, "attention_dp": groups // sharing} | _divided(switches)
     notes: list[str] = []
     if whole:

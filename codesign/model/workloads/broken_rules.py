@@ -81,7 +81,7 @@ class SupportedLayouts(Module):
         heads = getattr(model.attention, "kv_heads", None) if self.divided_heads else None
         copied = none if heads is None else indivisible(jnp.maximum(heads, ranks), jnp.minimum(heads, ranks))
         cut = self._cut(model, plan) if self.divided_widths else none
-        besides = jnp.where(plan.ep > 1, jnp.where(plan.etp > 0, plan.etp, plan.tp) - 1, 0.0)
+        besides = jnp.where(plan.etp > 0, jnp.abs(plan.etp - 1), jnp.where(plan.ep > 1, plan.tp - 1, 0.0))
         return {
             "engine_groups": apart, "engine_heads": none + copied, "engine_widths": none + cut,
             "engine_experts": besides if self.whole_experts else none,
@@ -299,10 +299,14 @@ def _unspread(workload: Any, layout: Layout) -> str:
     """One line on expert ranks of a server that make no whole tensor groups, or too many."""
     etp, ep, tp = (float(getattr(layout.plan, name)) for name in ("etp", "ep", "tp"))
     experts, groups = float(workload.model.feed_forward.experts), float(layout.dp * layout.plan.cp)
+    if etp > tp:
+        return f"plan.etp = {etp:g} is more than plan.tp = {tp:g}: take larger plan.tp, its groups as plan.attention_dp"
     if etp == tp:
         return f"plan.etp = {etp:g} is plan.tp: an engine's plan says so by plan.etp = 0"
     if float(workload.model.feed_forward.expert_width) % etp:
-        return f"plan.etp = {etp:g} does not divide the expert width {float(workload.model.feed_forward.expert_width):g}"
+        return (
+            f"plan.etp = {etp:g} does not divide the expert width {float(workload.model.feed_forward.expert_width):g}"
+        )
     if ep > 2 * experts:
         return f"plan.ep = {ep:g} must be at most twice model experts = {experts:g}"
     return (

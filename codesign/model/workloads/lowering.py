@@ -151,7 +151,7 @@ def unspread_ranks(model: Transformer, layout: Layout, groups: Array) -> Array:
     if not model.has_experts:
         return apart + plan.etp
     cut = indivisible(network.expert_width, at_least(plan.etp, 1.0))
-    again = jnp.where(plan.etp == plan.tp, 1.0, 0.0)  # what 0 says: one way to write a plan
+    again = jnp.where((plan.etp > 0) & (plan.etp >= plan.tp), 1.0, 0.0)  # what 0, or groups, say: one way to write it
     return unspread(network.experts, plan.ep) + apart + cut + again
 
 
