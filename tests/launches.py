@@ -55,7 +55,7 @@ COMMANDS: list[tuple[str, str]] = [
     # vLLM: what is priced
     (
         f"vllm serve {MOE} -tp 4 --data-parallel-size 2 --enable-expert-parallel",
-        "plan.tp=4 plan.ep=2 plan.attention_dp=1 cluster.device_count=8",
+        "plan.tp=4 plan.ep=8 plan.etp=1 plan.attention_dp=1 cluster.device_count=8",
     ),
     (f"vllm serve {MOE} -tp 1 -dp 8", "plan.tp=8 plan.ep=1 plan.attention_dp=8 cluster.device_count=8"),
     (

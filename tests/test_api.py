@@ -175,8 +175,10 @@ def test_a_search_that_proves_nothing_has_no_bound():
 
 def test_a_metric_of_one_kind_of_job_says_how_it_is_asked_for():
     metrics = codesign.evaluate(codesign.scenario_from_config("model=llama31_8b", "workload=static_batch"))
-    with pytest.raises(AttributeError, match=r"of this job it is metrics\.get\('tpot_s'\)"):
+    with pytest.raises(AttributeError, match=r"of this job it is metrics\['tpot_s'\]"):
         _ = metrics.tpot_s
     with pytest.raises(AttributeError, match=r"no attribute 'tpot'$"):
         _ = metrics.tpot
-    assert float(metrics.get("tpot_s")) > 0
+    assert float(metrics["tpot_s"]) == float(metrics.get("tpot_s")) > 0
+    with pytest.raises(ConfigError, match=r"metric 'tpot' does not exist .did you mean 'tpot_s'"):
+        _ = metrics["tpot"]

@@ -56,14 +56,15 @@ def engines(served: Served, devices: int) -> Iterator[dict[str, float]]:
                 continue  # a stage without a layer
             if not served.experts:
                 if all(width % tensor == 0 for width in served.widths):
-                    yield {"tp": tensor, "pp": stages, "ep": 1, "attention_dp": 1}
+                    yield {"tp": tensor, "pp": stages, "ep": 1, "etp": 0, "attention_dp": 1}
                 continue
             for data in divisors(devices // tensor // stages):
                 expert, dense = served.widths
                 if expert % (tensor * data) == 0 and dense % tensor == 0:
-                    yield {"tp": tensor * data, "pp": stages, "ep": 1, "attention_dp": data}
-                if data > 1 and data <= 2 * served.experts and dense % tensor == 0:
-                    yield {"tp": tensor, "pp": stages, "ep": data, "attention_dp": 1}
+                    yield {"tp": tensor * data, "pp": stages, "ep": 1, "etp": 0, "attention_dp": data}
+                ranks = tensor * data  # whole experts lie on all of them
+                if 1 < ranks <= 2 * served.experts and dense % tensor == 0:
+                    yield {"tp": tensor, "pp": stages, "ep": ranks, "etp": int(tensor > 1), "attention_dp": 1}
 
 
 def beside(served: Served, counts: list[int], rng: np.random.Generator, count: int) -> list[dict[str, float]]:
@@ -127,9 +128,10 @@ def test_experts_over_a_whole_rack_are_among_the_plans_of_a_rack():
         "accelerator=gb200", "++space.plan.device_count=[72]",
     )  # fmt: skip
     plans = study.space.plans(study.scenario)
-    legal = {*zip(*(plans[name].astype(int).tolist() for name in ("tp", "pp", "ep", "attention_dp")), strict=True)}
-    own = {tuple(int(plan[name]) for name in ("tp", "pp", "ep", "attention_dp")) for plan in engines(served, 72)}
-    assert (1, 1, 72, 1) in own
+    names = ("tp", "pp", "ep", "etp", "attention_dp")
+    legal = {*zip(*(plans[name].astype(int).tolist() for name in names), strict=True)}
+    own = {tuple(int(plan[name]) for name in names) for plan in engines(served, 72)}
+    assert {(1, 1, 72, 0, 1), (8, 1, 72, 1, 1), (8, 1, 8, 1, 1)} <= own
     assert own == legal
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from codesign import evaluate, scenario_from_config
 from codesign.model.workloads import GroupedQueryAttention, Layout, MixtureOfExperts, Plan, Training, Transformer
+from codesign.model.workloads.schedule import CommOp, ComputeOp
 
 EXPERTS, TOP_K, WIDTH, HIDDEN = 16.0, 2.0, 512.0, 256.0
 MODEL = Transformer(
@@ -104,8 +105,61 @@ def test_what_breaks_the_folding_is_said_in_one_line(plan: str, line: str):
     assert "\n" not in said
 
 
-def test_an_engine_cuts_experts_as_all_else():
-    words = "workload=continuous model=mixtral_8x7b accelerator=h100_sxm cluster.device_count=8 plan.tp=8 plan.etp=2"
-    scenario = scenario_from_config(*words.split(), "space=fixed")
+SERVED = "model=qwen3_235b_a22b accelerator=h100_sxm cluster.device_count=16 plan.pp=1 space=fixed plan.micro_batch=32"
+
+
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        ("plan.tp=8 plan.etp=2 plan.ep=2", "ep 2 * etp 2 ranks of experts are not 1 to 2 whole groups of tp 8"),
+        ("plan.tp=4 plan.etp=1 plan.ep=12", "ep 12 * etp 1 ranks of experts are not 1 to 4 whole groups of tp 4"),
+        ("plan.tp=8 plan.etp=8", "plan.etp = 8 is plan.tp: an engine's plan says so by plan.etp = 0"),
+        ("plan.tp=2 plan.etp=4", "plan.etp = 4 is more than plan.tp = 2"),
+        ("plan.tp=4 plan.etp=5 plan.ep=4", "plan.etp = 5 does not divide the expert width 1536"),
+        ("plan.tp=4 plan.ep=16", "1 spreads whole ones over the 16 ranks of a stage"),
+        ("model=llama31_70b plan.tp=8 plan.etp=2", "llama31_70b has no experts"),
+    ],
+)
+@pytest.mark.parametrize("workload", ["continuous", "static_batch"])
+def test_an_engine_that_cannot_spread_its_experts_says_so_in_one_line(workload: str, plan: str, line: str):
+    scenario = scenario_from_config(*SERVED.split(), *plan.split(), f"workload={workload}", "framework=none")
     assert float(scenario.workload.violations(scenario.layout)["experts"]) > 0
-    assert "plan.etp = 2 is of training" in str(scenario.workload.broken_rule("experts", scenario.layout))
+    said = str(scenario.workload.broken_rule("experts", scenario.layout))
+    assert line in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("workload", ["continuous", "static_batch"])
+@pytest.mark.parametrize("plan", ["plan.tp=8 plan.etp=1 plan.ep=8", "plan.tp=8 plan.etp=2 plan.ep=4"])
+def test_experts_on_ranks_with_the_same_tokens_are_joined_by_the_all_reduce_of_a_dense_layer(workload, plan):
+    """One tensor group: nobody sends a token. Each rank works on as many copies, and weights lie as they would, cut."""
+    base = (*SERVED.split(), f"workload={workload}", "framework=none")
+    folded, cut = (scenario_from_config(*base, *words.split()) for words in (plan, "plan.tp=8 plan.ep=1"))
+    assert all(float(broken) == 0 for broken in evaluate(folded).violations.values())
+
+    def sums(scenario):
+        every = scenario.workload.lower(scenario.layout)
+        comms = [op for op in every if isinstance(op, CommOp)]
+        work = [op for op in every if isinstance(op, ComputeOp) and op.name.startswith("moe_")]
+        axes = ("tp", "ep", "expert_tp")
+        sent = {axis: sum(float(op.nbytes * op.count) for op in comms if op.axis == axis) for axis in axes}
+        return sent, sum(float(op.work.flops * op.count) for op in work)
+
+    (told, flops), (dense, expected) = sums(folded), sums(cut)
+    assert told["tp"] == pytest.approx(dense["tp"])
+    assert told["tp"] > 0
+    assert told["ep"] == told["expert_tp"] == 0
+    assert flops == pytest.approx(expected)
+    weights = [np.asarray(scenario.workload.footprint(scenario.layout)["weights"]) for scenario in (folded, cut)]
+    assert weights[0] == pytest.approx(weights[1])
+
+
+def test_experts_over_several_tensor_groups_are_sent_for():
+    """Two groups of eight: each rank sends an eighth of its group's copies."""
+    base = (*SERVED.split(), "workload=static_batch", "framework=none", "plan.micro_batch=32")
+    scenario = scenario_from_config(*base, "plan.tp=8", "plan.etp=1", "plan.ep=16")
+    assert float(scenario.layout.sharing) == 2
+    every = scenario.workload.lower(scenario.layout)
+    sent = [op for op in every if isinstance(op, CommOp) and op.name == "moe_combine"]  # of prompts, of decodes
+    rows = 32 * 8 * 4096 * 2 / 8  # sequences, experts of a token, hidden size, bytes
+    assert [float(op.nbytes) for op in sent] == pytest.approx([2048 * rows, rows])

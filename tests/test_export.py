@@ -204,8 +204,23 @@ def test_shared_experts_by_hand(tmp_path):
     assert (result["--max-num-seqs"], "--enable-expert-parallel" in result) == (["64"], True)
     (words,) = commands(exported(run, "sglang")["sglang.sh"])
     result = switches(words)
-    assert (result["--tp-size"], result["--attn-dp-size"], result["--ep-size"]) == (["16"], ["16"], ["16"])
+    assert (result["--tp-size"], result["--attn-dp-size"], result["--ep-size"]) == (["16"], ["16"], ["4"])
     assert (result["--max-running-requests"], result["--chunked-prefill-size"]) == (["1024"], ["8192"])
+    assert "start 4 of these" in exported(run, "vllm")["vllm.sh"]
+
+
+@pytest.mark.parametrize(("tp", "replicas"), [(16, 1), (4, 4)])
+def test_whole_experts_on_tensor_ranks_by_hand(tmp_path, tp, replicas):
+    """16 ranks hold 16 parts of the experts, and are one tensor group or four."""
+    run = run_of(tmp_path / "run", SERVING, SPARSE, {"tp": tp, "ep": 16, "etp": 1, "micro_batch": 64})
+    (words,) = commands(exported(run, "vllm")["vllm.sh"])
+    result = switches(words)
+    assert result["--tensor-parallel-size"] == [str(tp)]
+    assert result.get("--data-parallel-size", ["1"]) == [str(replicas)]
+    assert "--enable-expert-parallel" in result
+    (words,) = commands(exported(run, "sglang")["sglang.sh"])
+    result = switches(words)
+    assert (result["--tp-size"], result["--ep-size"]) == (["16"], ["16"])
     assert "start 4 of these" in exported(run, "vllm")["vllm.sh"]
 
 

@@ -68,11 +68,12 @@ def test_a_list_takes_the_place_of_a_word_and_powers_are_among_every():
     overrides = ("model=deepseek_v3", "accelerator=gb200", "framework=vllm_async", "++space.plan.device_count=[72]")
     study = study_from_config(*SERVING, *overrides, "space.plan.tp=[2]", "space.plan.ep=powers")
     assert list(study.space.plan["tp"]) == [2]
-    assert study.space.plan["ep"] == [1, 2, 4]  # of 36 replicas
+    assert study.space.plan["ep"] == [1, 2, 4, 8]  # 1, 2 or 4 of 36 replicas of two ranks with whole experts
     assert study.space.words == {
-        "pp": "every", "ep": "powers", "attention_dp": "every", "micro_batch": "every", "token_budget": "every",
+        "pp": "every", "ep": "powers", "etp": "every", "attention_dp": "every", "micro_batch": "every",
+        "token_budget": "every",
     }  # fmt: skip
-    assert study.resolved["space"]["plan"]["ep"] == [1, 2, 4]
+    assert study.resolved["space"]["plan"]["ep"] == [1, 2, 4, 8]
 
 
 def test_a_space_says_what_it_is():

@@ -71,4 +71,7 @@ def test_two_pools_spread_experts_over_engines_that_they_have():
     assert held.certified
     assert free.best["objective"] < 1.001 * held.best["objective"]
     pool, engine = free.designs["var.prefill_devices"], free.designs["var.prefill_tp"] * free.designs["var.prefill_pp"]
-    assert ((pool == 0) | (pool >= engine * free.designs["var.prefill_ep"])).all()  # nobody computes who is not paid
+    cut = free.designs["var.prefill_etp"].where(free.designs["var.prefill_etp"] > 0, free.designs["var.prefill_tp"])
+    sharing = free.designs["var.prefill_ep"] * cut / free.designs["var.prefill_tp"]
+    assert (sharing > 1).any()
+    assert ((pool == 0) | (pool >= engine * sharing)).all()  # nobody computes who is not paid

@@ -71,8 +71,11 @@ class Size(NamedTuple):
 def replica_devices(scenario: Scenario) -> Size:
     """Accelerators that serve on their own: of replicas that share experts all; and of an prefill engine."""
     plan = scenario.plan
-    engine = float(plan.prefill_tp * plan.prefill_pp * plan.prefill_ep) if float(plan.prefill_devices) > 0 else 0.0
-    return Size(float(plan.tp * plan.cp * plan.pp * plan.ep), engine)
+    layout = scenario.layout
+    pool = layout.prefill
+    prompts = max(float(pool.sharing), 1.0) * float(plan.prefill_tp * plan.prefill_pp)
+    sharing = max(float(layout.sharing), 1.0)
+    return Size(float(plan.tp * plan.cp * plan.pp) * sharing, prompts if float(plan.prefill_devices) > 0 else 0.0)
 
 
 def sized(scenario: Scenario, size: Size) -> Scenario:

@@ -16,15 +16,19 @@ from .export_plan import CONTINUOUS, FILL_IN, SERVED, WIDTH, Command, Deployment
 # Engines that serve a design: number of each kind, devices, and sequences and tokens of a step.
 
 
-DEGREES = ("tp", "pp", "cp", "ep", "attention_dp", "micro_batch", "token_budget")
-POOL = ("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget")
+DEGREES = ("tp", "pp", "cp", "ep", "etp", "attention_dp", "micro_batch", "token_budget")
+POOL = (
+    *("prefill_devices", "prefill_tp", "prefill_pp", "prefill_ep", "prefill_etp", "prefill_attention_dp"),
+    "prefill_token_budget",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class EngineGroup:
     """Engines of one kind. An engine is `sharing` replicas of tp x cp x pp devices that share experts.
 
-    groups: of tensor ranks in a replica that attend sequences of their own. sequences: decoded together by a replica.
+    spread: ranks over which experts are spread. groups: of tensor ranks in a replica that attend sequences of their
+    own. sequences: decoded together by a replica.
     """
 
     role: str
@@ -33,6 +37,7 @@ class EngineGroup:
     pp: int
     cp: int
     sharing: int
+    spread: int
     groups: int
     sequences: int
     chunk: int
@@ -73,21 +78,28 @@ def engines(deployment: Deployment) -> list[EngineGroup]:
     of, pool = deployment.of, deployment.of("prefill_devices")
     if of("tp") % of("attention_dp"):
         raise ConfigError(f"export: attention_dp = {of('attention_dp')} does not divide tp = {of('tp')}")
+    sharing = _sharing(of("tp"), of("ep"), of("etp"))
     decode = EngineGroup(
-        role="decode" if pool else "", count=max(deployment.replicas // of("ep"), 1), tp=of("tp"), pp=of("pp"),
-        cp=of("cp"), sharing=of("ep"), groups=of("attention_dp"), sequences=of("micro_batch"), chunk=of("token_budget"),
-        divided=of("decode_cp"),
+        role="decode" if pool else "", count=max(deployment.replicas // sharing, 1), tp=of("tp"), pp=of("pp"),
+        cp=of("cp"), sharing=sharing, spread=of("ep"), groups=of("attention_dp"), sequences=of("micro_batch"),
+        chunk=of("token_budget"), divided=of("decode_cp"),
     )  # fmt: skip
     if not pool:
         return [decode]
-    ranks = of("prefill_tp") * of("prefill_pp") * of("prefill_ep")
+    sharing = _sharing(of("prefill_tp"), of("prefill_ep"), of("prefill_etp"))
+    ranks = of("prefill_tp") * of("prefill_pp") * sharing
     prefill = EngineGroup(
         role="prefill", count=max(pool // ranks, 1), tp=of("prefill_tp"), pp=of("prefill_pp"), cp=1,
-        sharing=of("prefill_ep"), groups=of("prefill_attention_dp"),
+        sharing=sharing, spread=of("prefill_ep"), groups=of("prefill_attention_dp"),
         sequences=of("prefill_pp") * of("prefill_attention_dp"),  # a prompt a stage and group
         chunk=of("prefill_token_budget") or of("token_budget"),
     )  # fmt: skip
     return [prefill, decode]
+
+
+def _sharing(tp: int, ep: int, etp: int) -> int:
+    """Replicas that share experts, as `Layout.sharing` has it."""
+    return max(ep * (etp or tp) // tp, 1)
 
 
 def longest(deployment: Deployment) -> int:
@@ -199,7 +211,7 @@ def add_memory(deployment: Deployment, group: EngineGroup, command: Command, opt
     if not deployment.capacity_bytes or not deployment.stored() or group.role == "prefill":
         return
     degrees: dict[str, Any] = {
-        name: deployment.plan[name] for name in ("tp", "pp", "cp", "ep") if name in deployment.plan
+        name: deployment.plan[name] for name in ("tp", "pp", "cp", "ep", "etp") if name in deployment.plan
     }
     plan = Plan(**degrees)
     near = dict.fromkeys(("weights", "kv_cache", "working", "graphs"), 0.0) | dict(deployment.memory)
@@ -337,12 +349,10 @@ def _sglang_degrees(deployment: Deployment, group: EngineGroup, command: Command
         command.add("--attn-dp-size", group.ranks)
     if group.divided > 1:
         command.add("--decode-context-parallel-size", group.divided, "decode_cp")
+    if group.spread > 1:
+        command.add("--ep-size", group.spread)
     if group.sharing > 1:
-        command.add("--ep-size", ranks)
-        command.note(
-            f"{group.sharing} replicas that share experts are one engine of {ranks} tensor ranks, each with whole"
-            f" experts; the model has every expert and the dense layers cut over tp = {group.tp}"
-        )
+        command.note(f"{group.sharing} replicas that share experts are one engine of {ranks} tensor ranks")
     if group.devices > deployment.domain:
         nodes = math.ceil(group.devices / deployment.domain)
         command.note(f"on {nodes} nodes: add --nnodes {nodes} --node-rank RANK --dist-init-addr ADDRESS:PORT on each")
@@ -411,8 +421,8 @@ def _trtllm_command(deployment: Deployment, group: EngineGroup, options: str) ->
     command.add("--pp_size", group.pp)
     if group.cp > 1:
         command.add("--cp_size", group.cp)
-    if group.sharing > 1:
-        command.add("--ep_size", group.sharing)
+    if group.spread > 1:
+        command.add("--ep_size", group.spread)
     command.add("--max_batch_size", group.of_a_group)
     command.add("--max_num_tokens", group.step_tokens)
     command.note("--max_batch_size and --max_num_tokens are taken to be those of one rank that attends alone")
@@ -510,12 +520,12 @@ def _vllm_degrees(deployment: Deployment, group: EngineGroup, command: Command) 
             f"{group.ranks} data-parallel ranks attend sequences of their own and share the experts; --max-num-seqs and"
             " the budget are those of one rank"
         )
-    if group.sharing > 1:
+    if group.spread > 1:
         command.add("--enable-expert-parallel")
-    if group.sharing > 1 and group.tp > 1:
+    if 1 < group.spread < group.tp * group.sharing:
         command.note(
-            f"ep = {group.sharing}: vLLM puts whole experts on each of the {group.ranks * group.attention_tp} ranks;"
-            f" the model cut each over tp = {group.tp}: as many bytes, other messages"
+            f"ep = {group.spread}: vLLM puts whole experts on each of the {group.ranks * group.attention_tp} ranks;"
+            f" the model cut each over {group.tp * group.sharing // group.spread} of them"
         )
     if group.devices > deployment.domain:
         nodes = math.ceil(group.devices / deployment.domain)

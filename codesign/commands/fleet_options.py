@@ -397,7 +397,10 @@ def _replica_numbers(account: Account) -> list[Any]:
 def _replicas(plans: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Plans without those that are several replicas which share nothing."""
     own = plans["tp"] * plans["pp"]
-    several = (plans["device_count"] > own) & (plans.get("ep", np.ones_like(own)) <= 1)
+    one, none = np.ones_like(own), np.zeros_like(own)
+    etp = plans.get("etp", none)
+    sharing = plans.get("ep", one) * np.where(etp > 0, etp, plans["tp"]) / plans["tp"]
+    several = (plans["device_count"] > own) & (sharing <= 1)
     return {name: np.asarray(values, float)[~several] for name, values in plans.items()}
 
 

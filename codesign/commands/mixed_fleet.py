@@ -40,7 +40,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-SHOWN = ("tp", "pp", "ep", "attention_dp", "micro_batch", "token_budget")
+SHOWN = ("tp", "pp", "ep", "etp", "attention_dp", "micro_batch", "token_budget")
 MS, POINT = 1e-3, 0.01
 WORTH = ("ttft_s", "tpot_s", "cached")
 

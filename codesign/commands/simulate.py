@@ -181,7 +181,7 @@ def _batch(scenario: Scenario) -> float:
 
 def _alone(scenario: Scenario) -> bool:
     """True if an engine's steps wait for no other's."""
-    return float(scenario.plan.ep * scenario.plan.attention_dp) == 1
+    return float(scenario.layout.sharing * scenario.plan.attention_dp) == 1
 
 
 # `codesign simulate` of a design whose prompts have a pool of their own.

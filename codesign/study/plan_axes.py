@@ -36,6 +36,7 @@ MAX_SEQUENCES, MAX_TOKENS, MIN_TOKENS = 1024, 16384, 64
 MAX_CHUNKS = 8  # model chunks of a pipeline stage
 BOX = 8  # devices in which pools of their own are bought
 MOST_BOXES = 16  # of a pool up to which every number of them is a value
+MOST_CUT = 8  # ranks to one expert, a node
 MOST_JOINED = 4_000_000
 MOST_NAMED = 12  # device counts that are named one by one
 
@@ -86,6 +87,10 @@ def _experts(inputs: AxisInputs, counts: Sequence[int]) -> list[int]:
     return _divisors(counts, inputs.experts * (1 if inputs.trains else 2)) if inputs.experts else [1]
 
 
+def _cuts(inputs: AxisInputs, counts: Sequence[int]) -> list[int]:
+    return [0, *_divisors(counts, MOST_CUT)] if inputs.experts else [0]
+
+
 def _pools(inputs: AxisInputs) -> list[int]:
     boxes = max(inputs.devices[-1] // BOX, 1)
     return [0, *(BOX * each for each in (range(1, boxes + 1) if boxes <= MOST_BOXES else _steps(1, boxes)))]
@@ -99,6 +104,7 @@ AXES: Mapping[str, Rule] = {
     "ulysses": lambda inputs: _divisors(inputs.devices) if inputs.trains else [1],
     "decode_cp": lambda inputs: [1] if inputs.trains else _divisors(inputs.devices),
     "ep": lambda inputs: _experts(inputs, inputs.devices),
+    "etp": lambda inputs: _cuts(inputs, inputs.devices),
     "attention_dp": lambda inputs: _divisors(inputs.devices) if inputs.groups else [1],
     "micro_batch": lambda inputs: _steps(1, inputs.batch or MAX_SEQUENCES),
     "token_budget": lambda inputs: _steps(MIN_TOKENS, MAX_TOKENS),
@@ -111,6 +117,7 @@ AXES: Mapping[str, Rule] = {
     "prefill_tp": lambda inputs: _tensor(inputs, inputs.pools),
     "prefill_pp": lambda inputs: _divisors(inputs.pools, inputs.layers),
     "prefill_ep": lambda inputs: _experts(inputs, inputs.pools),
+    "prefill_etp": lambda inputs: _cuts(inputs, inputs.pools),
     "prefill_attention_dp": lambda inputs: _divisors(inputs.pools) if inputs.groups else [1],
     "prefill_token_budget": lambda inputs: _steps(MIN_TOKENS, MAX_TOKENS),
 }

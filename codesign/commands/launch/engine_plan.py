@@ -1,5 +1,6 @@
 """Plans of serving engines: what the switches of vLLM, SGLang and TensorRT-LLM say of degrees, batches and memory."""
 
+import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -221,8 +222,8 @@ def _vllm(switches: Switches, model: LaunchedModel) -> EnginePlan:
     notes: list[str] = []
     plan = {"tp": tp * groups, "pp": pp, "cp": cp, "ep": ranks if shared else 1, "attention_dp": groups}
     plan |= _divided(switches)
-    if shared and tp > 1:
-        notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
+    if shared:
+        plan |= _whole_experts(tp, tp * ranks, ranks)
     plan |= _sequences(switches, "max-num-seqs", groups, notes)
     longest = _longest(switches, "max-model-len", notes)
     if switches.has("max-num-batched-tokens"):
@@ -241,6 +242,12 @@ def _vllm(switches: Switches, model: LaunchedModel) -> EnginePlan:
     if switches.has("block-size") and is_whole(switches.text("block-size")):
         work["block_tokens"] = str(switches.number("block-size"))
     return EnginePlan(tp * pp * cp * ranks, plan, work, notes, longest)
+
+
+def _whole_experts(tp: int, spread: int, sharing: int) -> dict[str, int]:
+    """Expert ranks of engines that count tensor ranks among them: `spread` over `sharing` groups of `tp`."""
+    cut = tp * sharing // spread
+    return {"ep": sharing} if cut == tp else {"ep": spread, "etp": cut}
 
 
 def _divided(switches: Switches) -> dict[str, int]:
@@ -263,11 +270,14 @@ def _sglang(switches: Switches, model: LaunchedModel) -> EnginePlan:
         "",
     )  # those set as many expert as tensor ranks
     whole = asked and model.experts
-    sharing = groups if whole else 1
+    spread = switches.number("expert-parallel-size") if switches.number("expert-parallel-size") > 1 else ranks
+    if whole and ranks % spread:
+        raise ConfigError(f"--from: {spread} expert ranks do not divide {ranks} tensor ranks")
+    sharing = math.gcd(groups, spread) if whole else 1
     plan = {"tp": ranks // sharing, "pp": pp, "ep": sharing, "attention_dp": groups // sharing} | _divided(switches)
     notes: list[str] = []
-    if whole and ranks > groups:
-        notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
+    if whole:
+        plan |= _whole_experts(ranks // sharing, spread, sharing)
     if switches.has("max-running-requests"):
         plan["micro_batch"] = max(switches.number("max-running-requests") // sharing, 1)
     else:
@@ -297,9 +307,8 @@ def _trtllm(switches: Switches, model: LaunchedModel) -> EnginePlan:
     groups = ranks if alone else 1
     sharing = experts if alone else 1
     notes: list[str] = []
-    if experts > sharing:
-        notes.append("experts lie whole on ranks there; the model cuts each over the tensor ranks")
     plan = {"tp": ranks // sharing, "pp": pp, "cp": cp, "ep": sharing, "attention_dp": groups // sharing}
+    plan |= _whole_experts(ranks // sharing, experts, sharing)
     plan |= _sequences(switches, "max-batch-size", groups // sharing, notes)
     longest = _longest(switches, "max-seq-len", notes)
     if switches.has("max-num-tokens"):

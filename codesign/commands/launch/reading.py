@@ -529,6 +529,7 @@ def _pool(servers: list[tuple[Server, EnginePlan]], notes: list[str], *, missing
         "tp": "prefill_tp",
         "pp": "prefill_pp",
         "ep": "prefill_ep",
+        "etp": "prefill_etp",
         "attention_dp": "prefill_attention_dp",
         "token_budget": "prefill_token_budget",
     }

@@ -507,14 +507,17 @@ def _published(model: str, number_format: str) -> bool:
 
 
 def _over_tensor_ranks(numbers: dict[str, float]) -> dict[str, float]:
-    """Engines count the tensor ranks among those over which experts are spread; a plan counts data ranks alone.
+    """Engines count the tensor ranks among those over which experts are spread: whole ones lie on each of them.
 
-    Assumes: experts spread over ranks that share every sequence cost as if each rank held a part of every expert.
+    Assumes: where groups of these ranks attend sequences of their own, experts cost as if each rank held a part of all.
     """
     spread, data = numbers.get("plan.ep", 1.0), numbers.get("cluster.device_count", 1.0)
     data /= math.prod(numbers.get(path, 1.0) for path in LAYOUT)
     tp = numbers.get("plan.tp", 1.0)
-    return numbers | {"plan.ep": data} if spread > data >= 1 and spread == data * tp else numbers
+    if not (spread > data >= 1 and spread == data * tp):
+        return numbers
+    groups = numbers.get("plan.attention_dp", 1.0)
+    return numbers | ({"plan.ep": data} if groups > 1 else {"plan.etp": 1.0})
 
 
 def _model(name: str, precision: str) -> str:

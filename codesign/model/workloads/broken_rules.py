@@ -8,8 +8,8 @@ from jaxtyping import Array
 
 from ...core.fields import Module, static
 from ...core.jax_typed import zeros_like
-from ...core.smooth import at_least, at_most
-from .lowering import indivisible, unspread
+from ...core.smooth import at_least
+from .lowering import indivisible, unspread_ranks
 from .pipeline_schedules import broken_schedule
 from .plan import Layout
 from .recomputation import broken_modules
@@ -44,7 +44,7 @@ class SupportedLayouts(Module):
         dense_groups: attention groups in a model without experts.
         groups_beside_experts: attention groups in replicas that share experts.
         partial_attention: groups of more than one tensor rank.
-        whole_experts: experts that are spread are not cut besides.
+        whole_experts: experts that are spread are not cut besides, and lie on tensor ranks too.
         divided_heads: key-value heads divide by the tensor ranks of a group, or the ranks by the heads.
         divided_widths: columns of feed-forward networks divide by the ranks among which they are cut.
     """
@@ -70,17 +70,22 @@ class SupportedLayouts(Module):
         """
         groups, ranks = plan.attention_dp, plan.tp / plan.attention_dp
         none = zeros_like(groups * plan.ep)
+        spread = jnp.where(plan.etp > 0, plan.etp, plan.tp) * plan.ep / plan.tp  # tensor groups that share experts
         apart = none
         if not self.runs_groups(model):
             apart = apart + groups - 1
         if not self.groups_beside_experts:
             apart = apart + jnp.where(plan.ep > 1, groups - 1, 0.0)
         if not self.partial_attention:
-            apart = apart + jnp.where(groups * plan.ep > 1, jnp.abs(ranks - 1), 0.0)
+            apart = apart + jnp.where(groups * spread > 1, jnp.abs(ranks - 1), 0.0)
         heads = getattr(model.attention, "kv_heads", None) if self.divided_heads else None
         copied = none if heads is None else indivisible(jnp.maximum(heads, ranks), jnp.minimum(heads, ranks))
         cut = self._cut(model, plan) if self.divided_widths else none
-        return {"engine_groups": apart, "engine_heads": none + copied, "engine_widths": none + cut}
+        besides = jnp.where(plan.etp > 0, jnp.abs(plan.etp - 1), jnp.where(plan.ep > 1, plan.tp - 1, 0.0))
+        return {
+            "engine_groups": apart, "engine_heads": none + copied, "engine_widths": none + cut,
+            "engine_experts": besides if self.whole_experts else none,
+        }  # fmt: skip
 
     def _cut(self, model: Transformer, plan: Any) -> Array:
         """By how much columns do not divide: of experts, of dense layers beside them, or of the only network."""
@@ -89,7 +94,7 @@ class SupportedLayouts(Module):
         if not model.has_experts:
             width = getattr(network, "width", None)
             return zeros_like(ranks) if width is None else indivisible(width, plan.tp)
-        each = jnp.where(plan.ep > 1, 1.0, plan.tp) if self.whole_experts else plan.tp
+        each = jnp.where(plan.etp > 0, plan.etp, plan.tp)
         dense = jnp.where(network.dense_width > 0, network.dense_width, ranks)
         return indivisible(network.expert_width, each) + indivisible(dense, ranks)
 
@@ -120,6 +125,10 @@ class SupportedLayouts(Module):
                 f"{ranks:g} ranks of {self.engine} neither divide {heads:g} key-value heads nor are a multiple of them"
             )
             return f"{tp}, {groups}: {said}{runs}"
+        if rule == "engine_experts":
+            whole = float(plan.ep * (plan.tp if float(plan.etp) == 0 else plan.etp))
+            said = f"{self.engine} spreads whole experts over all its ranks; take plan.etp = 1"
+            return f"{ep} of {tp}: {said}, plan.{pool}ep = {whole:g}{runs}"
         if rule == "engine_widths":
             return f"{tp}: {self.engine} cuts feed-forward networks into equal columns, which these ranks do not{runs}"
         return None
@@ -170,7 +179,7 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
                 if not hasattr(model.feed_forward, "experts")
                 else f"plan.ep = {float(plan.ep):g} must {'divide' if trains else 'be at most twice'} model experts ="
                 f" {float(model.feed_forward.experts):g} and {'' if trains else 'divide '}the"
-                f" {replicas * ranks['cp']:g} data ranks{_spread_over_tensor(layout) if trains else ''}"
+                f" {replicas * ranks['cp']:g} data ranks{_spread_over_tensor(layout)}"
             )
         ),
         "schedule": lambda: broken_schedule(layout, float(workload.micro_batches(layout))),
@@ -267,19 +276,42 @@ def broken_folding(workload: Any, layout: Layout) -> str | None:
         return f"plan.capacity_factor = {capacity:g}: this model has no experts"
     if 0 < capacity < 1:
         return f"plan.capacity_factor = {capacity:g} is neither 0 nor at least 1: below 1 even experts drop tokens"
-    if not etp or not hasattr(workload, "global_batch"):
-        return f"plan.etp = {etp:g} is of training: an engine cuts experts as it cuts the rest" if etp else None
-    experts = getattr(workload.model.feed_forward, "experts", None)
-    if experts is None:
+    if not etp:
         return None
+    experts = getattr(workload.model.feed_forward, "experts", None)
+    trains = hasattr(workload, "global_batch")
+    if experts is None:
+        return None if trains else f"plan.etp = {etp:g}: {workload.model.name or 'this model'} has no experts"
     width = float(workload.model.feed_forward.expert_width)
     if width % etp:
         return f"plan.etp = {etp:g} does not divide the expert width {width:g} (Megatron: expert_tensor_parallel_size)"
+    if not trains:
+        return _unspread(workload, layout)
     if float(experts) % ep:
         return f"plan.ep = {ep:g} must divide model experts = {float(experts):g}"
     return (
         f"plan: ep {ep:g} * etp {etp:g} does not divide the {each:g} ranks of a stage"
         f" (Megatron: world = expert_tensor_parallel_size * expert_model_parallel_size * pipeline * expert data)"
+    )
+
+
+def _unspread(workload: Any, layout: Layout) -> str:
+    """One line on expert ranks of a server that make no whole tensor groups, or too many."""
+    etp, ep, tp = (float(getattr(layout.plan, name)) for name in ("etp", "ep", "tp"))
+    experts, groups = float(workload.model.feed_forward.experts), float(layout.dp * layout.plan.cp)
+    if etp > tp:
+        return f"plan.etp = {etp:g} is more than plan.tp = {tp:g}: take larger plan.tp, its groups as plan.attention_dp"
+    if etp == tp:
+        return f"plan.etp = {etp:g} is plan.tp: an engine's plan says so by plan.etp = 0"
+    if float(workload.model.feed_forward.expert_width) % etp:
+        return (
+            f"plan.etp = {etp:g} does not divide the expert width {float(workload.model.feed_forward.expert_width):g}"
+        )
+    if ep > 2 * experts:
+        return f"plan.ep = {ep:g} must be at most twice model experts = {experts:g}"
+    return (
+        f"plan: ep {ep:g} * etp {etp:g} ranks of experts are not 1 to {groups:g} whole groups of tp {tp:g}"
+        f" (vLLM: expert ranks = tensor * data ranks; SGLang, TensorRT-LLM: moe_tp * moe_ep = tp)"
     )
 
 
@@ -337,17 +369,13 @@ def broken_cache(model: Any, plan: Any) -> str:
 def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
     """By how much a plan breaks each rule of continuous batching; 0 where it keeps it."""
     plan, model = layout.plan, workload.model
-    experts = getattr(model.feed_forward, "experts", plan.ep)
     whole = plan.pp * plan.attention_dp
     return {
         "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
         "attention_groups": indivisible(plan.tp, plan.attention_dp),
         "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
         "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
-        "experts": unspread(experts, plan.ep)
-        + indivisible(layout.dp * plan.cp, plan.ep)
-        + at_most(plan.etp, 1.0)
-        + plan.capacity_factor,
+        "experts": unspread_ranks(model, layout, layout.dp * plan.cp) + plan.capacity_factor,
         "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order,
         "cache": undivided_cache(model, plan),
         "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),

@@ -213,7 +213,7 @@ class AbstractContinuousServing(AbstractServing):
 
     def step_groups(self, layout: Layout) -> Array:
         """Attention groups that step together: those of all replicas that share experts."""
-        return layout.plan.attention_dp * (layout.plan.ep if self.model.has_experts else 1.0)
+        return layout.plan.attention_dp * (at_least(layout.sharing, 1.0) if self.model.has_experts else 1.0)
 
     def company(self, layout: Layout, decodes: Array) -> Company:
         """Prompts that groups that step together bring each other, where each decodes so many sequences [n]."""

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from ...core.fields import quantity
 from ...core.smooth import TINY, at_least, at_most, maximum
 from .continuous import AbstractContinuousServing
-from .lowering import held_weight_bytes, indivisible, unspread
+from .lowering import held_weight_bytes, indivisible, unspread_ranks
 from .mixed_step import MixedStep
 from .plan import AbstractModelPlan, Layout
 from .schedule import KV_TRANSFER, CommOp, Op, Pass, Priced, Timeline, one_pass, total
@@ -136,7 +136,6 @@ class AbstractPromptPool(AbstractContinuousServing):
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Rules of both pools; prompts fill no step where they have engines of their own."""
         rules, pool, two = super().violations(layout), layout.prefill, layout.plan.prefill_devices > 0
-        experts = getattr(self.model.feed_forward, "experts", pool.plan.ep)
         engine = pool.plan.tp * pool.plan.pp
         devices = jnp.where(two, layout.plan.prefill_devices, engine)
         beside = {
@@ -145,7 +144,7 @@ class AbstractPromptPool(AbstractContinuousServing):
             "prefill_heads": indivisible(
                 self.model.attention.heads, at_least(pool.plan.tp / pool.plan.attention_dp, 1.0)
             ),
-            "prefill_experts": unspread(experts, pool.plan.ep) + indivisible(devices / engine, pool.plan.ep),
+            "prefill_experts": unspread_ranks(self.model, pool, devices / engine),
         }
         beside |= {f"prefill_{name}": value for name, value in self.layouts.violations(self.model, pool.plan).items()}
         if "prompts" in rules:

@@ -427,15 +427,19 @@ class MixtureOfExperts(AbstractFeedForward):
         apart = sparse * jnp.where((layout.plan.ep > 1) | folded, 1.0, 0.0)
         alone = apart * jnp.where(self.shared_experts > 0, 0.0, 1.0)  # and that have no use for the tokens themselves
         whole = alone * (1 - layout.scattered)  # every rank had all tokens, and needs them again
-        joins = [scaled(comm, 1 - alone) for comm in tensor_parallel_comms("mlp", shard, hidden, again=again)]
+        # experts on ranks that all have the same tokens: each works for its own, and their sums join
+        shared = jnp.where((layout.plan.etp > 0) & (layout.sharing == 1), 1 - layout.scattered, 0.0)
+        sent, apart, whole = sparse * (1 - shared), apart * (1 - shared), whole * (1 - shared)
+        joined = 1 - alone * (1 - shared)
+        joins = [scaled(comm, joined) for comm in tensor_parallel_comms("mlp", shard, hidden, again=again)]
         tp = layout.plan.tp
         group = layout.expert_tp / tp  # tensor ranks whose copies meet in the ranks of an expert
         return [
             *joins,
-            BlockComm("moe_dispatch", "all_to_all", "ep", dispatch / tp, 1.0, 1.0, layout.full, sparse),
+            BlockComm("moe_dispatch", "all_to_all", "ep", dispatch / tp, 1.0, 1.0, layout.full, sent),
             BlockComm("moe_dispatch_tp", "all_gather", "expert_tp", dispatch * group, 1.0, 1.0, again, apart),
             BlockComm("moe_combine_tp", "reduce_scatter", "expert_tp", combine * group, 1.0, 1.0, layout.full, apart),
-            BlockComm("moe_combine", "all_to_all", "ep", combine / tp, 1.0, 1.0, layout.full, sparse),
+            BlockComm("moe_combine", "all_to_all", "ep", combine / tp, 1.0, 1.0, layout.full, sent),
             BlockComm("mlp_tp", "all_gather", "tp", shard.tokens * hidden * act, 1.0, 1.0, layout.full, whole),
         ]
 

@@ -138,6 +138,23 @@ def unspread(experts: Array, ranks: Array) -> Array:
     return at_least(ranks / (MOST_COPIES * experts) - 1, 0.0)
 
 
+def unspread_ranks(model: Transformer, layout: Layout, groups: Array) -> Array:
+    """0 where a server's experts are spread over whole tensor groups, else how far off the plan is.
+
+    Args:
+        model: what is served; one without experts has no tensor degree of them.
+        layout: the plan of a pool.
+        groups: tensor groups of a stage (data x context ranks), which engines that share experts divide.
+    """
+    plan, network = layout.plan, model.feed_forward
+    apart = indivisible(layout.sharing, jnp.ones_like(plan.ep)) + indivisible(groups, layout.sharing)
+    if not model.has_experts:
+        return apart + plan.etp
+    cut = indivisible(network.expert_width, at_least(plan.etp, 1.0))
+    again = jnp.where((plan.etp > 0) & (plan.etp >= plan.tp), 1.0, 0.0)  # what 0, or groups, say: one way to write it
+    return unspread(network.experts, plan.ep) + apart + cut + again
+
+
 @one_call()
 def indivisible(whole: Array, part: Array) -> Array:
     """0 where `part` divides `whole`, else the share that is left over."""

@@ -33,7 +33,8 @@ SCHEDULES = ("1f1b", "zb_h1", "zb_v", "dual_pipe")
 MOST = 1e9  # members of an axis, stages, sequences: beyond any cluster, so that what is left of devices is a number
 MORE_MODULES = 3  # that one suggestion adds to a list
 PREFILL = (  # of a pool that may be left out
-    "prefill_tp", "prefill_pp", "prefill_ep", "prefill_attention_dp", "prefill_token_budget", "prefill_max_utilisation",
+    "prefill_tp", "prefill_pp", "prefill_ep", "prefill_etp", "prefill_attention_dp", "prefill_token_budget",
+    "prefill_max_utilisation",
 )  # fmt: skip
 USUAL = (  # fields by which a design is told where they are not as usual
     *("later_stages", "later_layers"),
@@ -79,7 +80,9 @@ class AbstractModelPlan(AbstractPlan):
     )
     ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel")
     etp: Float[Array, "*b"] = integer(
-        high=MOST, default=0.0, doc="tensor parallel inside experts (training); 0: as many ranks as tp"
+        high=MOST,
+        default=0.0,
+        doc="tensor parallel inside experts; 0: as many ranks as tp; 1: ep counts tensor ranks too, with whole experts",
     )
     capacity_factor: Float[Array, "*b"] = quantity(
         high=64.0,
@@ -191,6 +194,7 @@ class AbstractModelPlan(AbstractPlan):
     prefill_tp: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="tensor parallel in that pool")
     prefill_pp: Float[Array, "*b"] = integer(low=1.0, high=1e5, default=1.0, doc="pipeline stages in that pool")
     prefill_ep: Float[Array, "*b"] = integer(low=1.0, high=MOST, default=1.0, doc="expert parallel in that pool")
+    prefill_etp: Float[Array, "*b"] = integer(high=MOST, default=0.0, doc="tensor parallel inside experts of that pool")
     prefill_attention_dp: Float[Array, "*b"] = integer(
         low=1.0, high=MOST, default=1.0, doc="groups of tensor ranks in that pool that attend prompts of their own"
     )
@@ -340,6 +344,12 @@ class Layout(Module):
 
     @property
     @computed_once
+    def sharing(self) -> Array:
+        """Tensor groups (data x context ranks) that share one set of experts; below 1 where experts span no group."""
+        return self.plan.ep * (self.expert_tp / self.plan.tp)
+
+    @property
+    @computed_once
     def expert_replicas(self) -> Array:
         """Copies of each expert in a stage."""
         return self.dp * self.plan.cp * (self.plan.tp / self.expert_tp) / self.plan.ep
@@ -368,12 +378,13 @@ class Layout(Module):
         """The plan on the pool that computes prompts, at least one engine of it."""
         plan = self.plan
         chunk = jnp.where(plan.prefill_token_budget > 0, plan.prefill_token_budget, plan.token_budget)
-        degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "token_budget": chunk}
+        degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "etp": plan.prefill_etp}
+        degrees |= {"token_budget": chunk}
         one, groups = ones_like(plan.prefill_tp), plan.prefill_attention_dp
         own = dataclasses.replace(
             plan, **degrees, cp=one, ulysses=one, decode_cp=one, attention_dp=groups, micro_batch=one, device_count=None
         )
-        return Layout(own, at_least(plan.prefill_devices, plan.prefill_tp * plan.prefill_pp * plan.prefill_ep))
+        return Layout(own, at_least(plan.prefill_devices, own.tp * own.pp * at_least(Layout(own, one).sharing, 1.0)))
 
     @property
     @computed_once
@@ -381,7 +392,7 @@ class Layout(Module):
         """The plan on the pool of networks, at least one engine of it; tokens come scattered over its ranks."""
         plan, one = self.plan, ones_like(self.plan.ffn_tp)
         alone = dict.fromkeys(("pp", "cp", "ulysses", "decode_cp", "attention_dp", "sequence_parallel"), one)
-        own = dataclasses.replace(plan, **alone, tp=plan.ffn_tp, ep=plan.ffn_ep, device_count=None)
+        own = dataclasses.replace(plan, **alone, tp=plan.ffn_tp, ep=plan.ffn_ep, etp=0 * one, device_count=None)
         return Layout(own, at_least(plan.ffn_devices, plan.ffn_tp * plan.ffn_ep))
 
     @computed_once
