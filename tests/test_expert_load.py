@@ -19,7 +19,7 @@ from codesign.model.workloads import (
     Training,
     Transformer,
 )
-from codesign.model.workloads.feed_forward import busiest_ratio, power_law
+from codesign.model.workloads.feed_forward import _most_touched, busiest_ratio, power_law
 
 
 def at_random(shares: tuple[float, ...], ranks: int, draws: int = 3000) -> tuple[float, float]:
@@ -221,3 +221,28 @@ def test_a_capacity_that_is_none_is_one_line(words: str, said: str):
     base = [] if "workload=" in words else base
     with pytest.raises(ConfigError, match=said):
         check_plan(scenario_from_config(*base, "plan.tp=2", "plan.pp=1", *words.split()))
+
+
+@pytest.mark.parametrize(
+    ("experts", "top_k", "ranks", "tokens"),
+    [
+        (256, 8, 1, 4),
+        (256, 8, 2, 1),
+        (256, 8, 8, 1),
+        (128, 4, 4, 8),
+        (256, 8, 8, 64),
+        (128, 8, 4, 16),
+        (256, 8, 32, 32),
+    ],
+)
+def test_the_busiest_rank_reads_as_many_experts_as_random_tokens_reach(experts, top_k, ranks, tokens):
+    rng = np.random.default_rng(experts + ranks + tokens)
+    draws = rng.random((1500, tokens, experts)).argpartition(top_k, axis=-1)[..., :top_k]  # of each token its experts
+    reached = np.zeros((len(draws), experts), bool)
+    np.put_along_axis(reached, draws.reshape(len(draws), -1), True, axis=1)
+    drawn = reached.reshape(len(draws), ranks, -1).sum(-1).max(-1).mean()
+    numbers = (np.asarray(float(each)) for each in (experts / ranks, experts, tokens * top_k, ranks))
+    assert float(_most_touched(*numbers)) == pytest.approx(drawn, rel=0.07)
+    if ranks > 1:
+        mean = experts / ranks * (1 - (1 - 1 / experts) ** (tokens * top_k))
+        assert drawn > 1.05 * mean  # the mean alone would not do

@@ -85,7 +85,10 @@ def test_columns_that_choose_and_tables_that_hold_runs():
 @pytest.mark.parametrize(("more", "words", "numbers"), [
     ({"concurrency": "8", "ttft_ms": "4"}, "workload=continuous", {"cluster.device_count": 1.0}),
     ({"concurrency": "8", "num_prompts": "80", "tpot_ms": "9"}, "workload=continuous", {"plan.micro_batch": 8}),
-    ({"tp": "4", "ep": "4", "num_gpus": "4", "tpot_ms": "9"}, "workload=continuous", {"plan.ep": 4.0, "plan.etp": 1.0, "plan.tp": 4.0}),
+    (
+        {"tp": "4", "ep": "4", "num_gpus": "4", "tpot_ms": "9"},
+        "workload=continuous", {"plan.ep": 4.0, "plan.etp": 1.0, "plan.tp": 4.0},
+    ),
     ({"request_rate": "2", "ttft_ms": "40"}, "workload=at_rate", {"workload.arrivals_per_s": 2.0}),
     ({"num_gpus": "4", "tpot_ms": "40"}, "workload=continuous", {"cluster.device_count": 4.0}),
     ({"workload": "serving", "ttft_ms": "40"}, "workload=serving", {"workload.input_tokens": 1024.0}),

@@ -20,7 +20,7 @@ STUDY = (
     "search.minimise=[usd_per_million_tokens]", "search.maximise=[tokens_per_s_per_user]",
 )  # fmt: skip
 MORE = ("tokens_per_s_per_device", "ttft_s")
-PLAN = ("device_count", "tp", "pp", "ep", "attention_dp", "micro_batch", "token_budget")
+PLAN = ("device_count", "tp", "pp", "ep", "etp", "attention_dp", "micro_batch", "token_budget")
 
 
 def front() -> pd.DataFrame:
