@@ -11,7 +11,7 @@ import pandas as pd
 
 from codesign import prepare_jax, study_from_config
 from codesign.report import style
-from codesign.report.findings import BLUE, ORANGE, beside, headline, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, ORANGE, beside, headline, panels, plain_ticks
 
 prepare_jax()
 HERE = Path(__file__).resolve().parent
@@ -21,6 +21,7 @@ STUDY = (
 )  # fmt: skip
 MORE = ("tokens_per_s_per_device", "ttft_s")
 PLAN = ("device_count", "tp", "pp", "ep", "etp", "attention_dp", "micro_batch", "token_budget")
+LAYOUTS = {-1: "experts over devices that attend alone", 0: "experts cut over tensor ranks", 1: "whole experts on them"}
 
 
 def front() -> pd.DataFrame:
@@ -39,17 +40,17 @@ def front() -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> None:
-    """A colour for each number of accelerators that experts are spread over."""
+    """A colour for each way to lay out attention and experts."""
     x, y = table["tokens_per_s_per_user"], table["usd_per_million_tokens"]
     gaps = table.loc[table["proven"], "gap"]
     with style():
         figure, ((axes,),) = panels(3.6)
         axes.step(x, y, where="pre", lw=0.8, color="0.6")  # at least as fast a token: the price of the next point
-        for (experts, part), colour in zip(table.groupby("ep"), (BLUE, ORANGE), strict=True):
+        layout = table["etp"].where(table["tp"] > 1, -1)
+        for (etp, part), colour in zip(table.groupby(layout), (ORANGE, GREEN, BLUE)[: layout.nunique()], strict=True):
             axes.plot(part[x.name], part[y.name], "o", ms=4, color=colour)
-            middle = part.iloc[len(part) // 3]
-            where = "one device each" if experts == 1 else f"{experts:g} devices"
-            beside(axes, f"experts over {where}", middle[x.name], middle[y.name], colour, (10, -8))
+            at = part.iloc[0 if etp == 0 else -1]
+            beside(axes, LAYOUTS[int(etp)], at[x.name], at[y.name], colour, (10, -8))
         axes.set_yscale("log")
         plain_ticks(axes, "y", (0.3, 0.5, 1, 2, 5, 10, 20))
         axes.set_xlabel("tokens/s of a user")
