@@ -31,11 +31,15 @@ FITTING = {  # rows of the public runs: `../shared/reference/public/runs.csv`
     "Llama 3.1 8B, 8 v6e": f"{V6E} model=llama31_8b accelerator=tpu_v6e cluster.device_count=8 workload.sequence=8192"
     " workload.global_batch=24 plan.micro_batch=3",
     "Llama 3.1 70B, 256 v6e": f"{V6E} model=llama31_70b accelerator=tpu_v6e cluster.device_count=256"
-    " workload.sequence=8192 workload.global_batch=1280 plan.micro_batch=5",
+    " workload.sequence=8192 workload.global_batch=1280 plan.micro_batch=5 plan.recompute=none"
+    " plan.recompute_modules=layernorm+context+out_proj+mlp plan.offload_modules=attn_norm+core_attn",
     "Llama 3.1 405B, 512 v6e": f"{V6E} model=llama31_405b accelerator=tpu_v6e cluster.device_count=512"
     " workload.sequence=8192 workload.global_batch=512 plan.micro_batch=1",
     "Mixtral 8x7B, 256 v6e": f"{V6E} model=mixtral_8x7b accelerator=tpu_v6e cluster.device_count=256"
     " workload.sequence=4096 workload.global_batch=3072 plan.micro_batch=12",
+    "Llama 3.1 405B, 512 v5p": f"{V6E} model=llama31_405b accelerator=tpu_v5p cluster.device_count=512"
+    " workload.sequence=8192 workload.global_batch=1024 plan.micro_batch=2 plan.recompute=none plan.loss_chunks=4"
+    " plan.recompute_modules=layernorm+qkv_proj+out_proj+mlp plan.offload_modules=attn_proj",
     "DeepSeek-V3, 512 v5p": f"{V6E} model=deepseek_v3 accelerator=tpu_v5p cluster.device_count=512"
     " workload.sequence=4096 workload.global_batch=6144 plan.micro_batch=12",
     "Mixtral 8x7B, 16 H100": f"{ONE} model=mixtral_8x7b accelerator=h100_sxm cluster.device_count=16 plan.pp=1"
