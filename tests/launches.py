@@ -204,8 +204,14 @@ COMMANDS: list[tuple[str, str]] = [
     (
         "python3 MaxText/train.py MaxText/configs/base.yml model_name=mixtral-8x7b per_device_batch_size=12 max_target_length=4096"
         " ici_fsdp_parallelism=256 remat_policy=save_dot_except_mlp capacity_factor=1.25",
-        "model=mixtral_8x7b workload.global_batch=3072 plan.recompute=none plan.recompute_modules=layernorm+context+mlp"
+        "model=mixtral_8x7b workload.global_batch=3072 plan.recompute=none plan.recompute_modules=layernorm+context+moe"
         " workload.expert_load.capacity_factor=1.25 workload.expert_load.padded=true",
+    ),
+    (
+        "python3 -m maxtext.trainers.pre_train.train maxtext/configs/base.yml model_name=deepseek3-671b per_device_batch_size=6"
+        " max_target_length=8192 ici_fsdp_parallelism=512 remat_policy=custom decoder_layer_input=offload out_proj=offload",
+        "model=deepseek_v3 plan.zero=3 plan.recompute_modules=layernorm+qkv_proj+context+mlp+moe+shared_experts"
+        " plan.offload_activations=1 plan.offload_modules=attn_norm+mlp_norm",
     ),
     (
         "GPUS=8\nDIST=(--nproc_per_node $GPUS --nnodes 2)\nMODEL_ARGS=(\n  --num-layers 12\n  --hidden-size 768\n  --num-attention-heads 12\n)\n"
@@ -326,6 +332,11 @@ REFUSED: list[tuple[str, str]] = [
     ("python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tpp 8", "has no option '--tpp'"),
     ("python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 8 --dp 3 --enable-dp-attention", "do not divide"),
     ("torchrun train.py", "no command that is read"),
+    ("python -m MaxText.train base.yml model_name=llama3.1-8b", "put cluster.device_count=NUMBER beside it"),
+    (
+        "python -m MaxText.train base.yml model_name=llama3.1-8b ici_data_parallelism=-1",
+        "one of them takes what is left",
+    ),
     (
         "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 12 --hidden-size 768 --tensor-model-parallel-size 3",
         "no multiple",

@@ -15,6 +15,7 @@ from codesign.model.workloads import (
     DenseFeedForward,
     GroupedQueryAttention,
     Layout,
+    MixtureOfExperts,
     Plan,
     TrainerBuffers,
     Training,
@@ -36,12 +37,15 @@ FITTING = {  # rows of the public runs: `../shared/reference/public/runs.csv`
     "Llama 3.1 405B, 512 v6e": f"{V6E} model=llama31_405b accelerator=tpu_v6e cluster.device_count=512"
     " workload.sequence=8192 workload.global_batch=512 plan.micro_batch=1",
     "Mixtral 8x7B, 256 v6e": f"{V6E} model=mixtral_8x7b accelerator=tpu_v6e cluster.device_count=256"
-    " workload.sequence=4096 workload.global_batch=3072 plan.micro_batch=12",
+    " workload.sequence=4096 workload.global_batch=3072 plan.micro_batch=12 plan.recompute=none"
+    " plan.recompute_modules=layernorm+context+moe plan.offload_modules=attn_norm+core_attn+mlp_norm"
+    " workload.expert_load.capacity_factor=1.25 workload.expert_load.padded=true",
     "Llama 3.1 405B, 512 v5p": f"{V6E} model=llama31_405b accelerator=tpu_v5p cluster.device_count=512"
     " workload.sequence=8192 workload.global_batch=1024 plan.micro_batch=2 plan.recompute=none plan.loss_chunks=4"
     " plan.recompute_modules=layernorm+qkv_proj+out_proj+mlp plan.offload_modules=attn_proj",
     "DeepSeek-V3, 512 v5p": f"{V6E} model=deepseek_v3 accelerator=tpu_v5p cluster.device_count=512"
-    " workload.sequence=4096 workload.global_batch=6144 plan.micro_batch=12",
+    " workload.sequence=4096 workload.global_batch=6144 plan.micro_batch=12 plan.recompute=none"
+    " plan.recompute_modules=layernorm+qkv_proj+context+mlp+moe+shared_experts plan.offload_modules=attn_norm+mlp_norm",
     "Mixtral 8x7B, 16 H100": f"{ONE} model=mixtral_8x7b accelerator=h100_sxm cluster.device_count=16 plan.pp=1"
     " workload.sequence=2048 workload.global_batch=128 plan.tp=2 plan.ep=8 plan.sequence_parallel=1",
 }
@@ -158,6 +162,27 @@ def test_a_share_of_the_allocator_is_of_what_comes_and_goes():
     passing = float(plain["activations"][0] + plain["working"][0])
     np.testing.assert_allclose(float(more["working"][0] - plain["working"][0]), 0.1 * passing, rtol=1e-9)
     assert float(more["weights"][0]) == float(plain["weights"][0])
+
+
+def test_own_gradients_are_those_of_one_operation():
+    """Of the activation function: of its result, and of both halves that it reads."""
+    gated = dataclasses.replace(JOB, model=dataclasses.replace(MODEL, feed_forward=DenseFeedForward(8192.0, 1.0)))
+    twice, own = (
+        held(dataclasses.replace(gated, buffers=buffers).moments(Layout(Plan(), 1.0))["first", "backward"], "layer")
+        for buffers in (TrainerBuffers(), TrainerBuffers(own_gradients=True))
+    )
+    np.testing.assert_allclose(twice - own, (2 * 2 - 3) * 1024 * 8192 * 2, rtol=1e-12)
+
+
+def test_results_of_experts_stay_for_the_gradient_of_their_weights():
+    """Copies of each token, as many as it has experts."""
+    network = MixtureOfExperts(8.0, 2.0, 1024.0)
+    experts = dataclasses.replace(JOB, model=dataclasses.replace(MODEL, feed_forward=network))
+    freed, kept = (
+        held(dataclasses.replace(experts, buffers=buffers).moments(Layout(Plan(), 1.0))["first", "backward"], "layer")
+        for buffers in (TrainerBuffers(), TrainerBuffers(weighted_results=True))
+    )
+    np.testing.assert_allclose(kept - freed, 2 * 1024 * 2048 * 2, rtol=1e-12)
 
 
 def test_units_of_gathering_have_names():

@@ -1,6 +1,7 @@
 """Training steps of a transformer."""
 
 import dataclasses
+import itertools
 from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
@@ -43,7 +44,7 @@ from .schedule import (
     one_pass,
     total,
 )
-from .training_memory import Classes, Parts, StageMemory, TrainerBuffers, moments, most_of, peak
+from .training_memory import Classes, Parts, StageMemory, TrainerBuffers, gradients_alive, moments, most_of, peak
 from .transformer import Transformer
 
 FUSED_UP = ("mlp_up", "moe_up", "moe_shared_up")
@@ -484,7 +485,14 @@ class AbstractTraining(AbstractWorkload):
         redone = layer_bytes(block, "working_bytes") - layer_bytes(block, "stored_bytes") * (1 - layout.full)
         if not self.release_gradients:
             return redone + layer_bytes(block, "gradient_bytes")
+        if self.buffers.weighted_results:
+            for op in block:
+                redone = redone + (op.gradient_bytes * op.per_layer if op.name == "moe_down" else 0.0)
         largest = jnp.asarray(0.0)
+        if self.buffers.own_gradients:
+            for op, reader in itertools.pairwise((*block, None)):
+                largest = at_least(largest, gradients_alive(op, reader))
+            return redone + largest
         for op in block:
             largest = at_least(largest, op.gradient_bytes)
         return redone + 2 * largest
