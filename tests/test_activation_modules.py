@@ -212,6 +212,40 @@ def test_sums_of_what_is_not_redone_are_not_sent_again():
     assert sent[False] == {"attention_tp": 4.0}
 
 
+@pytest.mark.parametrize("job", [JOB, SPARSE], ids=["dense", "experts"])
+@pytest.mark.parametrize("regather", [0.0, 1.0])
+def test_a_share_of_the_layers_runs_again_whole(job: Training, regather: float):
+    """Half of four layers: two keep their inputs, two keep all, as two layers of each kind; none of them: as `none`."""
+    cut = dict(tp=2.0, sequence_parallel=1.0, sequence_parallel_regather=regather)
+    every, some, none = (
+        dict(recompute="full", recompute_share=1.0, **cut),
+        dict(recompute="full", recompute_share=0.5, **cut),
+        dict(recompute="none", **cut),
+    )
+    np.testing.assert_allclose(stored(job, **some), (stored(job, **every) + stored(job, **none)) / 2, rtol=1e-12)
+    again, whole, kept = redone(job, **some), redone(job, **every), redone(job, **none)
+    for name, count in whole.items():
+        np.testing.assert_allclose(again[name], (count + kept.get(name, 0.0)) / 2, rtol=1e-12)
+    layouts = [Layout(Plan(**plan), 8.0) for plan in (dict(recompute="full", recompute_share=0.0, **cut), none)]
+    first, last = (job.footprint(layout) for layout in layouts)
+    for name in first:
+        np.testing.assert_allclose(first[name][0], last[name][0], rtol=1e-12)
+    assert redone(job, recompute="full", recompute_share=0.0, **cut) == kept
+    half = Layout(Plan(offload_activations=1.0, offload_modules="attn_norm", **some), 8.0)
+    block = job._block(half)
+    inputs = sum(float(op.stored_bytes) for op in block if op.name == "attention_branch")
+    np.testing.assert_allclose(float(offloaded_share(block, half)), inputs / stored(job, **some), rtol=1e-12)
+
+
+def test_the_layer_at_work_is_one_that_is_redone():
+    """Beside what all keep lies the whole working set of one layer that kept its input alone."""
+    half, every = (
+        float(JOB.moments(Layout(Plan(recompute="full", recompute_share=share), 8.0))["first", "backward"]["layer"][0])
+        for share in (0.5, 1.0)
+    )
+    assert half == every
+
+
 @pytest.mark.parametrize("policy", REMAT_POLICIES)
 def test_policies_of_maxtext_save_what_jax_saves_under_their_names(policy: str):
     names = {"query_proj": "qkv", "out_proj": "out", "mlpwi": "up", "context": "context"}

@@ -250,8 +250,13 @@ def _recompute(deployment: Deployment, command: Command) -> None:
         command.add("--recompute-modules", (("core_attn",) if level == 1 else ()) + known)
     if level == 2:
         command.add("--recompute-granularity", "full")
-        command.add("--recompute-method", "uniform")
-        command.add("--recompute-num-layers", 1)
+        share, stages = deployment.plan["recompute_share"], deployment.of("pp") * deployment.of("virtual_stages")
+        ends = deployment.of("first_stage_less") + deployment.of("last_stage_less")
+        each = share * (round(deployment.number("model", "layers")) + ends) / stages
+        command.add("--recompute-method", "uniform" if share == 1 else "block")
+        command.add("--recompute-num-layers", 1 if share == 1 else round(each), "recompute_share")
+        if share < 1 and abs(round(each) - each) > 1e-9:
+            command.note(f"recompute_share = {share:g}: {each:g} layers of a chunk, which Megatron takes whole")
         scattered = deployment.of("sequence_parallel") and deployment.of("tp") > 1
         if deployment.of("partition_activations") and deployment.of("tp") > 1 and not scattered:
             command.add("--distribute-saved-activations")

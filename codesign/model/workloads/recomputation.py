@@ -463,16 +463,19 @@ def without_unread_sums(comms: list[BlockComm], dense_share: Array) -> list[Bloc
 def offloaded_share(block: list[BlockOp], layout: Layout) -> Array:
     """Share of a layer's stored activations that modules to offload keep; all of them where none is named.
 
-    Under full recomputation only the layer's input is stored, which `attn_norm` reads.
+    Of layers that are recomputed whole only the input is stored, which `attn_norm` reads.
     """
     chosen = layout.plan.offload_modules
     switches = module_switches(chosen, modules=OFFLOAD_MODULES)
-    named = jnp.asarray(0.0)
+    named, inputs = jnp.asarray(0.0), jnp.asarray(0.0)
     for op in block:
         if plain(op.name) in READ_BY:
             named = named + op.stored_bytes * op.per_layer * switches[READ_BY[plain(op.name)]]
-    part = ratio(named, at_least(layer_bytes(block, "stored_bytes"), 1.0))
-    part = layout.full * switches["attn_norm"] + (1 - layout.full) * part
+        if plain(op.name) == "attention_branch":
+            inputs = inputs + op.stored_bytes * op.per_layer
+    named = (1 - layout.full) * named + layout.full * inputs * switches["attn_norm"]
+    whole = (1 - layout.full) * layer_bytes(block, "stored_bytes") + layout.full * inputs
+    part = ratio(named, at_least(whole, 1.0))
     return jnp.where(chosen > 0, part, 1.0)
 
 

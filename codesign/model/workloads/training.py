@@ -398,7 +398,7 @@ class AbstractTraining(AbstractWorkload):
         return jnp.where(less > 0, shorter, repeated), jnp.where(less > 0, covers, m) * head
 
     def _stored_per_layer(self, layout: Layout, block: list[BlockOp]) -> Array:
-        """Bytes a layer keeps of one micro-batch between forward and backward; only its input under full."""
+        """Bytes an average layer keeps of one micro-batch between forward and backward; only its input under full."""
         entry = self.shard(layout).tokens * self.model.hidden * self.precision.bytes_of("activations")
         own = 1 + layout.scattered * layout.plan.partition_activations * (layout.plan.tp - 1)
         return layer_bytes(block, "stored_bytes") * (1 - layout.full) + entry / own * layout.full
@@ -481,8 +481,12 @@ class AbstractTraining(AbstractWorkload):
         return {"weights": (weights, weights * near), "working": (working, working)}
 
     def _working_set(self, layout: Layout, block: list[BlockOp]) -> Array:
-        """Bytes of the layer at work beyond what is stored of it: dropped activations, gradients of activations."""
-        redone = layer_bytes(block, "working_bytes") - layer_bytes(block, "stored_bytes") * (1 - layout.full)
+        """Bytes of the layer at work beyond what is stored of it: dropped activations, gradients of activations.
+
+        Where some layers are recomputed whole, one of these is at work while the others' activations are stored.
+        """
+        stored = jnp.where(layout.full > 0, 0.0, layer_bytes(block, "stored_bytes"))
+        redone = layer_bytes(block, "working_bytes") - stored
         if not self.release_gradients:
             return redone + layer_bytes(block, "gradient_bytes")
         if self.buffers.weighted_results:
