@@ -41,7 +41,8 @@ class TrainerBuffers(Module):
     `gathers`: one of `UNITS`. `gradient_buffers`: gradients have memory of their own from the first step on; else they
     are allocated in the first backward pass of a step, after the loss. `allocator_share`: what a caching allocator
     holds beyond living tensors, in shares of activations and working memory; 0 leaves it to the memory's
-    `reserved_bytes`, which is said to cover it. `own_gradients`: gradients of activations that are alive are those of
+    `reserved_bytes`, which is said to cover it: runs that were measured leave room for 7 % more at most
+    [mosaicml_llm_foundry]. `own_gradients`: gradients of activations that are alive are those of
     one operation, of its result and what it reads, as a compiler frees each after its last reader; else twice the
     largest of a layer. `weighted_results`: router weights are applied to what experts give, which stays until their
     gradient.
