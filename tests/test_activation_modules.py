@@ -32,6 +32,7 @@ from codesign.model.workloads.recomputation import (
     plan_of_policy,
 )
 from codesign.model.workloads.schedule import CommOp, ComputeOp
+from codesign.report.wording import PLAN_PREFIX, choices
 
 SEQUENCE, HIDDEN, HEADS, KV_HEADS, WIDTH = 64, 32, 4, 2, 48
 DENSE = Transformer(
@@ -235,6 +236,13 @@ def test_a_share_of_the_layers_runs_again_whole(job: Training, regather: float):
     block = job._block(half)
     inputs = sum(float(op.stored_bytes) for op in block if op.name == "attention_branch")
     np.testing.assert_allclose(float(offloaded_share(block, half)), inputs / stored(job, **some), rtol=1e-12)
+
+
+def test_words_of_a_share():
+    design = {f"{PLAN_PREFIX}recompute": 2.0, f"{PLAN_PREFIX}recompute_share": 0.25}
+    assert "full recompute of 25" in choices(design)
+    assert "of the layers" in choices(design)
+    assert "of the layers" not in choices(design | {f"{PLAN_PREFIX}recompute_share": 1.0})
 
 
 def test_the_layer_at_work_is_one_that_is_redone():

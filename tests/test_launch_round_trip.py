@@ -149,6 +149,17 @@ def test_trained_plans_come_back(tmp_path, monkeypatch, target):
         assert (result["cluster.device_count"], result["workload.global_batch"]) == ("64", "1024")
 
 
+def test_layers_of_a_chunk_that_run_again_come_back(tmp_path, monkeypatch):
+    """A third of 126 layers over two stages of three chunks: seven of the 21 of each (Megatron: method block)."""
+    plan = dict(tp=1, pp=2, virtual_stages=3, micro_batch=1, zero=1, recompute=2, recompute_share=1 / 3)
+    files = exported(run_of(tmp_path / "run", TRAINING, DENSE, plan), "megatron")
+    command = " ".join("".join(files.values()).replace("\\\n", " ").split())
+    assert "--recompute-method block --recompute-num-layers 7" in command
+    result = read_back(files, "megatron", tmp_path, monkeypatch)
+    assert result["plan.recompute"] == "full"
+    assert float(result["plan.recompute_share"]) == pytest.approx(1 / 3, rel=1e-9)
+
+
 @pytest.mark.slow
 def test_plans_of_maxtext_come_back(tmp_path, monkeypatch):
     rng = random.Random(49)
