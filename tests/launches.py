@@ -204,8 +204,25 @@ COMMANDS: list[tuple[str, str]] = [
     (
         "python3 MaxText/train.py MaxText/configs/base.yml model_name=mixtral-8x7b per_device_batch_size=12 max_target_length=4096"
         " ici_fsdp_parallelism=256 remat_policy=save_dot_except_mlp capacity_factor=1.25",
-        "model=mixtral_8x7b workload.global_batch=3072 plan.recompute=none plan.recompute_modules=layernorm+context+mlp"
+        "model=mixtral_8x7b workload.global_batch=3072 plan.recompute=none plan.recompute_modules=layernorm+context+moe"
         " workload.expert_load.capacity_factor=1.25 workload.expert_load.padded=true",
+    ),
+    (
+        "torchrun --nproc_per_node 8 --nnodes 2 -m torchtitan.train --model.name llama3 --model.flavor 8B --training.seq_len 8192"
+        " --activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option 4",
+        "model=llama31_8b plan.recompute=full plan.recompute_share=0.25",
+    ),
+    (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 11008"
+        " --num-attention-heads 32 --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --pipeline-model-parallel-size 4"
+        " --num-layers-per-virtual-pipeline-stage 4 --recompute-granularity full --recompute-method block --recompute-num-layers 1",
+        "plan.pp=4 plan.virtual_stages=2 plan.recompute=full plan.recompute_share=0.25",
+    ),
+    (
+        "python3 -m maxtext.trainers.pre_train.train maxtext/configs/base.yml model_name=deepseek3-671b per_device_batch_size=6"
+        " max_target_length=8192 ici_fsdp_parallelism=512 remat_policy=custom decoder_layer_input=offload out_proj=offload",
+        "model=deepseek_v3 plan.zero=3 plan.recompute_modules=layernorm+qkv_proj+context+mlp+moe+shared_experts"
+        " plan.offload_activations=1 plan.offload_modules=attn_norm+mlp_norm",
     ),
     (
         "GPUS=8\nDIST=(--nproc_per_node $GPUS --nnodes 2)\nMODEL_ARGS=(\n  --num-layers 12\n  --hidden-size 768\n  --num-attention-heads 12\n)\n"
@@ -223,7 +240,7 @@ COMMANDS: list[tuple[str, str]] = [
     ),
     (
         "NGPU=8 ./run_train.sh --model.name llama3 --model.flavor 8B --parallelism.tensor_parallel_degree 2 --training.local_batch_size 1 --training.seq_len 8192",
-        "model=llama31_8b plan.tp=2 plan.zero=3 plan.micro_batch=1 workload.global_batch=4 cluster.device_count=8 plan.recompute=selective",
+        "model=llama31_8b plan.tp=2 plan.zero=3 plan.micro_batch=1 workload.global_batch=4 cluster.device_count=8 plan.recompute=full plan.recompute_share=0.5",
     ),
     (
         "torchrun --nproc-per-node 8 --nnodes 2 -m torchtitan.train --module llama3 --config llama3_70b --parallelism.pipeline_parallel_degree 2"
@@ -326,6 +343,11 @@ REFUSED: list[tuple[str, str]] = [
     ("python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tpp 8", "has no option '--tpp'"),
     ("python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 8 --dp 3 --enable-dp-attention", "do not divide"),
     ("torchrun train.py", "no command that is read"),
+    ("python -m MaxText.train base.yml model_name=llama3.1-8b", "put cluster.device_count=NUMBER beside it"),
+    (
+        "python -m MaxText.train base.yml model_name=llama3.1-8b ici_data_parallelism=-1",
+        "one of them takes what is left",
+    ),
     (
         "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 12 --hidden-size 768 --tensor-model-parallel-size 3",
         "no multiple",

@@ -180,6 +180,14 @@ def test_front_over_groups_against_random_designs(grouped: GroupOracle):
         assert goal[others <= one.levels.get("time_s", np.inf)].min(initial=np.inf) >= one.lower - 1e-9
 
 
+def test_orders_that_no_walk_proves_count_only_where_plans_are_too_many(problem: Problem, monkeypatch):
+    monkeypatch.setattr(groups, "order_of", lambda *_: None)
+    alone = GroupOracle(problem, rows_of(problem), 256)
+    assert (alone.doubt, alone.orders) == ("", {})
+    monkeypatch.setattr(groups, "MOST_ROOTS", 10)
+    assert "was tested on" in GroupOracle(problem, rows_of(problem), 256).doubt
+
+
 def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped: GroupOracle, monkeypatch):
     monkeypatch.setattr(groups, "MOST_LISTED", 10)
     monkeypatch.setattr(groups, "TRIED", 60)

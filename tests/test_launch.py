@@ -179,6 +179,26 @@ def test_only_the_family_is_suggested():
         hub_name("meta-llama/Llama-9-Behemoth")
 
 
+def test_two_stages_whose_ends_both_have_less_are_equal():
+    titan = "torchrun --nproc-per-node 8 -m torchtitan.train --module llama3 --config llama3_8b"
+    megatron = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 30 --hidden-size 1024 --num-attention-heads 16"
+        " --seq-length 1024 --micro-batch-size 1 --global-batch-size 64 --account-for-embedding-in-pipeline-split"
+        " --account-for-loss-in-pipeline-split --pipeline-model-parallel-size 2"
+    )
+    for command in (f"{titan} --parallelism.pipeline_parallel_degree 2", megatron):
+        assert not any("stage_less" in word for word in read_launch(command).overrides)
+
+
+def test_a_mesh_of_maxtext_takes_what_is_left_of_the_devices():
+    """`ici_fsdp_parallelism=-1`, as recipes have it."""
+    train = "python3 -m MaxText.train base.yml model_name=llama3.1-8b per_device_batch_size=2 ici_tensor_parallelism=4"
+    words, _ = with_launch(f"{train} ici_fsdp_parallelism=-1", ["cluster.device_count=64"])
+    assert {"plan.tp=4", "plan.zero=3", "workload.global_batch=128", "cluster.device_count=64"} <= set(words)
+    with pytest.raises(ConfigError, match="4 devices, do not divide 30"):
+        with_launch(train, ["cluster.device_count=30"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 23, 40, 59, 60, 61, 62, 63, 71, 72, -1])
 def test_what_is_read_is_priced(at, capsys):

@@ -11,7 +11,7 @@ from codesign.commands.launch import read_launch
 from codesign.core.errors import ConfigError
 from codesign.model.workloads.plan import PER_OP
 from codesign.model.workloads.plan_fields import plan_value, words_of
-from codesign.model.workloads.recomputation import PLACES, REMAT_POLICIES, custom_policy, plan_of_policy
+from codesign.model.workloads.recomputation import PLACES, REMAT_POLICIES, Networks, custom_policy, plan_of_policy
 
 PLANS = 200
 READ = ("tp", "pp", "ep", "cp", "attention_dp", "micro_batch", "token_budget")
@@ -87,12 +87,13 @@ def maxtext_plan(rng: random.Random) -> dict[str, float]:
         plan["zero"] = 3 if 64 // (tp * pp * cp) > 1 else 0
     plan |= {"sequence_parallel": int(tp > 1), "loss_chunks": rng.choice((1, 8))}
     plan |= {"offload_optimizer": rng.choice((0, 1)), "offload_weights": rng.choice((0, 1))}
+    networks = Networks(True, plan["ep"] > 1, plan["ep"] > 1)
     if rng.random() < 0.5:
-        fields = plan_of_policy(rng.choice(list(REMAT_POLICIES)))
+        fields = plan_of_policy(rng.choice(list(REMAT_POLICIES)), networks)
     else:
         places = {name: rng.choice(PLACES) for name in ("query_proj", "context", "out_proj", "mlpwi")}
         places |= {"decoder_layer_input": rng.choice(("device", "offload"))}
-        fields = custom_policy(places)
+        fields = custom_policy(places, networks)
     plan |= {"recompute": RECOMPUTE[fields["recompute"]], "offload_activations": float("offload_modules" in fields)}
     return plan | {name: float(plan_value(name, fields.get(name, "none"))) for name in LISTS}
 
@@ -146,6 +147,17 @@ def test_trained_plans_come_back(tmp_path, monkeypatch, target):
         told = {key: RECOMPUTE.get(result[f"plan.{key}"], result[f"plan.{key}"]) for key in TRAINED}
         assert {key: float(told[key]) for key in TRAINED} == {key: plan[key] for key in TRAINED}, (plan, result)
         assert (result["cluster.device_count"], result["workload.global_batch"]) == ("64", "1024")
+
+
+def test_layers_of_a_chunk_that_run_again_come_back(tmp_path, monkeypatch):
+    """A third of 126 layers over two stages of three chunks: seven of the 21 of each (Megatron: method block)."""
+    plan = dict(tp=1, pp=2, virtual_stages=3, micro_batch=1, zero=1, recompute=2, recompute_share=1 / 3)
+    files = exported(run_of(tmp_path / "run", TRAINING, DENSE, plan), "megatron")
+    command = " ".join("".join(files.values()).replace("\\\n", " ").split())
+    assert "--recompute-method block --recompute-num-layers 7" in command
+    result = read_back(files, "megatron", tmp_path, monkeypatch)
+    assert result["plan.recompute"] == "full"
+    assert float(result["plan.recompute_share"]) == pytest.approx(1 / 3, rel=1e-9)
 
 
 @pytest.mark.slow

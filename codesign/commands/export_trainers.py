@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ..core.errors import ConfigError
 from ..model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES, RECOMPUTE, RECOMPUTE_MODULES
-from ..model.workloads.recomputation import PLACES, REMAT_POLICIES, custom_policy, modules_of, plan_of_policy
+from ..model.workloads.recomputation import PLACES, REMAT_POLICIES, Networks, custom_policy, modules_of, plan_of_policy
 from .export_plan import FILL_IN, TRAINED, Command, Deployment, known_options, script, value_text
 from .export_training import add_overlaps, assumed_overlaps, launcher, sequence_of, steps_of
 from .launch.maxtext_arguments import catalogue_model
@@ -250,8 +250,13 @@ def _recompute(deployment: Deployment, command: Command) -> None:
         command.add("--recompute-modules", (("core_attn",) if level == 1 else ()) + known)
     if level == 2:
         command.add("--recompute-granularity", "full")
-        command.add("--recompute-method", "uniform")
-        command.add("--recompute-num-layers", 1)
+        share, stages = deployment.plan["recompute_share"], deployment.of("pp") * deployment.of("virtual_stages")
+        ends = deployment.of("first_stage_less") + deployment.of("last_stage_less")
+        each = share * (round(deployment.number("model", "layers")) + ends) / stages
+        command.add("--recompute-method", "uniform" if share == 1 else "block")
+        command.add("--recompute-num-layers", 1 if share == 1 else round(each), "recompute_share")
+        if share < 1 and abs(round(each) - each) > 1e-9:
+            command.note(f"recompute_share = {share:g}: {each:g} layers of a chunk, which Megatron takes whole")
         scattered = deployment.of("sequence_parallel") and deployment.of("tp") > 1
         if deployment.of("partition_activations") and deployment.of("tp") > 1 and not scattered:
             command.add("--distribute-saved-activations")
@@ -429,7 +434,7 @@ def _remat(deployment: Deployment, command: Command) -> None:
     afar = modules_of(deployment.plan["offload_modules"], OFFLOAD_MODULES)
     level = deployment.of("recompute")
     far = frozenset(afar) if deployment.plan["offload_activations"] == 1 else frozenset[str]()
-    words = _policies().get((RECOMPUTE[level], frozenset(named), far))
+    words = _policies(_networks(deployment)).get((RECOMPUTE[level], frozenset(named), far))
     if deployment.plan["offload_activations"] not in (0, 1) or (deployment.plan["offload_activations"] and not afar):
         words = None  # a tensor goes whole
     command.taken.update({"recompute", "partition_activations"})
@@ -443,18 +448,26 @@ def _remat(deployment: Deployment, command: Command) -> None:
     command.taken.update({"recompute_modules", "offload_modules", "offload_activations"})
 
 
+def _networks(deployment: Deployment) -> Networks:
+    """Feed-forward networks of the model of a run."""
+    dense, shared = (
+        bool(deployment.number("model", "feed_forward", name)) for name in ("dense_layers", "shared_experts")
+    )
+    return Networks(dense or not deployment.has_experts, deployment.has_experts, shared)
+
+
 @functools.cache
-def _policies() -> dict[tuple[str, frozenset[str], frozenset[str]], dict[str, str]]:
+def _policies(networks: Networks) -> dict[tuple[str, frozenset[str], frozenset[str]], dict[str, str]]:
     """Level, modules and offloaded modules of a plan -> keys that say them; policies with names go first."""
     result: dict[tuple[str, frozenset[str], frozenset[str]], dict[str, str]] = {}
     for name in REMAT_POLICIES:
-        result.setdefault(_key(plan_of_policy(name)), {"remat_policy": name})
+        result.setdefault(_key(plan_of_policy(name, networks)), {"remat_policy": name})
     for places in itertools.product(PLACES, repeat=len(NAMED)):
         chosen = dict(zip(NAMED, places, strict=True))
         if chosen["decoder_layer_input"] == "remat":
             continue  # where the passes start again
         each = {tensor: place for name, place in chosen.items() for tensor in TOGETHER.get(name, (name,))}
-        fields = custom_policy(each)
+        fields = custom_policy(each, networks)
         said = {key: value for key, value in each.items() if value != ("device" if key == NAMED[0] else "remat")}
         result.setdefault(_key(fields), {"remat_policy": "custom", **said})
     return result

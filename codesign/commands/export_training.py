@@ -95,6 +95,12 @@ def torchtitan(deployment: Deployment) -> dict[str, str]:
         part(deployment, command)
     assumed_overlaps(deployment, command)
     policy = "selective" if _is_per_op(deployment) else TORCHTITAN_RECOMPUTE[deployment.of("recompute")]
+    if deployment.of("recompute") == 2 and deployment.plan["recompute_share"] < 1:
+        command.note(
+            f"recompute_share = {deployment.plan['recompute_share']:g}: this release of torchtitan recomputes all"
+            " layers or none; earlier ones every N-th (selective_ac_option)"
+        )
+        command.taken.add("recompute_share")
     command.add(f"activation-checkpoint:{policy}")
     return {"torchtitan.sh": script(deployment, "torchtitan", [command])}
 

@@ -80,6 +80,8 @@ def plan_text(row: Any, family: Words = OTHERS) -> str:
             words.append(f"dp{row['var.dp']:g}")
     if "var.recompute" in row:
         words.append("recompute " + shown("recompute", row["var.recompute"]))
+        if row["var.recompute"] > 1 and row.get("var.recompute_share", 1.0) < 1:
+            words.append(f"of {row['var.recompute_share']:.0%} of the layers")
     for name in ("recompute_modules", "schedule", "cp_order"):
         if row.get(f"var.{name}"):
             words.append(f"{name.replace('_', ' ')} {shown(name, row[f'var.{name}'])}")

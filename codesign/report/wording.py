@@ -87,7 +87,9 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
     parts += said(CHOICES)
     parts += ["no prefetch"] if value("prefetch") == 0 else []
     if value("recompute") >= 0:
-        parts.append(f"{RECOMPUTE[round(value('recompute'))]} recompute")
+        of = value("recompute_share") if value("recompute") > 1 and value("recompute_share") >= 0 else 1.0
+        part = f" of {number(of, '%', 2)} of the layers" if of < 1 else ""
+        parts.append(f"{RECOMPUTE[round(value('recompute'))]} recompute{part}")
     parts += said(MEMORY_CHOICES)
     for part, label in OFFLOADED.items():
         if (share := value(f"offload_{part}")) > 0:

@@ -3,12 +3,14 @@
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from ...config import available
 from ...config.model_names import model_option
 from ...core.errors import ConfigError, suggestion
-from ...model.workloads.recomputation import TENSORS, custom_policy, plan_of_policy
+from ...model.workloads.recomputation import TENSORS, Networks, custom_policy, plan_of_policy
 from .shell import EngineProgram
+from .switches import model_file
 
 __all__ = ["catalogue_model", "maxtext_overrides", "starts_maxtext"]
 
@@ -43,8 +45,12 @@ def _place(one: EngineProgram) -> int | None:
     return next((at for at, word in enumerate(one.words) if PROGRAM.search(word)), None)
 
 
-def maxtext_overrides(one: EngineProgram) -> tuple[list[str], list[str]]:
+def maxtext_overrides(one: EngineProgram, devices: int = 0) -> tuple[list[str], list[str]]:
     """Overrides of a training run, and lines of what was assumed.
+
+    Args:
+        one: the command.
+        devices: that it runs on, where somebody says; a mesh of -1 takes what the others leave of them.
 
     Raises:
         ConfigError: a number that is none, a model or policy that does not exist, meshes that leave sizes open.
@@ -54,15 +60,14 @@ def maxtext_overrides(one: EngineProgram) -> tuple[list[str], list[str]]:
         if result := ASSIGNED.fullmatch(word):
             said[result[1]] = result[2].strip("'\"")
     notes: list[str] = []
-    meshes = {axis: _mesh(said, "ici", axis) * _mesh(said, "dcn", axis) for axis in AXES}
-    model = _model(said)
+    meshes, model = _meshes(said, devices), _model(said)
     exchanged = meshes["context_usp_ulysses"]
     tp, cp = math.prod(meshes[axis] for axis in TENSOR), meshes["context"] * exchanged
     pp, ep, sharded = meshes["pipeline"], meshes["expert"], math.prod(meshes[axis] for axis in SHARDED)
-    devices = math.prod(meshes.values())
+    count = math.prod(meshes.values())
     each = float(said.get("per_device_batch_size", "12"))  # MaxText's own where nothing is said
     accumulated = _whole(said, "gradient_accumulation_steps", 1)
-    batch, micro = each * devices, each * tp * cp
+    batch, micro = each * count, each * tp * cp
     if micro != int(micro) or not 1 <= micro < LARGEST:
         raise ConfigError(f"--from: per_device_batch_size={each:g} is no whole batch of {tp * cp:,} devices together")
     plan = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "virtual_stages": 1, "micro_batch": int(micro)}
@@ -77,14 +82,14 @@ def maxtext_overrides(one: EngineProgram) -> tuple[list[str], list[str]]:
     if (pieces := _whole(said, "num_vocab_tiling", 1)) > 1:
         plan["loss_chunks"] = pieces
     plan |= {f"offload_{name}": 1 for name, key in HOST.items() if said.get(key, "false").lower() == "true"}
-    fields = {**{key: str(value) for key, value in plan.items()}, **_remat(said)}
+    fields = {**{key: str(value) for key, value in plan.items()}, **_remat(said, _networks(model))}
     if ep > 1 and tp > 1:
         fields["etp"] = str(tp)
     if said.get("context_parallel_load_balance", "true").lower() == "false" and cp > 1:
         fields["cp_order"] = "contiguous"
     overrides = [f"model={model}", "workload=training", "framework=maxtext"]
     overrides += [f"workload.sequence={_whole(said, 'max_target_length', 2048)}"]
-    overrides += [f"workload.global_batch={int(batch * accumulated)}", f"cluster.device_count={devices}"]
+    overrides += [f"workload.global_batch={int(batch * accumulated)}", f"cluster.device_count={count}"]
     if said.get("opt_type") == "muon":
         overrides.append("optimizer=muon")
     for name in QUANTISED:
@@ -109,17 +114,30 @@ READ = {
 }  # fmt: skip
 
 
-def _mesh(said: Mapping[str, str], network: str, axis: str) -> int:
-    """Devices along an axis of one network.
+def _meshes(said: Mapping[str, str], devices: int) -> dict[str, int]:
+    """Axis -> members, inside slices and between them.
 
     Raises:
-        ConfigError: -1, which takes what a machine leaves: no command says how many devices there are.
+        ConfigError: -1, which takes what a machine leaves, where nobody says how many devices there are, for two axes,
+            or of devices that the others do not divide.
     """
-    key = f"{network}_{axis}_parallelism"
-    if said.get(key) == "-1" or (key == "ici_fsdp_parallelism" and key not in said):
-        raise ConfigError(f"--from: {key}={said.get(key, '-1 (its default)')} takes what is left of the devices, which"
-                          f" the command does not count; put {key}=NUMBER")  # fmt: skip
-    return _whole(said, key, 1)
+    sizes = {f"{network}_{axis}_parallelism": 1 for network in ("ici", "dcn") for axis in AXES}
+    left = [key for key in sizes if said.get(key, "-1" if key == "ici_fsdp_parallelism" else "") == "-1"]
+    for key in sizes.keys() - set(left):
+        sizes[key] = _whole(said, key, 1)
+    if left:
+        rest, others = left[0], math.prod(sizes.values())
+        if len(left) > 1:
+            raise ConfigError(f"--from: {' and '.join(left)} are -1: one of them takes what is left of the devices")
+        if not devices:
+            raise ConfigError(
+                f"--from: {rest}={said.get(rest, '-1 (its default)')} takes what is left of the devices, which the"
+                f" command does not count; put cluster.device_count=NUMBER beside it or {rest}=NUMBER into it"
+            )
+        if devices % others:
+            raise ConfigError(f"--from: {rest}=-1: the other meshes, {others:,} devices, do not divide {devices:,}")
+        sizes[rest] = devices // others
+    return {axis: sizes[f"ici_{axis}_parallelism"] * sizes[f"dcn_{axis}_parallelism"] for axis in AXES}
 
 
 def _number(said: Mapping[str, str], key: str) -> float:
@@ -157,7 +175,14 @@ def _model(said: Mapping[str, str]) -> str:
     raise ConfigError(f"--from: model_name={name!r} is no model of MaxText that is one of the catalogue{known}")
 
 
-def _remat(said: Mapping[str, str]) -> dict[str, str]:
+def _networks(option: str) -> Networks:
+    """Feed-forward networks of a model of the catalogue."""
+    part: Mapping[str, Any] = model_file(option).get("feed_forward") or {}
+    routed = "experts" in part
+    return Networks(not routed or bool(part.get("dense_layers")), routed, bool(part.get("shared_experts")))
+
+
+def _remat(said: Mapping[str, str], networks: Networks) -> dict[str, str]:
     """Level and modules of a policy.
 
     Raises:
@@ -166,7 +191,7 @@ def _remat(said: Mapping[str, str]) -> dict[str, str]:
     policy = said.get("remat_policy", "full")
     try:
         if policy == "custom":
-            return custom_policy({key: value for key, value in said.items() if key in TENSORS})
-        return plan_of_policy(policy)
+            return custom_policy({key: value for key, value in said.items() if key in TENSORS}, networks)
+        return plan_of_policy(policy, networks)
     except ConfigError as error:
         raise ConfigError(f"--from: {error}") from None

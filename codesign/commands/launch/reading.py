@@ -227,12 +227,13 @@ class Server(NamedTuple):
     says_role: bool
 
 
-def read_launch(source: str, *, model: str = "") -> Launch:
+def read_launch(source: str, *, model: str = "", devices: int = 0) -> Launch:
     """Overrides of a command, of a script or manifest, or of a file with one.
 
     Args:
         source: the text, or the path of a file.
         model: an override that chooses the model, which then need not be known by its name.
+        devices: of the machine, where somebody says, for a program that takes all.
 
     Raises:
         ConfigError: no program that is read, a switch, choice or model that is not known.
@@ -247,7 +248,7 @@ def read_launch(source: str, *, model: str = "") -> Launch:
         return Launch(tuple(overrides), tuple(notes))
     maxtext = next((one for one in result if starts_maxtext(one)), None)
     if maxtext is not None:
-        overrides, notes = maxtext_overrides(maxtext)
+        overrides, notes = maxtext_overrides(maxtext, devices)
         return Launch(tuple(overrides), tuple(notes))
     start = " ".join(result[0].words[:3]) if result else source[:40]
     raise ConfigError(f"--from: {start!r} is no command that is read: {READ}")
@@ -261,7 +262,8 @@ def with_launch(source: str, overrides: Iterable[str]) -> tuple[tuple[str, ...],
     """
     own = list(overrides)
     chosen = next((one for one in own if one.startswith("model=")), "")
-    result = read_launch(source, model=chosen)
+    count = next((one.partition("=")[2] for one in own if one.startswith("cluster.device_count=")), "")
+    result = read_launch(source, model=chosen, devices=int(count) if is_whole(count) else 0)
     said = {one.partition("=")[0].lstrip("+~") for one in own}
     read = [one for one in result.overrides if not {one.partition("=")[0], *_also(one)} & said]
     more, notes = memory_overrides(result.memory, [*read, *own], said)

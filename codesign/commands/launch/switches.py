@@ -332,7 +332,8 @@ def megatron_ends(switches: Switches, layers: int, pp: int, chunks: int) -> Ends
                 f"--from: {layers} layers with {embedding + loss} for embedding and loss do not divide over"
                 f" {pp} stages of {chunks} chunks (Megatron: --account-for-embedding-in-pipeline-split)"
             )
-        return Ends(embedding, loss)
+        both = min(embedding, loss) if pp * chunks == 2 else 0  # of two chunks each is an end: equal ones
+        return Ends(embedding - both, loss - both)
     between = pp - (first is not None) - (last is not None)
     rest = layers - (first or 0) - (last or 0)
     if between < 1 or rest < 0 or rest % between:

@@ -81,7 +81,7 @@ def torchtitan_overrides(
     shards = shard != "1" and (not devices or devices // max(tp * pp * cp, 1) > replicate)
     again = result.text(f"{section}fsdp-reshard-after-forward", default="default")
     zero = (3 if again == "always" or (again == "default" and pp == 1) else 2) if shards else 0
-    recomputed = _titan_recompute(result, policy, notes)
+    recomputed = _titan_recompute(result, policy, layers, notes)
     local = result.number("training.local-batch-size", default=8)
     micro = result.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
     schedule = result.text(f"{section}pipeline-parallel-schedule")
@@ -155,12 +155,14 @@ def _titan_stages(switches: Switches, schedule: str, layers: int, pp: int, notes
         if first + last:
             notes.append(f"{schedule} is modelled with stages of equal length, without places for embedding and head")
             first = last = 0
+    if pp * stages == 2:  # both ends take as much from the only two: these are of equal length
+        first, last = first - min(first, last), last - min(first, last)
     if pp > 1 and schedule not in KNOWN_SCHEDULES:
         notes.append(f"{schedule} is priced as 1F1B")
     return stages, first, last
 
 
-def _titan_recompute(switches: Switches, policy: str, notes: list[str]) -> dict[str, str]:
+def _titan_recompute(switches: Switches, policy: str, layers: int, notes: list[str]) -> dict[str, str]:
     """Fields of a plan for a policy: `selective` per operation, or of every so many layers the whole one.
 
     Raises:
@@ -178,11 +180,9 @@ def _titan_recompute(switches: Switches, policy: str, notes: list[str]) -> dict[
             )
         if int(every) <= 1:
             return {"recompute": "full"}
-        notes.append(
-            f"selective_ac_option={every}{'' if option else ' (its default)'} runs each {every}. layer again whole;"
-            " priced as the attention core of every layer"
-        )
-        return {"recompute": "selective"}
+        if not option:
+            notes.append(f"selective_ac_option={every} (its default) runs each {every}. layer again whole")
+        return {"recompute": "full", "recompute_share": f"{(layers // int(every)) / max(layers, 1):.12g}"}
     if mode != "selective":
         notes.append(f"activation checkpointing {mode} is priced as the attention core of every layer")
         return {"recompute": "selective"}

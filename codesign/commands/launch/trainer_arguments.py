@@ -158,6 +158,9 @@ def _megatron(words: list[str], devices: int, one: EngineProgram) -> tuple[list[
     plan["recompute"], modules = _recompute(result, notes)
     if modules:
         plan["recompute_modules"] = "+".join(modules)
+    share = _recomputed_share(result, (layers + ends.first + ends.last) / pp, max(stages, 1), notes)
+    if plan["recompute"] == "full" and share < 1:
+        plan["recompute_share"] = f"{share:.12g}"
     if result.has("fine-grained-activation-offloading"):
         plan["offload_activations"] = f"{result.share('activation-offload-fraction') or 1.0:g}"
         if named := _modules(result, "offload-modules", OFFLOAD_MODULES, notes):
@@ -287,6 +290,16 @@ def _recompute(switches: Switches, notes: list[str]) -> tuple[str, list[str]]:
         return level, []
     named = _modules(switches, "recompute-modules", ("core_attn", *MEGATRON_MODULES), notes)
     return ("selective" if "core_attn" in named else "none"), [name for name in named if name != "core_attn"]
+
+
+def _recomputed_share(switches: Switches, layers: float, chunks: int, notes: list[str]) -> float:
+    """Share of a stage's layers that full recomputation takes: all, or the first of each chunk (`block`)."""
+    each = switches.number("recompute-num-layers", default=1, low=0)
+    if switches.text("recompute-method") == "block":
+        return min(each * chunks / max(layers, 1.0), 1.0)
+    if each > 1 and switches.text("recompute-granularity") == "full":
+        notes.append(f"--recompute-num-layers {each} with method uniform is priced as 1: inputs of all layers are kept")
+    return 1.0
 
 
 def _modules(switches: Switches, option: str, known: tuple[str, ...], notes: list[str]) -> list[str]:

@@ -97,7 +97,7 @@ class MemoryTier(AbstractMemory):
     usd_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(1e-10, 1.8e-8))
     static_w_per_byte: Float[Array, "*b"] = quantity(default=0.0, usual=(1.8e-11, 7.3e-11))
     reserved_bytes: Float[Array, "*b"] = quantity(
-        default=0.0, doc="context, buffers, fragmentation: not for the job", usual=(3e9, 5.2e10)
+        default=0.0, doc="context, buffers, fragmentation: not for the job", usual=(2.6e8, 5.2e10)
     )
     latency_s: Float[Array, "*b"] = quantity(default=0.0, doc="first byte of a transfer", usual=(1e-7, 7e-5))
     half_bytes: Float[Array, "*b"] = quantity(default=0.0, doc="transfer that reaches half of the bandwidth")

@@ -185,7 +185,7 @@ class GroupedQueryAttention(AbstractAttention):
         """Query, key and value: one product, or three whose input gradients are then summed."""
         tokens, tp = shard.tokens, shard.layout.plan.tp
         width, kv_width = self._query_columns(self.heads / tp), self._kv_heads(tp) * self.head_dim
-        kept, whole = input_bytes(shard, hidden, shard.layout.selective)
+        kept, whole = input_bytes(shard, hidden, shard.layout.keeps_no_core)
         both = {"stored_bytes": kept, "working_bytes": whole}
         if self.q_rank is not None:
             down, between = self.q_rank + self._key_columns(self._kv_heads(tp)), tokens * self.q_rank
@@ -238,7 +238,7 @@ class GroupedQueryAttention(AbstractAttention):
         element of [isaev2023].
         """
         tp, act = shard.layout.plan.tp, shard.precision.bytes_of("activations")
-        redone = shard.layout.selective
+        redone = shard.layout.keeps_no_core
         batch = shard.sequences * self.heads / tp
         matrix = batch * shard.queries * shard.keys  # score elements
         vectors = batch * (shard.queries + shard.keys) * self.head_dim
@@ -415,7 +415,7 @@ class LatentAttention(AbstractAttention):
         query = heads * (self.nope_dim + self.rope_dim)
         latent = self.kv_rank + self.rope_dim
         q_in = jnp.where(self.q_rank > 0, self.q_rank, hidden)
-        kept, whole = input_bytes(shard, hidden, shard.layout.selective)
+        kept, whole = input_bytes(shard, hidden, shard.layout.keeps_no_core)
         expanded = heads * (self.nope_dim + self.value_dim)
         sharded = tokens * hidden * act / shard.outside
         return [

@@ -307,7 +307,7 @@ class DenseFeedForward(AbstractFeedForward):
     def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Norm, two or three products, activation, residual."""
         act = shard.precision.bytes_of("activations")
-        inputs = input_bytes(shard, hidden, shard.layout.full)
+        inputs = input_bytes(shard, hidden, jnp.asarray(0.0))
         sharded = shard.tokens * hidden * act / shard.outside
         width = self.width / shard.layout.plan.tp
         return [
@@ -464,7 +464,7 @@ class MixtureOfExperts(AbstractFeedForward):
         """Norm, router, shared experts, routed experts, residual; and the dense layers' share of dense products."""
         layout, act, tokens = shard.layout, shard.precision.bytes_of("activations"), shard.tokens
         dense = self.dense_share(layers)
-        kept, whole = input_bytes(shard, hidden, layout.full)
+        kept, whole = input_bytes(shard, hidden, jnp.asarray(0.0))
         nothing = (jnp.zeros_like(kept), jnp.zeros_like(kept))  # the input is counted with the router
         never = jnp.asarray(0.0)
         sharded = tokens * hidden * act / shard.outside
@@ -504,7 +504,7 @@ class MixtureOfExperts(AbstractFeedForward):
         each = shard.tokens * depth * shard.precision.bytes_of("activations")
         gathered = jnp.where(layout.expert_tp > 1, layout.scattered, 0.0)
         whole, own = each * (layout.expert_tp / layout.plan.tp), each / shard.outside * gathered
-        again = jnp.maximum(layout.full, layout.sequence_parallel_regather) * gathered
+        again = layout.sequence_parallel_regather * gathered
         return whole * (1 - again) + own, whole + own
 
     def _routed(self, shard: Shard, hidden: Array) -> list[BlockOp]:

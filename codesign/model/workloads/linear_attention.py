@@ -117,7 +117,7 @@ class LinearAttention(AbstractAttention):
         """Norm, projection, convolution, core, gated norm, output projection, residual."""
         tp, act, tokens = shard.layout.plan.tp, shard.precision.bytes_of("activations"), shard.tokens
         width, channels = self.heads / tp * self.value_dim, self._convolved(tp)
-        kept, whole = input_bytes(shard, hidden, shard.layout.selective)
+        kept, whole = input_bytes(shard, hidden, shard.layout.keeps_no_core)
         sharded = tokens * hidden * act / shard.outside
         passed, out_bytes = 2 * act, tokens * width * act
         return [

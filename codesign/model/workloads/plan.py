@@ -41,7 +41,7 @@ USUAL = (  # fields by which a design is told where they are not as usual
     *("virtual_stages", "schedule", "first_stage_less", "last_stage_less", "cp", "ulysses", "cp_order", "ep", "etp"),
     "capacity_factor",
     "recompute",
-    *("recompute_modules", "decode_cp"),
+    *("recompute_share", "recompute_modules", "decode_cp"),
     *("ffn_devices", "ffn_tp", "ffn_ep", "ffn_micro_batches"),
     *("sequence_parallel", "zero", "prefetch", "loss_chunks", "row_shards", "column_shards"),
     *("offload_weights", "offload_activations", "offload_optimizer", "offload_kv_cache"),
@@ -128,6 +128,9 @@ class AbstractModelPlan(AbstractPlan):
         doc="tensor ranks among which a decoding sequence's cached tokens are divided (continuous batching)",
     )
     recompute: Float[Array, "*b"] = named("recompute", RECOMPUTE, 0.0, "none, selective or full")
+    recompute_share: Float[Array, "*b"] = quantity(
+        high=1.0, default=1.0, doc="share of the layers that `recompute=full` runs again; the others keep all"
+    )
     recompute_modules: Float[Array, "*b"] = combination(
         "recompute_modules",
         RECOMPUTE_MODULES,
@@ -357,14 +360,26 @@ class Layout(Module):
     @property
     @computed_once
     def selective(self) -> Array:
-        """1 where the attention core is recomputed (selective or full)."""
-        return at_most(self.plan.recompute, 1.0)
+        """Share of the layers whose attention core is recomputed (selective: all of them; full)."""
+        return at_most(self.plan.recompute, 1.0) * (1 - self._whole) + self.full
+
+    @property
+    @computed_once
+    def keeps_no_core(self) -> Array:
+        """1 where layers that are not recomputed whole drop their attention core (selective)."""
+        return at_most(self.plan.recompute, 1.0) - self._whole
+
+    @property
+    @computed_once
+    def _whole(self) -> Array:
+        """1 for `recompute=full`."""
+        return at_least(self.plan.recompute - 1.0, 0.0)
 
     @property
     @computed_once
     def full(self) -> Array:
-        """1 where whole layers are recomputed."""
-        return at_least(self.plan.recompute - 1.0, 0.0)
+        """Share of the layers that are recomputed whole."""
+        return self._whole * self.plan.recompute_share
 
     @property
     @computed_once

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -15,7 +15,7 @@ from .lowering import layer_bytes
 from .plan import OFFLOAD_MODULES, PER_OP, RECOMPUTE, RECOMPUTE_MODULES, Layout
 
 __all__ = [
-    "PLACES", "REMAT_POLICIES", "TENSORS", "broken_modules", "custom_policy", "dropped", "module_switches",
+    "PLACES", "REMAT_POLICIES", "TENSORS", "Networks", "broken_modules", "custom_policy", "dropped", "module_switches",
     "module_violations", "modules_of", "offloaded_share", "plan_of_policy", "redone_comms", "without_unread",
     "without_unread_sums",
 ]  # fmt: skip
@@ -168,11 +168,29 @@ def _odd(number: Array) -> Array:
 # A policy says which tensors of a layer are saved, which go to the host, and lets the rest run again. `full` saves a
 # layer's input; the custom policy of a recipe with `decoder_layer_input: offload` is `full` with the input on the
 # host. `mlpwo`, the network's result, is saved by policies that save all products; nothing reads it in the backward
-# pass.
+# pass. Experts' products have the names of a dense network's; what exchanges copies of tokens has none and runs again.
 #
-# Source: `remat_policy` of [maxtext].
+# Source: `remat_policy` of [maxtext], names of tensors in its attention and expert layers.
 
 
+class Networks(NamedTuple):
+    """Feed-forward networks that a model's layers have: dense ones, routed experts, shared experts."""
+
+    dense: bool = True
+    routed: bool = False
+    shared: bool = False
+
+    def whole(self) -> list[str]:
+        """Modules that run networks again from their input."""
+        named = zip(("mlp", "moe", "shared_experts"), self, strict=True)
+        return [name for name, there in named if there]
+
+    def activations(self) -> list[str]:
+        """Modules that run activation functions again, those of shared experts aside, which have none."""
+        return [name for name, there in zip(("mlp_act", "moe_act"), self, strict=False) if there]
+
+
+DENSE = Networks()
 ALWAYS = ("layernorm", "mlp_act")  # no policy names results of norms and activation functions
 QKV = ("query_proj", "key_proj", "value_proj")
 DOTS = (*QKV, "out_proj", "mlpwi", "mlpwo")
@@ -193,13 +211,12 @@ TENSORS = ("decoder_layer_input", "context", *QKV, "qkv_proj", "out_proj", "mlpw
 PLACES = ("remat", "device", "offload")
 READ_AS = {
     "decoder_layer_input": "attn_norm", "query_proj": "core_attn", "context": "attn_proj", "out_proj": "mlp_norm",
-    "mlpwi": "mlp_act",
 }  # fmt: skip
-"""Tensor -> the module to offload whose input it is."""
+"""Tensor -> the module to offload whose input it is; that of the first products is the activation function."""
 
 
-def plan_of_policy(name: str) -> dict[str, str]:
-    """Fields of a plan that a policy sets.
+def plan_of_policy(name: str, networks: Networks = DENSE) -> dict[str, str]:
+    """Fields of a plan that a policy sets in a model with such networks.
 
     Raises:
         ConfigError: no such policy.
@@ -207,10 +224,10 @@ def plan_of_policy(name: str) -> dict[str, str]:
     if name not in REMAT_POLICIES:
         raise ConfigError(f"remat_policy = {name!r} does not exist{suggestion(name, REMAT_POLICIES)}")
     saved, far = REMAT_POLICIES[name]
-    return _fields({"decoder_layer_input", *saved}, set(far))
+    return _fields({"decoder_layer_input", *saved}, set(far), networks)
 
 
-def custom_policy(places: Mapping[str, str]) -> dict[str, str]:
+def custom_policy(places: Mapping[str, str], networks: Networks = DENSE) -> dict[str, str]:
     """Fields of a plan for `remat_policy: custom`, of tensor -> `remat`, `device` or `offload`.
 
     Raises:
@@ -223,7 +240,7 @@ def custom_policy(places: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError(f"{tensor} = {place!r} does not exist{suggestion(place, PLACES)}")
     saved = {_tensor(tensor) for tensor, place in places.items() if place == "device"}
     far = {_tensor(tensor) for tensor, place in places.items() if place == "offload"}
-    return _fields(saved | ({"decoder_layer_input"} - far), far)
+    return _fields(saved | ({"decoder_layer_input"} - far), far, networks)
 
 
 def _tensor(name: str) -> str:
@@ -231,7 +248,7 @@ def _tensor(name: str) -> str:
     return {"qkv_proj": "query_proj", "mlpwi_0": "mlpwi", "mlpwi_1": "mlpwi"}.get(name, name)
 
 
-def _fields(saved: set[str], far: set[str]) -> dict[str, str]:
+def _fields(saved: set[str], far: set[str], networks: Networks) -> dict[str, str]:
     kept = saved | far
     inside = kept - {"decoder_layer_input", "mlpwo"}
     result = {"recompute": "none" if inside else "full"}
@@ -240,9 +257,10 @@ def _fields(saved: set[str], far: set[str]) -> dict[str, str]:
         gone += ["qkv_proj"] if "query_proj" not in kept else []
         gone += ["context"] if "context" not in kept else []
         gone += ["out_proj"] if "out_proj" not in kept else []
-        gone += ["mlp_act"] if "mlpwi" in kept else ["mlp"]
+        gone += networks.activations() if "mlpwi" in kept else networks.whole()
         result["recompute_modules"] = "+".join(gone)
     named = [READ_AS[tensor] for tensor in READ_AS if tensor in far]
+    named += networks.activations() if "mlpwi" in far else []
     if named:
         result |= {"offload_activations": "1", "offload_modules": "+".join(named)}
     return result
@@ -256,7 +274,8 @@ def _fields(saved: set[str], far: set[str]) -> dict[str, str]:
 #     module          dropped between passes              run again in the backward pass
 #     layernorm       both norms' results                 both norms
 #     mla_up_proj     queries, keys, values               the up-projections of latent attention
-#     qkv_proj        queries, keys, values               the projections to them
+#     qkv_proj        queries, keys, values, what they    the projections to them, those of latent attention both
+#                     are projected from in latent ones   down and up
 #     context         the attention's result              the attention core
 #     out_proj        the feed-forward network's input    the output projection, its joins over tensor ranks
 #     mlp_act moe_act the activation function's result    the activation function
@@ -274,6 +293,8 @@ def _fields(saved: set[str], far: set[str]) -> dict[str, str]:
 
 DROPPED: Mapping[str, tuple[str, ...]] = {
     "attention_core": ("mla_up_proj", "qkv_proj"),
+    "attention_q_up": ("qkv_proj",),
+    "attention_kv_up": ("qkv_proj",),
     "attention_out": ("context",),
     "mlp_branch": ("out_proj",),
     "mlp_activation": ("mlp",),
@@ -292,8 +313,9 @@ REDONE: Mapping[str, tuple[str, ...]] = {
     "attention_q": ("qkv_proj",),
     "attention_k": ("qkv_proj",),
     "attention_v": ("qkv_proj",),
-    "attention_q_up": ("mla_up_proj",),
-    "attention_kv_up": ("mla_up_proj",),
+    "attention_down": ("qkv_proj",),
+    "attention_q_up": ("mla_up_proj", "qkv_proj"),
+    "attention_kv_up": ("mla_up_proj", "qkv_proj"),
     "attention_core": ("context",),
     "attention_out": ("out_proj",),
     "mlp_up": ("mlp",),
@@ -342,7 +364,8 @@ READ_BY: Mapping[str, str] = {
 }
 """Operation that keeps activations -> the module to offload whose input they are."""
 PARTS_OF: Mapping[str, tuple[str, ...]] = {
-    "mla_up_proj": ("attention_kv_up",), "qkv_proj": ("attention_qkv", "attention_q"), "context": ("attention_core",),
+    "mla_up_proj": ("attention_kv_up",), "qkv_proj": ("attention_qkv", "attention_q", "attention_down"),
+    "context": ("attention_core",),
     "mlp_act": ("mlp_activation",), "mlp": ("mlp_up",), "moe_act": ("moe_activation",), "moe": ("moe_up",),
     "shared_experts": ("moe_shared_up",),
 }  # fmt: skip
@@ -440,16 +463,19 @@ def without_unread_sums(comms: list[BlockComm], dense_share: Array) -> list[Bloc
 def offloaded_share(block: list[BlockOp], layout: Layout) -> Array:
     """Share of a layer's stored activations that modules to offload keep; all of them where none is named.
 
-    Under full recomputation only the layer's input is stored, which `attn_norm` reads.
+    Of layers that are recomputed whole only the input is stored, which `attn_norm` reads.
     """
     chosen = layout.plan.offload_modules
     switches = module_switches(chosen, modules=OFFLOAD_MODULES)
-    named = jnp.asarray(0.0)
+    named, inputs = jnp.asarray(0.0), jnp.asarray(0.0)
     for op in block:
         if plain(op.name) in READ_BY:
             named = named + op.stored_bytes * op.per_layer * switches[READ_BY[plain(op.name)]]
-    part = ratio(named, at_least(layer_bytes(block, "stored_bytes"), 1.0))
-    part = layout.full * switches["attn_norm"] + (1 - layout.full) * part
+        if plain(op.name) == "attention_branch":
+            inputs = inputs + op.stored_bytes * op.per_layer
+    named = (1 - layout.full) * named + layout.full * inputs * switches["attn_norm"]
+    whole = (1 - layout.full) * layer_bytes(block, "stored_bytes") + layout.full * inputs
+    part = ratio(named, at_least(whole, 1.0))
     return jnp.where(chosen > 0, part, 1.0)
 
 

@@ -28,6 +28,7 @@ OF_TRAINING = (
         "capacity_factor",
         "cp_order",
         "recompute",
+        "recompute_share",
         "recompute_modules",
         "zero",
         "reduce_grads_every_microbatch",

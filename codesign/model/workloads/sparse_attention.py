@@ -217,7 +217,7 @@ class CompressedAttention(AbstractAttention):
         """Norm, projections, index, core, grouped output projection, residual."""
         tp, act, tokens = shard.layout.plan.tp, shard.precision.bytes_of("activations"), shard.tokens
         width = self.heads / tp * self.head_dim
-        kept, whole = input_bytes(shard, hidden, shard.layout.selective)
+        kept, whole = input_bytes(shard, hidden, shard.layout.keeps_no_core)
         sharded = tokens * hidden * act / shard.outside
         down, inner = self.q_rank + self.head_dim + self._pooled(), self.out_groups / tp * self.out_rank
         return [

@@ -1,6 +1,7 @@
 """Training steps of a transformer."""
 
 import dataclasses
+import itertools
 from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
@@ -43,7 +44,7 @@ from .schedule import (
     one_pass,
     total,
 )
-from .training_memory import Classes, Parts, StageMemory, TrainerBuffers, moments, most_of, peak
+from .training_memory import Classes, Parts, StageMemory, TrainerBuffers, gradients_alive, moments, most_of, peak
 from .transformer import Transformer
 
 FUSED_UP = ("mlp_up", "moe_up", "moe_shared_up")
@@ -397,7 +398,7 @@ class AbstractTraining(AbstractWorkload):
         return jnp.where(less > 0, shorter, repeated), jnp.where(less > 0, covers, m) * head
 
     def _stored_per_layer(self, layout: Layout, block: list[BlockOp]) -> Array:
-        """Bytes a layer keeps of one micro-batch between forward and backward; only its input under full."""
+        """Bytes an average layer keeps of one micro-batch between forward and backward; only its input under full."""
         entry = self.shard(layout).tokens * self.model.hidden * self.precision.bytes_of("activations")
         own = 1 + layout.scattered * layout.plan.partition_activations * (layout.plan.tp - 1)
         return layer_bytes(block, "stored_bytes") * (1 - layout.full) + entry / own * layout.full
@@ -480,11 +481,22 @@ class AbstractTraining(AbstractWorkload):
         return {"weights": (weights, weights * near), "working": (working, working)}
 
     def _working_set(self, layout: Layout, block: list[BlockOp]) -> Array:
-        """Bytes of the layer at work beyond what is stored of it: dropped activations, gradients of activations."""
-        redone = layer_bytes(block, "working_bytes") - layer_bytes(block, "stored_bytes") * (1 - layout.full)
+        """Bytes of the layer at work beyond what is stored of it: dropped activations, gradients of activations.
+
+        Where some layers are recomputed whole, one of these is at work while the others' activations are stored.
+        """
+        stored = jnp.where(layout.full > 0, 0.0, layer_bytes(block, "stored_bytes"))
+        redone = layer_bytes(block, "working_bytes") - stored
         if not self.release_gradients:
             return redone + layer_bytes(block, "gradient_bytes")
+        if self.buffers.weighted_results:
+            for op in block:
+                redone = redone + (op.gradient_bytes * op.per_layer if op.name == "moe_down" else 0.0)
         largest = jnp.asarray(0.0)
+        if self.buffers.own_gradients:
+            for op, reader in itertools.pairwise((*block, None)):
+                largest = at_least(largest, gradients_alive(op, reader))
+            return redone + largest
         for op in block:
             largest = at_least(largest, op.gradient_bytes)
         return redone + 2 * largest

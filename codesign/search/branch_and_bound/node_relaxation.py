@@ -408,7 +408,7 @@ def _best_of_ranges(*below: np.ndarray) -> np.ndarray:
 
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
-MOST_ROOTS = 1_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
+MOST_ROOTS = 2_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
 TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
 
