@@ -15,6 +15,8 @@ from codesign.model.scenario import Scenario
 from codesign.model.workloads import ContinuousServing
 from codesign.simulation.serving import Requests, arrivals, lengths
 from codesign.staging import distinct_plans
+from codesign.study import Objective
+from codesign.study.objective import feasible
 
 SMALL = (
     "calibration=h100_sxm_roofline", "workload=disaggregated", "prefill=same", "plan=serving_node", "framework=none",
@@ -44,6 +46,24 @@ def test_without_a_pool_it_is_continuous_serving(two):
     result = evaluate(changed(two, prefill_devices=0.0)).flat()
     for name, value in plain.items():
         assert float(result[name]) == pytest.approx(float(value), rel=1e-6), name
+
+
+@pytest.mark.slow
+def test_a_pool_of_tiers_holds_every_class_where_it_lies():
+    """Weights of 141 GB on one device of 83 GB fit no pool for prompts, however large its second tier is."""
+    words = ("workload=disaggregated", "prefill=same", "model=llama31_70b", "memory=hbm_and_photonic_pool", "plan.tp=8",
+             "plan.prefill_devices=8", "cluster.device_count=16", "framework=none")  # fmt: skip
+    one, eight = (evaluate(scenario_from_config(*words, f"plan.prefill_tp={tp}")).flat() for tp in (1, 8))
+    held = scenario_from_config(*words, "plan.prefill_tp=1")
+    kept = {name: float(n) for name, n in held.workload.prefill_bytes(held.layout).items()}
+    near = held.cluster.prefill.cluster.accelerator.hbm
+    share = float(near.placement["kv_cache"].shares["hbm"])
+    by_hand = sum(kept.values()) - (1 - share) * kept["kv_cache"]
+    assert float(one["usage.prefill.hbm.hbm"]) == pytest.approx(by_hand / float(near.tiers["hbm"].usable_bytes()))
+    assert float(one["usage.prefill.hbm"]) < 1 < float(one["usage.prefill.hbm.hbm"])
+    assert float(eight["usage.prefill.hbm.hbm"]) < 1
+    assert not feasible(Objective().excess(evaluate(held)))
+    assert feasible(Objective().excess(evaluate(scenario_from_config(*words, "plan.prefill_tp=8"))))
 
 
 @pytest.mark.slow

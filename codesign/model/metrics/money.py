@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.jax_typed import asarray
+from ...core.smooth import used_share
 from ..networks.collectives import NetworkLevel
 from ..networks.fabrics import Group
 from ..scenario import Cluster, Facility, Scenario
@@ -92,6 +93,12 @@ class PoolBought(NamedTuple):
     def usable_bytes(self) -> Array:
         """Near memory of one device."""
         return self.cluster.accelerator.hbm.usable_bytes()
+
+    def usage(self, name: str, stored: dict[str, Array]) -> dict[str, Array]:
+        """Used shares of the memory of one device of the pool `name`: of all, and of what bounds it beyond."""
+        memory = self.cluster.accelerator.hbm
+        whole = {f"{name}.hbm": used_share(summed(stored), memory.usable_bytes())}
+        return whole | {f"{name}.hbm.{limit}": share for limit, share in memory.limits(stored).items()}
 
 
 def later_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
