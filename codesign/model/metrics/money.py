@@ -1,12 +1,14 @@
 """Purchase price, power and running cost of a cluster."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.jax_typed import asarray
-from ...core.smooth import used_share
+from ...core.smooth import at_least, maximum, used_share
+from ..carbon import Carbon
 from ..networks.collectives import NetworkLevel
 from ..networks.fabrics import Group
 from ..scenario import Cluster, Facility, Scenario
@@ -69,11 +71,13 @@ class Spent(NamedTuple):
 class PoolBought(NamedTuple):
     """A whole pool of accelerators that works beside a cluster, of which `cluster` is one; totals by part.
 
-    The link between the pools is counted here: every device of both has a port of it.
+    The link between the pools is counted here: every device of both has a port of it. `held` are its devices with
+    their spares.
     """
 
     cluster: Cluster
     devices: Array
+    held: Array
     capex_usd: dict[str, Array]
     provisioned_w: dict[str, Array]
     idle_w: Array
@@ -84,7 +88,7 @@ class PoolBought(NamedTuple):
         watts = facility.pue * summed(self.provisioned_w)
         capex = summed(self.capex_usd) + watts * facility.usd_per_w
         energy = facility.pue * (self.devices * worked + self.idle_w * timeline.time_s)
-        return Spent(capex, watts, energy, facility.usd(capex, self.devices, timeline.time_s, energy))
+        return Spent(capex, watts, energy, facility.usd(capex, self.held, timeline.time_s, energy))
 
     def peak(self, number_format: str) -> Array:
         """FLOP/s of one device."""
@@ -106,12 +110,12 @@ def later_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     if cluster.later_stages is None:
         return None
     devices = layout.devices * layout.plan.later_stages / layout.plan.pp
-    own = cluster.later_stages.cluster.joining(layout.devices)
+    own, held = cluster.later_stages.cluster.joining(layout.devices), with_spares(cluster, devices)
     return PoolBought(
-        own, devices,
-        {"later_stages": devices * summed(device_capex_usd(own))},
-        {"later_stages": devices * summed(device_provisioned_w(own))},
-        devices * device_idle_w(own),
+        own, devices, held,
+        {"later_stages": held * summed(device_capex_usd(own))},
+        {"later_stages": held * summed(device_provisioned_w(own))},
+        held * device_idle_w(own),
     )  # fmt: skip
 
 
@@ -142,7 +146,7 @@ def _bought(name: str, crossing: str, own: Cluster, devices: Array, others: Arra
     ports = devices + jnp.where(devices > 0, others, 0.0)
     lit = ports * link.fabric.static_power_w()
     return PoolBought(
-        own, devices,
+        own, devices, devices,
         {name: devices * summed(device_capex_usd(own)), crossing: ports * link.capex_usd()},
         {name: devices * summed(device_provisioned_w(own)), crossing: lit},
         devices * device_idle_w(own) + lit,
@@ -171,7 +175,7 @@ def lifetime(scenario: Scenario, cluster: Cluster, timeline: Timeline, bill: Bil
     waits = asarray(1.0) if cluster.carbon is None else cluster.carbon.grid.waits()
     emitted: dict[str, Array] = {}
     if cluster.carbon is not None:
-        emitted = _carbon(cluster, scenario.layout.devices, timeline.time_s, bill.energy_j)
+        emitted = _carbon(cluster, scenario.layout, timeline.time_s, bill.energy_j)
         told |= emitted
         told["carbon_g_per_million_tokens"] = 1e9 * emitted["carbon_kg"] * stretched / timeline.tokens
     wanted = scenario.workload.run_tokens(scenario.layout)
@@ -205,11 +209,11 @@ def _failures(scenario: Scenario, cluster: Cluster) -> tuple[Array, dict[str, Ar
         stretched = reliability.stopped(layout.plan.ranks(), asarray(0.0))
         return stretched, {"availability": 1 / stretched}
     devices = layout.devices
-    network = cluster.network[cluster.levels[-1]].fabric.link(Group(asarray(2.0)))
-    written = reliability.written_s(
-        saved, devices, 1 / cluster.host.link.beta_s_per_byte, 1 / network.beta_s_per_byte,
-        cluster.accelerator.hbm.beyond_s_per_byte(),
-    )  # fmt: skip
+    first, second = scenario.workload.writers(layout)
+    written = _written_s(cluster, saved, first)
+    if (later := later_pool(cluster, layout)) is not None:
+        there = dataclasses.replace(later.cluster, reliability=reliability)
+        written = maximum(written, _written_s(there, saved, second))
     stretched = reliability.stretched(devices, written)
     return stretched, {
         "goodput": 1 / stretched,
@@ -219,16 +223,33 @@ def _failures(scenario: Scenario, cluster: Cluster) -> tuple[Array, dict[str, Ar
     }
 
 
-def _carbon(cluster: Cluster, devices: Array, time_s: Array, energy_j: Array) -> dict[str, Array]:
-    """Kilograms of one step or batch: of making what it uses for so long, of the energy it takes."""
-    carbon, facility, accelerator = cluster.carbon, cluster.facility, cluster.accelerator
-    assert carbon is not None
-    hbm, ddr = accelerator.hbm, cluster.host.memory
-    good = None if accelerator.die is None else accelerator.die.good_mm2() * carbon.die_yield
+def _written_s(cluster: Cluster, saved: Array, writers: Array) -> Array:
+    """Seconds of a checkpoint of which each of so many devices writes an equal part, with these hosts and networks."""
+    assert cluster.reliability is not None
+    network = cluster.network[cluster.levels[-1]].fabric.link(Group(asarray(2.0)))
+    return cluster.reliability.written_s(
+        saved, writers, 1 / cluster.host.link.beta_s_per_byte, 1 / network.beta_s_per_byte,
+        cluster.accelerator.hbm.beyond_s_per_byte(),
+    )  # fmt: skip
+
+
+def _made_kg(carbon: Carbon, cluster: Cluster) -> Array:
+    """Kilograms of making one device of a kind: its memories, its die where it has one, else that of the account."""
+    hbm, ddr, die = cluster.accelerator.hbm, cluster.host.memory, cluster.accelerator.die
+    good = None if die is None else die.good_mm2() * carbon.die_yield
     made = carbon.made_kg(
         getattr(hbm, "capacity_bytes", hbm.usable_bytes()), getattr(ddr, "capacity_bytes", ddr.usable_bytes()), good
     )
-    whole = with_spares(cluster, devices) * summed(made)
+    return summed(made)
+
+
+def _carbon(cluster: Cluster, layout: Layout, time_s: Array, energy_j: Array) -> dict[str, Array]:
+    """Kilograms of one step or batch: of making what it uses for so long, of the energy it takes."""
+    carbon, facility = cluster.carbon, cluster.facility
+    assert carbon is not None
+    whole = with_spares(cluster, own_devices(cluster, layout)) * _made_kg(carbon, cluster)
+    if (later := later_pool(cluster, layout)) is not None:
+        whole = whole + later.held * _made_kg(carbon, later.cluster)
     embodied = whole * time_s * carbon.grid.waits() / (facility.amortisation_s * facility.in_use_ratio())
     operational = energy_j * carbon.grid.kg_per_j()
     return {
@@ -244,4 +265,11 @@ def lifetime_limits(scenario: Scenario, cluster: Cluster) -> dict[str, Array]:
     limits = scenario.workload.limits(scenario.layout)
     if cluster.reliability is None or scenario.workload.saved_bytes(scenario.layout) is None:
         return limits
-    return limits | cluster.reliability.limits(scenario.layout.devices)
+    layout, of = scenario.layout, cluster.reliability
+    if (later := later_pool(cluster, layout)) is None:
+        return limits | of.limits(layout.devices)
+    there = {  # a spare of one kind takes no place of the other
+        f"later_stages.{name}": jnp.where(later.devices > 0, share, 0.0)
+        for name, share in of.limits(at_least(later.devices, 1.0)).items()
+    }
+    return limits | of.limits(own_devices(cluster, layout)) | there
