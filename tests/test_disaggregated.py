@@ -67,6 +67,23 @@ def test_a_pool_of_tiers_holds_every_class_where_it_lies():
 
 
 @pytest.mark.slow
+def test_both_pools_are_made_and_have_spares():
+    """By the account of one pool of as many devices; engines of 16 stand longer than those of 8."""
+    words = ("model=llama31_70b", "accelerator=h200", "framework=none", "plan.tp=8", "carbon=usa", "reliability=llama3")
+    apart = ("workload=disaggregated", "prefill=same", "plan.prefill_tp=8", "cluster.device_count=16")
+    alone = evaluate(scenario_from_config("workload=continuous", *words, "cluster.device_count=16")).flat()
+    each, failing = float(alone["carbon_made_kg"]) / 16, float(alone["availability"])
+    for devices in (8, 64):
+        result = evaluate(scenario_from_config(*apart, *words, f"plan.prefill_devices={devices}")).flat()
+        assert float(result["carbon_made_kg"]) == pytest.approx((16 + devices) * each, rel=1e-5)
+        assert float(result["availability"]) == pytest.approx(failing, abs=1e-9)
+        without = evaluate(scenario_from_config(*apart, *words[:-1], f"plan.prefill_devices={devices}")).flat()
+        assert float(result["capex_usd"] / without["capex_usd"]) == pytest.approx(1.02, abs=2e-3)  # 2 % of spares
+    large = evaluate(scenario_from_config(*apart, *words, "plan.prefill_devices=64", "plan.prefill_pp=2")).flat()
+    assert 1 - float(large["availability"]) == pytest.approx(2 * (1 - failing), rel=1e-2)
+
+
+@pytest.mark.slow
 def test_the_pool_that_is_full_sets_the_rate(two):
     few, many = (evaluate(changed(two, prefill_devices=devices)).flat() for devices in (8.0, 256.0))
     assert float(few["prefill_pool_utilisation"]) == pytest.approx(0.7, rel=1e-5)

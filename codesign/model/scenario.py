@@ -480,7 +480,7 @@ class Scenario(Module):
         if cluster.ffn is not None and not self.workload.ffn_apart:
             raise ConfigError(f"{name} uses no cluster.ffn: choose workload=attention_ffn, or leave out ffn")
         beside = "later_stages" if later is not None else "ffn"
-        one_kind = {"later_stages": ("path_energy",), "ffn": ("reliability", "carbon", "path_energy")}
+        one_kind = {"later_stages": ("path_energy",), "ffn": ("reliability", "path_energy")}
         for part in one_kind[beside] if getattr(cluster, beside) is not None else ():
             if getattr(cluster, part) is not None:
                 raise ConfigError(f"cluster.{part} counts accelerators of one kind: leave out {part} or {beside}")

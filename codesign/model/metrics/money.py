@@ -9,9 +9,8 @@ from jaxtyping import Array
 from ...core.jax_typed import asarray
 from ...core.smooth import at_least, maximum, used_share
 from ..carbon import Carbon
-from ..networks.collectives import NetworkLevel
 from ..networks.fabrics import Group
-from ..scenario import Cluster, Facility, Scenario
+from ..scenario import Cluster, Facility, FFNPool, PrefillPool, Scenario
 from ..workloads import Layout
 from ..workloads.schedule import Timeline
 
@@ -129,27 +128,29 @@ def prefill_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     """The pool of a layout; None where the cluster has none beside it."""
     if cluster.prefill is None:
         return None
-    own = cluster.prefill.cluster.joining(layout.prefill.devices)
-    return _bought("prefill", "kv_transfer", own, layout.plan.prefill_devices, layout.devices, cluster.prefill.link)
+    return _bought(cluster, "prefill", "kv_transfer", cluster.prefill, layout.prefill, layout)
 
 
 def ffn_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     """The pool of feed-forward networks of a layout; None where the cluster has none beside it."""
     if cluster.ffn is None:
         return None
-    own = cluster.ffn.cluster.joining(layout.ffn.devices)
-    return _bought("ffn", "ffn_transfer", own, layout.plan.ffn_devices, layout.devices, cluster.ffn.link)
+    return _bought(cluster, "ffn", "ffn_transfer", cluster.ffn, layout.ffn, layout)
 
 
-def _bought(name: str, crossing: str, own: Cluster, devices: Array, others: Array, link: NetworkLevel) -> PoolBought:
-    """So many devices like `own`, and a port of their link for each and for all that they work for."""
-    ports = devices + jnp.where(devices > 0, others, 0.0)
-    lit = ports * link.fabric.static_power_w()
+def _bought(
+    cluster: Cluster, name: str, crossing: str, pool: PrefillPool | FFNPool, part: Layout, layout: Layout
+) -> PoolBought:
+    """The devices of a pool with their spares, and a port of its link for each and for all that they work for."""
+    own, devices = pool.cluster.joining(part.devices), getattr(layout.plan, f"{name}_devices")
+    held = with_spares(cluster, devices)
+    ports = held + jnp.where(devices > 0, with_spares(cluster, layout.devices), 0.0)
+    lit = ports * pool.link.fabric.static_power_w()
     return PoolBought(
-        own, devices, devices,
-        {name: devices * summed(device_capex_usd(own)), crossing: ports * link.capex_usd()},
-        {name: devices * summed(device_provisioned_w(own)), crossing: lit},
-        devices * device_idle_w(own) + lit,
+        own, devices, held,
+        {name: held * summed(device_capex_usd(own)), crossing: ports * pool.link.capex_usd()},
+        {name: held * summed(device_provisioned_w(own)), crossing: lit},
+        held * device_idle_w(own) + lit,
     )  # fmt: skip
 
 
@@ -200,13 +201,19 @@ def _idle_usd(cluster: Cluster, timeline: Timeline, bill: Bill) -> Array:
 
 
 def _failures(scenario: Scenario, cluster: Cluster) -> tuple[Array, dict[str, Array]]:
-    """(time over time without failures, metrics); a job that keeps nothing begins anew, each replica alone."""
+    """(time over time without failures, metrics); a job that keeps nothing begins anew, each replica alone.
+
+    Of two pools the one counts whose engines stand longer.
+    """
     reliability, layout = cluster.reliability, scenario.layout
     if reliability is None:
         return asarray(1.0), {}
     saved = scenario.workload.saved_bytes(layout)
     if saved is None:
         stretched = reliability.stopped(layout.plan.ranks(), asarray(0.0))
+        if (pool := prefill_pool(cluster, layout)) is not None:
+            there = reliability.stopped(layout.prefill.plan.ranks(), asarray(0.0))
+            stretched = maximum(stretched, jnp.where(pool.devices > 0, there, 1.0))
         return stretched, {"availability": 1 / stretched}
     devices = layout.devices
     first, second = scenario.workload.writers(layout)
@@ -248,8 +255,9 @@ def _carbon(cluster: Cluster, layout: Layout, time_s: Array, energy_j: Array) ->
     carbon, facility = cluster.carbon, cluster.facility
     assert carbon is not None
     whole = with_spares(cluster, own_devices(cluster, layout)) * _made_kg(carbon, cluster)
-    if (later := later_pool(cluster, layout)) is not None:
-        whole = whole + later.held * _made_kg(carbon, later.cluster)
+    for pool in (bought(cluster, layout) for bought in (prefill_pool, later_pool, ffn_pool)):
+        if pool is not None:
+            whole = whole + pool.held * _made_kg(carbon, pool.cluster)
     embodied = whole * time_s * carbon.grid.waits() / (facility.amortisation_s * facility.in_use_ratio())
     operational = energy_j * carbon.grid.kg_per_j()
     return {
