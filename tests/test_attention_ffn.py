@@ -272,7 +272,7 @@ def test_compiled_mapped_and_plain_are_one():
         (("workload=attention_ffn", "prefill=same"), ["cluster.ffn", "ffn=same"]),
         (("ffn=same",), ["cluster.ffn", "workload=attention_ffn"]),
         (("workload=continuous", "model=llama31_8b", "plan.ffn_devices=8"), ["ContinuousServing", "ffn=same"]),
-        ((*MIXTRAL, "carbon=europe"), ["cluster.carbon", "leave out carbon or ffn"]),
+        ((*MIXTRAL, "reliability=llama3"), ["cluster.reliability", "leave out reliability or ffn"]),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_line(overrides, words):
