@@ -307,7 +307,7 @@ class TieredMemory(AbstractMemory):
         return held
 
     def fits_in_parts(self) -> bool:
-        """What fits tier by tier, every class placed whole, fits in all."""
+        """True: what fits tier by tier, every class placed whole, fits in all."""
         return True
 
     def limits(self, stored: dict[str, Array]) -> dict[str, Array]:
