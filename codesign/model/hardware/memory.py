@@ -67,6 +67,10 @@ class AbstractMemory(Module):
     def limits(self, stored: dict[str, Array]) -> dict[str, Array]:
         """Constraint -> used share, beyond the total capacity; `stored` is class of data -> bytes."""
 
+    def installed_bytes(self) -> Array:
+        """Bytes that are made for one accelerator, whatever of them a job may fill."""
+        return getattr(self, "capacity_bytes", self.usable_bytes())
+
     def fits_in_parts(self) -> bool:
         """True where all `limits` together say that the total fits as well."""
         return False
@@ -257,6 +261,10 @@ class TieredMemory(AbstractMemory):
     def usable_bytes(self) -> Array:
         """All tiers together, none of them less than nothing; `limits` says whether each one's part fits."""
         return self._total(lambda tier: at_least(tier.usable_bytes(), 0.0))
+
+    def installed_bytes(self) -> Array:
+        """All tiers."""
+        return self._total(lambda tier: tier.installed_bytes())
 
     def bandwidth(self, data: str = "") -> Array:
         """Bytes of this class per second."""

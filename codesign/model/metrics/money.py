@@ -244,10 +244,7 @@ def _made_kg(carbon: Carbon, cluster: Cluster) -> Array:
     """Kilograms of making one device of a kind: its memories, its die where it has one, else that of the account."""
     hbm, ddr, die = cluster.accelerator.hbm, cluster.host.memory, cluster.accelerator.die
     good = None if die is None else die.good_mm2() * carbon.die_yield
-    made = carbon.made_kg(
-        getattr(hbm, "capacity_bytes", hbm.usable_bytes()), getattr(ddr, "capacity_bytes", ddr.usable_bytes()), good
-    )
-    return summed(made)
+    return summed(carbon.made_kg(hbm.installed_bytes(), ddr.installed_bytes(), good))
 
 
 def _carbon(cluster: Cluster, layout: Layout, time_s: Array, energy_j: Array) -> dict[str, Array]:
