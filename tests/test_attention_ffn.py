@@ -272,7 +272,7 @@ def test_compiled_mapped_and_plain_are_one():
         (("workload=attention_ffn", "prefill=same"), ["cluster.ffn", "ffn=same"]),
         (("ffn=same",), ["cluster.ffn", "workload=attention_ffn"]),
         (("workload=continuous", "model=llama31_8b", "plan.ffn_devices=8"), ["ContinuousServing", "ffn=same"]),
-        ((*MIXTRAL, "carbon=europe"), ["cluster.carbon", "leave out carbon or ffn"]),
+        ((*MIXTRAL, "reliability=llama3"), ["cluster.reliability", "leave out reliability or ffn"]),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_line(overrides, words):
@@ -384,3 +384,14 @@ def test_a_gain_over_engines_is_not_met(model, experts, apart, beside, ratio):
         assert result["usage.hbm"] <= 1
     rates = [result["decode_tokens_per_s_per_device"] for result in (two, one)]
     assert rates[0] / rates[1] == pytest.approx(ratio, abs=0.02)
+
+
+@pytest.mark.slow
+def test_every_pool_is_made():
+    """8 devices of attention, 64 of prompts, 8 of networks, as 8 alone would be."""
+    alone = evaluate(scenario_from_config("workload=continuous", "model=mixtral_8x7b", "framework=none", "plan.tp=8",
+                                          "cluster.device_count=8", "carbon=usa")).flat()  # fmt: skip
+    result = evaluate(scenario_from_config(*MIXTRAL, "carbon=usa")).flat()
+    assert float(result["carbon_made_kg"]) == pytest.approx(10 * float(alone["carbon_made_kg"]), rel=1e-5)
+    with pytest.raises(ConfigError, match=r"cluster\.reliability counts accelerators of one kind"):
+        scenario_from_config(*MIXTRAL, "reliability=llama3")

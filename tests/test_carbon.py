@@ -1,5 +1,8 @@
 """Carbon: parts by hand, hours of a grid, and a job that waits for them."""
 
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +14,10 @@ from codesign.core.fields import replace
 from codesign.model.carbon import Carbon, PowerGrid
 from codesign.model.metrics import evaluate
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+import curvature
+
+NEAR = "cluster.accelerator.hbm.tiers.hbm.capacity_bytes"
 HOURS = {f"h{hour:02d}": 1 + 0.5 * np.cos(2 * np.pi * hour / 24) for hour in range(24)}
 
 
@@ -38,6 +45,35 @@ def test_parts_by_hand():
     assert {name: float(part) for name, part in made.items()} == pytest.approx(
         {"die": 8 * 2.5 / 0.875, "hbm": 16.0, "ddr": 16.64, "other": 0.0}
     )
+
+
+@pytest.mark.slow
+def test_all_that_is_installed_is_made():
+    """Tiers and shared pools with what is reserved in them, beside the same devices with HBM alone."""
+    words = ("model=llama31_8b", "workload=static_batch", "framework=none", "plan.tp=1", "cluster.device_count=8")
+    made = {}
+    for memory in ((), ("memory=hbm_cxl_ssd",), ("memory=photonic_pool_shared",)):
+        one = scenario_from_config(*words, *memory, "carbon=usa")
+        made[memory] = float(evaluate(one).get("carbon_made_kg")) / 8
+        each = float(one.cluster.carbon.hbm_kg_per_byte)
+    alone = float(scenario_from_config(*words).cluster.accelerator.hbm.capacity_bytes)
+    tiers = (85.899e9 + 512e9 + 4e12 - alone) * each
+    assert made["memory=hbm_cxl_ssd",] - made[()] == pytest.approx(tiers, rel=1e-4)
+    assert made["memory=photonic_pool_shared",] - made[()] == pytest.approx((2e12 - alone) * each, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_carbon_of_tiers_is_proven():
+    """Two pools with tiers whose capacities vary: the sum of what is made is a posynomial."""
+    _, judgement, _ = curvature.walked([
+        "framework=none", "calibration=h100_sxm_roofline", "workload=disaggregated", "prefill=same", "space=fixed",
+        "model=llama31_70b", "memory=hbm_and_photonic_pool", "carbon=usa", "reliability=llama3", "plan.tp=8",
+        "plan.prefill_tp=8", "cluster.device_count=16", "objective.minimise=carbon_kg",
+        "space.plan={micro_batch: [16, 32], prefill_devices: [16, 32]}", "+objective.floors={availability: 0.5}",
+        "+space.hardware.near={_target_: codesign.study.design_space.Continuous, path: " + NEAR + ", tied: ["
+        + NEAR.replace("cluster.", "cluster.prefill.cluster.", 1) + "], low: 4e10, high: 2e11}",
+    ])  # fmt: skip
+    assert judgement.unproven == {}
 
 
 @pytest.mark.slow

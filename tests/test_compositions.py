@@ -14,6 +14,7 @@ SAMPLE = [  # every memory, job and goal, and the fabrics that are least alike
     ("in-network sums, quantised", "HBM only", "MoE training", "cost"),
     ("slice of circuits", "pool", "continuous", "energy"),
     ("queued node", "HBM only", "disaggregated", "time"),
+    ("switch, shared", "tiers", "MoE training", "cost"),
     ("switch", "HBM only", "goodput", "cost"),
 ]
 

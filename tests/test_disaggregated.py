@@ -15,6 +15,8 @@ from codesign.model.scenario import Scenario
 from codesign.model.workloads import ContinuousServing
 from codesign.simulation.serving import Requests, arrivals, lengths
 from codesign.staging import distinct_plans
+from codesign.study import Objective
+from codesign.study.objective import feasible
 
 SMALL = (
     "calibration=h100_sxm_roofline", "workload=disaggregated", "prefill=same", "plan=serving_node", "framework=none",
@@ -44,6 +46,41 @@ def test_without_a_pool_it_is_continuous_serving(two):
     result = evaluate(changed(two, prefill_devices=0.0)).flat()
     for name, value in plain.items():
         assert float(result[name]) == pytest.approx(float(value), rel=1e-6), name
+
+
+@pytest.mark.slow
+def test_a_pool_of_tiers_holds_every_class_where_it_lies():
+    """Weights of 141 GB on one device of 83 GB fit no pool for prompts, however large its second tier is."""
+    words = ("workload=disaggregated", "prefill=same", "model=llama31_70b", "memory=hbm_and_photonic_pool", "plan.tp=8",
+             "plan.prefill_devices=8", "cluster.device_count=16", "framework=none")  # fmt: skip
+    one, eight = (evaluate(scenario_from_config(*words, f"plan.prefill_tp={tp}")).flat() for tp in (1, 8))
+    held = scenario_from_config(*words, "plan.prefill_tp=1")
+    kept = {name: float(n) for name, n in held.workload.prefill_bytes(held.layout).items()}
+    near = held.cluster.prefill.cluster.accelerator.hbm
+    share = float(near.placement["kv_cache"].shares["hbm"])
+    by_hand = sum(kept.values()) - (1 - share) * kept["kv_cache"]
+    assert float(one["usage.prefill.hbm.hbm"]) == pytest.approx(by_hand / float(near.tiers["hbm"].usable_bytes()))
+    assert float(one["usage.prefill.hbm"]) < 1 < float(one["usage.prefill.hbm.hbm"])
+    assert float(eight["usage.prefill.hbm.hbm"]) < 1
+    assert not feasible(Objective().excess(evaluate(held)))
+    assert feasible(Objective().excess(evaluate(scenario_from_config(*words, "plan.prefill_tp=8"))))
+
+
+@pytest.mark.slow
+def test_both_pools_are_made_and_have_spares():
+    """By the account of one pool of as many devices; engines of 16 stand longer than those of 8."""
+    words = ("model=llama31_70b", "accelerator=h200", "framework=none", "plan.tp=8", "carbon=usa", "reliability=llama3")
+    apart = ("workload=disaggregated", "prefill=same", "plan.prefill_tp=8", "cluster.device_count=16")
+    alone = evaluate(scenario_from_config("workload=continuous", *words, "cluster.device_count=16")).flat()
+    each, failing = float(alone["carbon_made_kg"]) / 16, float(alone["availability"])
+    for devices in (8, 64):
+        result = evaluate(scenario_from_config(*apart, *words, f"plan.prefill_devices={devices}")).flat()
+        assert float(result["carbon_made_kg"]) == pytest.approx((16 + devices) * each, rel=1e-5)
+        assert float(result["availability"]) == pytest.approx(failing, abs=1e-9)
+        without = evaluate(scenario_from_config(*apart, *words[:-1], f"plan.prefill_devices={devices}")).flat()
+        assert float(result["capex_usd"] / without["capex_usd"]) == pytest.approx(1.02, abs=2e-3)  # 2 % of spares
+    large = evaluate(scenario_from_config(*apart, *words, "plan.prefill_devices=64", "plan.prefill_pp=2")).flat()
+    assert 1 - float(large["availability"]) == pytest.approx(2 * (1 - failing), rel=1e-2)
 
 
 @pytest.mark.slow

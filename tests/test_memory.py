@@ -1,5 +1,6 @@
 """Memories: hit ratios against an executed cache, sharing against an executed pool, placement, edge, bad input."""
 
+import itertools
 from collections import OrderedDict
 
 import jax
@@ -22,7 +23,12 @@ from codesign.model.hardware import (
     WorkingSet,
     ZipfLru,
 )
+from codesign.model.metrics import evaluate
 from codesign.model.metrics.footprint import memory_limits
+from codesign.search import Certified, Problem
+from codesign.search.base import Trace
+from codesign.search.results import designs
+from codesign.study import Continuous, DesignSpace, Objective
 
 
 def executed_hit_ratio(items: int, exponent: float, room: int, accesses: int = 60_000) -> float:
@@ -133,6 +139,59 @@ def test_every_tier_must_hold_its_part():
     assert float(limits["hbm"]) == pytest.approx((40e9 + 0.75 * 160e9) / 80e9)
     assert float(limits["pool"]) == pytest.approx(0.25 * 160e9 / 2e12)
     assert float(limits["placed.kv_cache"]) == pytest.approx(1.0)
+
+
+def test_what_fits_tier_by_tier_fits_in_all():
+    """Capacities, shares and data at random: the used share of all is never above the fullest tier's."""
+    generator, spread = np.random.default_rng(5), 0.0
+    for _ in range(200):
+        near, far = generator.uniform(1e10, 2e11), generator.uniform(1e10, 1e13)
+        share = generator.uniform(0, 1)
+        memory = replace(tiered(hbm=share, pool=1 - share),
+                         {"tiers.hbm.capacity_bytes": near, "tiers.pool.tier.capacity_bytes": far})  # fmt: skip
+        stored = {name: jnp.asarray(generator.uniform(0, 3e11)) for name in ("weights", "kv_cache", "working")}
+        limits = memory.limits(stored)
+        whole = sum(float(nbytes) for nbytes in stored.values()) / float(memory.usable_bytes())
+        fullest = max(float(limits[name]) for name in memory.tiers)
+        assert whole <= fullest * (1 + 1e-5)
+        spread = max(spread, fullest / whole)
+    assert spread > 10  # a full tier beside an empty one
+
+
+def test_the_room_of_all_tiers_together_is_told_and_limits_nothing():
+    """Its used share is no log-convex function of capacities; that of every tier is, and says more."""
+    metrics = evaluate(scenario_from_config("model=llama31_8b", "workload=static_batch", "memory=hbm_cxl_ssd"))
+    plain = evaluate(scenario_from_config("model=llama31_8b", "workload=static_batch"))
+    assert "usage.hbm" in metrics.flat()
+    assert "implied" not in metrics.flat()
+    shares = Objective().usages(metrics)
+    assert "usage.hbm" not in shares
+    assert {"usage.hbm.hbm", "usage.hbm.cxl", "usage.hbm.ssd"} <= set(shares)
+    assert "usage.hbm" in Objective(fits=0.9).usages(metrics)
+    assert "usage.hbm" in Objective().usages(plain)
+
+
+@pytest.mark.slow
+def test_capacities_of_tiers_are_chosen_with_a_proof():
+    """The cheapest sizes of two tiers against every pair of a fine grid."""
+    base = scenario_from_config("model=llama31_8b", "workload=static_batch", "memory=hbm_cxl_ssd", "framework=none",
+                                "calibration=h100_sxm_roofline", "plan.tp=1", "cluster.device_count=8")  # fmt: skip
+    near, far = (f"cluster.accelerator.hbm.tiers.{name}.capacity_bytes" for name in ("hbm", "cxl"))
+    space = DesignSpace(
+        {"micro_batch": (8.0, 16.0)}, {"near": Continuous(near, 1.8e10, 1.6e11), "far": Continuous(far, 1e8, 5e11)}
+    )
+    problem = Problem(base, space, Objective("usd_per_million_tokens"))
+    trace = Certified(gap=1e-4).run(problem, 0)
+    assert trace.certificate.certified
+    best = float(designs(problem, trace, 0)["usd_per_million_tokens"].iloc[0])
+    sizes = np.array(
+        list(itertools.product((8.0, 16.0), np.geomspace(1.8e10, 1.6e11, 40), np.geomspace(1e8, 5e11, 40)))
+    )
+    columns = dict(zip(("micro_batch", "near", "far"), sizes.T, strict=True))
+    grid = designs(problem, Trace(columns, ["grid"] * len(sizes)), 0)
+    least = float(grid[grid["feasible"]]["usd_per_million_tokens"].min())
+    assert best <= least * (1 + 1e-4)
+    assert least <= best * 1.03  # the grid's own step
 
 
 def test_time_is_log_convex_in_shares_and_bandwidths():

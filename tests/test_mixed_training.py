@@ -20,11 +20,14 @@ from codesign.search.results import numbers_of
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import curvature
 
+from _lib.failing_jobs import Kind, simulate_job
+
 BASE = (
     "framework=none", "model=gpt3_175b", "plan=megatron_3d", "cluster.device_count=128", "plan.tp=8", "plan.pp=8",
     "plan.micro_batch=1", "workload.global_batch=64", "plan.virtual_stages=1", "plan.zero=1",
 )  # fmt: skip
 OTHER = ("workload=mixed_training", "later_stages=other")
+FAILING = ("reliability=llama3",)
 PEAK = "cluster.later_stages.cluster.accelerator.peak_flops_per_s.bf16"
 
 
@@ -92,6 +95,54 @@ def test_alike_stages_take_the_time_of_one_kind():
         for name in ("time_s", "capex_usd", "energy_j", "usd_per_million_tokens", "mfu", "provisioned_power_w"):
             assert mixed[name] == pytest.approx(plain[name], rel=1e-6), (stages, name)
     assert plain["usage.hbm"] == pytest.approx(mixed["usage.hbm"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_alike_stages_fail_and_emit_as_one_kind_does():
+    told = ("goodput", "checkpoint_s", "carbon_kg", "carbon_made_kg", "capex_usd", "energy_j", "usd_per_million_tokens")
+    plain = numbers("workload=training", *FAILING, "carbon=usa")
+    for stages in (0, 4):
+        mixed = numbers("workload=mixed_training", "later_stages=same", f"plan.later_stages={stages}", *FAILING,
+                        "carbon=usa")  # fmt: skip
+        for name in told:
+            assert mixed[name] == pytest.approx(plain[name], rel=1e-6), (stages, name)
+    assert mixed["usage.later_stages.spares"] == pytest.approx(mixed["usage.spares"], rel=1e-6)
+    assert mixed["usage.spares"] > plain["usage.spares"]  # half as many spares each, which stand for half as much
+
+
+@pytest.mark.slow
+def test_a_job_of_two_kinds_fails_as_its_simulation_does():
+    """Any device stops the job; the kind whose devices write longest sets the checkpoint."""
+    words = (*OTHER, "plan.later_stages=3", "plan.later_layers=22", *FAILING, "reliability.store=host",
+             "reliability.interval_s=900", "reliability.failures.device.mtbf_hours=300")  # fmt: skip
+    base = scenario(*words)
+    told, of = numbers_of(base), base.cluster.reliability
+    saved, each = float(base.workload.saved_bytes(base.layout)), 128 / 8
+    seconds = []
+    for layers, cluster in (((96 - 3 * 22) / 5, base.cluster), (22, base.cluster.later_stages.cluster)):
+        ways = [cluster.host.link.beta_s_per_byte, 1 / float(cluster.network["scale_out"].fabric.bandwidth_bytes_per_s)]
+        seconds.append(saved * layers / 96 / each * max(float(way) for way in ways))
+    assert told["checkpoint_s"] == pytest.approx(max(seconds), rel=0.02)
+    kinds = [
+        Kind(128 / float(one.devices_each) / (3600 * float(one.mtbf_hours)), float(one.lost_s), bool(one.replaced))
+        for one in of.failures.values()
+    ]
+    restart = float(of.restart_s) + told["checkpoint_s"]
+    result = simulate_job(kinds, 1e7, 900.0, told["checkpoint_s"], restart, 0)
+    assert result.failures > 1000
+    assert told["goodput"] == pytest.approx(result.goodput, rel=0.01)
+
+
+@pytest.mark.slow
+def test_what_two_kinds_emit_is_made_by_both():
+    """Devices and spares of each kind by the account of one of them."""
+    mixed = numbers(*OTHER, "plan.later_stages=3", "plan.later_layers=22", *FAILING, "carbon=usa")
+    h100, b200 = (numbers("workload=training", f"accelerator={name}", *FAILING, "carbon=usa")
+                  for name in ("h100_sxm", "b200"))  # fmt: skip
+    made = 5 / 8 * h100["carbon_made_kg"] + 3 / 8 * b200["carbon_made_kg"]
+    assert mixed["carbon_made_kg"] == pytest.approx(made, rel=1e-6)
+    assert h100["carbon_made_kg"] != pytest.approx(b200["carbon_made_kg"], rel=1e-2)
+    assert mixed["carbon_kg"] == pytest.approx(mixed["carbon_kg.embodied"] + mixed["carbon_kg.operational"], rel=1e-6)
 
 
 @pytest.mark.slow
@@ -163,12 +214,14 @@ def test_slopes_are_differences_and_rows_are_proven():
         slope = float(slopes(jnp.asarray(at)))
     assert slope == pytest.approx((ends[1] - ends[0]) / (2e-4 * at), rel=1e-3, abs=1e-20)
     assert np.isfinite(slope)
-    _, judgement, _ = curvature.walked([
-        *BASE, *OTHER, "space.plan={later_stages: [4], later_layers: [12, 16], micro_batch: [1]}",
-        "+space.hardware.peak={_target_: codesign.study.design_space.Continuous, path: " + PEAK
-        + ", low: 5e14, high: 4e15}",
-    ])  # fmt: skip
-    assert judgement.unproven == {}
+    lasting = (*FAILING, "carbon=usa", "+objective.limits={carbon_kg: 1e6}", "+objective.floors={goodput: 0.1}")
+    for more in ((), lasting):
+        _, judgement, _ = curvature.walked([
+            *BASE, *OTHER, *more, "space.plan={later_stages: [4], later_layers: [12, 16], micro_batch: [1]}",
+            "+space.hardware.peak={_target_: codesign.study.design_space.Continuous, path: " + PEAK
+            + ", low: 5e14, high: 4e15}",
+        ])  # fmt: skip
+        assert judgement.unproven == {}
 
 
 @pytest.mark.slow
@@ -176,7 +229,7 @@ def test_what_does_not_belong_together_is_refused_in_a_line():
     for more, said in (
         (("workload=mixed_training",), "MixedTraining needs cluster.later_stages"),
         (("workload=training", "later_stages=other"), "Training uses no cluster.later_stages: choose workload=mixed"),
-        ((*OTHER, "carbon=usa"), "cluster.carbon counts accelerators of one kind"),
+        ((*OTHER, "path_energy=photonic"), "cluster.path_energy counts accelerators of one kind"),
         ((*OTHER, "plan.later_stages=-1"), "plan.later_stages = -1 is outside"),
     ):
         with pytest.raises(ConfigError) as error:

@@ -13,7 +13,7 @@ from codesign.config import scenario_from_config
 from codesign.core import disk_cache as kept_on_disk
 from codesign.core.errors import ConfigError
 from codesign.core.fields import as_leaf, with_numpy
-from codesign.model.metrics import account
+from codesign.model.metrics import account, evaluate
 from codesign.search.results import numbers_of
 from codesign.staging import at_points, base_of, model
 from codesign.uncertainty import (  # fmt: skip
@@ -25,7 +25,7 @@ from codesign.uncertainty import (  # fmt: skip
     wins,
     with_room,
 )
-from codesign.uncertainty.draws import beyond, draw_doubts, factors, no_doubts, regime, source_names, wires_of
+from codesign.uncertainty.draws import beyond, draw_doubts, factors, no_doubts, regime, source_names, under, wires_of
 from codesign.uncertainty.spreads import (
     APART,
     LEARNED,
@@ -246,6 +246,22 @@ def test_two_pools_have_errors_of_their_own(devices, begin, loop):
     first, step = source_names(scenario_from_config(*asked))
     assert (first, step) == (f"{begin}, framework named", f"tpot, {loop}, framework named")
     assert all(find("source", (name,), PHYSICS, NEW) for name in (first, step))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [
+    ("workload=disaggregated", "prefill=same", "plan.prefill_devices=8", "plan.prefill_tp=8", "plan.tp=8",
+     "model=llama31_70b", "cluster.device_count=16"),
+    ("workload=mixed_training", "later_stages=other", "model=llama31_8b", "plan.tp=8", "plan.pp=4",
+     "plan.virtual_stages=1", "plan.later_stages=3", "plan.later_layers=31", "cluster.device_count=32"),
+])  # fmt: skip
+def test_pools_beside_err_too(words):
+    """The pool that paces a job takes as long in a draw as that says; it took its predicted time in all of them."""
+    base = scenario_from_config("framework=none", "calibration=h200_roofline", "accelerator=h200", *words)
+    plain = evaluate(under(base, no_doubts())).flat()
+    twice = evaluate(under(base, dataclasses.replace(no_doubts(), source=as_leaf(2.0)))).flat()
+    assert float(plain["time_s"]) == pytest.approx(float(evaluate(base).flat()["time_s"]), rel=1e-6)
+    assert float(twice["time_s"]) == pytest.approx(2 * float(plain["time_s"]), rel=2e-3)
 
 
 def test_percentiles_err_as_means_do():

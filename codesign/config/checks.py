@@ -163,6 +163,8 @@ def _share_beyond(scenario: Scenario, name: str, share: float) -> str:
     if limit == OTHERS and part in scenario.cluster.network:
         return _crowded(scenario, part, share)
     owner = OWNERS.get(part, f"cluster.network.{part}" if part in scenario.cluster.network else part)
+    if limit.startswith("hbm") and getattr(scenario.cluster, part, None) is not None:  # memory of a pool beside
+        owner, limit = f"cluster.{part}.{HBM}", limit.partition(".")[2]
     place = f"{limit} of {owner}" if limit else owner
     return f"usage.{name} = {share:.4g}: {share_text(share)} of {place} would be used, at most 100% can be"
 

@@ -273,7 +273,7 @@ class Cluster(Module):
             there = {index for index, op in enumerate(ops) if op.phase.startswith(LATER)}
             here = dataclasses.replace(self, later_stages=None)
             own = iter(here.price([op for index, op in enumerate(ops) if index not in there], layout, repeats))
-            other = iter(self.later_stages.price([ops[index] for index in sorted(there)], layout, repeats))
+            other = iter(self.later_stages.price([ops[index] for index in sorted(there)], layout, repeats, self.doubts))
             return [next(other if index in there else own) for index in range(len(ops))]
         if self.ffn is not None:
             away = {index for index, op in enumerate(ops) if op.phase in (FFN, TO_FFN, FROM_FFN)}
@@ -285,7 +285,8 @@ class Cluster(Module):
             away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, KV_TRANSFER)}
             here = dataclasses.replace(self, prefill=None)
             own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
-            other = iter(self.prefill.price([ops[index] for index in sorted(away)], layout, self.path_energy))
+            asked = [ops[index] for index in sorted(away)]
+            other = iter(self.prefill.price(asked, layout, self.path_energy, self.doubts))
             return [next(other if index in away else own) for index in range(len(ops))]
         seen = self.beside(ops, layout, repeats) if repeats is not None else {}
         alike = [kind_of(op) for op in ops]
@@ -363,10 +364,17 @@ class StagePool(Module):
 
     __repr__ = as_text
 
-    def price(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None) -> list[Cost]:
-        """Cost of the operations of these stages; see `Cluster.price`."""
+    def price(
+        self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None,
+        doubts: Doubts | None = None,
+    ) -> list[Cost]:  # fmt: skip
+        """Cost of the operations of these stages, under a draw of the model's errors; see `Cluster.price`.
+
+        Assumes: errors of a class of operations are those of the first kind's.
+        """
         named = [dataclasses.replace(op, phase=op.phase.removeprefix(LATER)) for op in ops]
-        return self.cluster.joining(layout.devices).price(named, layout, repeats)
+        cluster = dataclasses.replace(self.cluster, doubts=doubts)
+        return cluster.joining(layout.devices).price(named, layout, repeats)
 
 
 class PrefillPool(Module):
@@ -382,15 +390,23 @@ class PrefillPool(Module):
     __repr__ = as_text
     _repr_html_ = as_html
 
-    def price(self, ops: Sequence[Op], layout: Layout, path_energy: PathEnergy | None = None) -> list[Cost]:
-        """Cost of the operations that run here or cross the link; see `Cluster.price`, whose `path_energy` counts here
-        too."""
+    def price(
+        self, ops: Sequence[Op], layout: Layout, path_energy: PathEnergy | None = None, doubts: Doubts | None = None
+    ) -> list[Cost]:
+        """Cost of the operations that run here or cross the link, under a draw of the model's errors; see
+        `Cluster.price`, whose `path_energy` counts here too.
+
+        Assumes: errors of a class of operations are those of the pool that decodes.
+        """
         pool, crossing = layout.prefill, Stage(self.link, Group(asarray(2.0)))
         cluster = dataclasses.replace(self.cluster, path_energy=path_energy) if path_energy else self.cluster
+        cluster = dataclasses.replace(cluster, doubts=doubts)
         here = iter(cluster.joining(pool.devices).price([op for op in ops if op.phase in PREFILL], pool))
 
         def sent(op: CommOp) -> Cost:
             cost = crossing.run("send", op.nbytes) * op.count
+            if doubts is not None:
+                cost = dataclasses.replace(cost, time_s=doubts.of_collective("send") * cost.time_s)
             return dataclasses.replace(cost, energy_j=0.0 * op.nbytes) if path_energy else cost
 
         return [sent(op) if isinstance(op, CommOp) and op.phase == KV_TRANSFER else next(here) for op in ops]
@@ -463,8 +479,9 @@ class Scenario(Module):
             raise ConfigError(f"{name} needs cluster.ffn, a pool for feed-forward networks: choose ffn=same")
         if cluster.ffn is not None and not self.workload.ffn_apart:
             raise ConfigError(f"{name} uses no cluster.ffn: choose workload=attention_ffn, or leave out ffn")
-        beside = "later_stages" if later is not None else "ffn" if cluster.ffn is not None else ""
-        for part in ("reliability", "carbon", "path_energy") if beside else ():
+        beside = "later_stages" if later is not None else "ffn"
+        one_kind = {"later_stages": ("path_energy",), "ffn": ("reliability", "path_energy")}
+        for part in one_kind[beside] if getattr(cluster, beside) is not None else ():
             if getattr(cluster, part) is not None:
                 raise ConfigError(f"cluster.{part} counts accelerators of one kind: leave out {part} or {beside}")
 

@@ -334,8 +334,12 @@ class Objective:
         ]
 
     def usages(self, metrics: Metrics) -> dict[str, Array]:
-        """Constraint -> used share, at most 1 where it holds; infinite where there is nothing to use."""
-        used = {f"usage.{tier}": share for tier, share in metrics.usage.items()}
+        """Constraint -> used share, at most 1 where it holds; infinite where there is nothing to use.
+
+        Shares that follow from others limit nothing; a chance to fit is asked of all near memory together.
+        """
+        implied = [name for name in metrics.implied if not (self.fits and name == "hbm")]
+        used = {f"usage.{tier}": share for tier, share in metrics.usage.items() if tier not in implied}
         if self.fits:
             used |= {
                 f"usage.{name}": metrics.usage[name] * stretch(metrics.memory_bytes, name.partition(".")[0], self.fits)

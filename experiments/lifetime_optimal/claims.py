@@ -93,10 +93,10 @@ def wanted() -> float:
 
 
 @functools.cache
-def trained(hidden: int, layers: int, machine: str = USUAL) -> tuple[float, float, float]:
+def trained(hidden: int, layers: int, machine: str) -> tuple[float, float, float]:
     """(parameters, tokens, USD) of the cheapest run that reaches the loss within two weeks on a machine."""
     if machine != USUAL and beyond_the_law(hidden, layers):
-        return trained(hidden, layers)
+        return trained(hidden, layers, USUAL)
     solution = cheapest_run(hidden, layers, machine)
     best = solution.best
     if not solution.feasible:  # beyond the range in which the law was fitted
@@ -129,7 +129,7 @@ def cheapest_run(hidden: int, layers: int, machine: str) -> Solution:
 
 
 @functools.cache
-def served(hidden: int, layers: int, machine: str = USUAL) -> float:
+def served(hidden: int, layers: int, machine: str) -> float:
     """USD per million tokens of the cheapest way to serve it on one node under limits on first and further tokens."""
     study = study_from_config(
         *machine_of(machine), *BASE, *shaped(hidden, layers), "workload=continuous", "plan=serving_node",
@@ -145,7 +145,7 @@ def served(hidden: int, layers: int, machine: str = USUAL) -> float:
 @functools.cache
 def models() -> tuple[Model, ...]:
     """All that are equally good."""
-    return tuple(Model(*shape, *trained(*shape), served(*shape)) for shape in SHAPES)
+    return tuple(Model(*shape, *trained(*shape, USUAL), served(*shape, USUAL)) for shape in SHAPES)
 
 
 def best(per_day: float) -> Model:
@@ -164,9 +164,11 @@ class Life(NamedTuple):
 
 @functools.cache
 def cheapest(per_day: float, machines: tuple[str, ...] = MACHINES) -> Life:
-    """Model and machines at once: every shape, trained and served on any of the machines."""
+    """Model and machines at once: every shape that reaches the loss, trained and served on any of the machines."""
     lives = []
     for shape in SHAPES:
+        if beyond_the_law(*shape):
+            continue
         runs = {machine: trained(*shape, machine) for machine in machines}
         costs = {machine: served(*shape, machine) for machine in machines}
         trains, serves = min(runs, key=lambda one: runs[one][2]), min(costs, key=lambda one: costs[one])

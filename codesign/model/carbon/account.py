@@ -68,8 +68,9 @@ class Carbon(Module):
     Log-convex where time, energy and memory are: a sum of products. Die area is the accelerator's own where its die is
     a design (`cluster.accelerator.die`).
 
-    Assumes: emissions in proportion to area and bytes; network and building are part of `other_kg` or left out;
-    transport and end of life are left out. Source: [gupta2022act] equations 3 to 6.
+    Assumes: emissions in proportion to area and bytes; every tier of an accelerator's memory is made as HBM is; network
+    and building are part of `other_kg` or left out; transport and end of life are left out.
+    Source: [gupta2022act] equations 3 to 6.
     """
 
     grid: PowerGrid

@@ -67,6 +67,14 @@ class AbstractMemory(Module):
     def limits(self, stored: dict[str, Array]) -> dict[str, Array]:
         """Constraint -> used share, beyond the total capacity; `stored` is class of data -> bytes."""
 
+    def installed_bytes(self) -> Array:
+        """Bytes that are made for one accelerator, whatever of them a job may fill."""
+        return getattr(self, "capacity_bytes", self.usable_bytes())
+
+    def fits_in_parts(self) -> bool:
+        """True where all `limits` together say that the total fits as well."""
+        return False
+
     def beyond_s_per_byte(self) -> Array | None:
         """Seconds a byte to memory that outlives the device: a pool, a tier on its own card; None: there is none."""
         return None
@@ -192,7 +200,8 @@ class TieredMemory(AbstractMemory):
     shares) at or below one; a sum above one keeps copies.
 
     Assumes: every byte of a class is as hot as any other. Log-convex in shares, bandwidths, energies and prices,
-    and tier by tier in the capacities; `placed` and the sum of the capacities are the exceptions.
+    and tier by tier in the capacities; `placed` is the exception. The used share of all capacities together is none,
+    and limits nothing: sum_i held_i <= sum_i C_i where each held_i <= C_i.
     """
 
     tiers: dict[str, AbstractMemory]
@@ -253,6 +262,10 @@ class TieredMemory(AbstractMemory):
         """All tiers together, none of them less than nothing; `limits` says whether each one's part fits."""
         return self._total(lambda tier: at_least(tier.usable_bytes(), 0.0))
 
+    def installed_bytes(self) -> Array:
+        """All tiers."""
+        return self._total(lambda tier: tier.installed_bytes())
+
     def bandwidth(self, data: str = "") -> Array:
         """Bytes of this class per second."""
         taken = [share / self.tiers[name].bandwidth(data) for name, share in self.moved(data).items()]
@@ -300,6 +313,10 @@ class TieredMemory(AbstractMemory):
             for name, share in self.shares(data).items():
                 held[name] = held[name] + share * nbytes
         return held
+
+    def fits_in_parts(self) -> bool:
+        """True: what fits tier by tier, every class placed whole, fits in all."""
+        return True
 
     def limits(self, stored: dict[str, Array]) -> dict[str, Array]:
         """Used share of every tier, and 1 / (sum of the shares) of every class that is placed."""

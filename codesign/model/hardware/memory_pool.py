@@ -155,6 +155,10 @@ class CachedPool(AbstractMemory):
         """The pool's share of one accelerator."""
         return self.pool.usable_bytes()
 
+    def installed_bytes(self) -> Array:
+        """The pool's share and the cache in front of it."""
+        return self.pool.installed_bytes() + self.cache.installed_bytes()
+
     def bandwidth(self, data: str = "") -> Array:
         """Harmonic mean of hit and miss bandwidth, less what reading ahead hides."""
         hit = maximum(1 / self.cache.bandwidth_bytes_per_s, self.remote_cache * self.port.beta_s_per_byte)
@@ -246,6 +250,10 @@ class SharedPool(AbstractMemory):
     def usable_bytes(self) -> Array:
         """An equal part of the pool."""
         return self.tier.usable_bytes() / self.sharers
+
+    def installed_bytes(self) -> Array:
+        """An equal part of the pool."""
+        return self.tier.installed_bytes() / self.sharers
 
     def active(self) -> Array:
         """Accelerators that pull at the same time, this one included."""

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ...core.computed_once import computing_once, one_call
 from ...core.cost import Cost
 from ...core.errors import ConfigError, suggestion
-from ...core.fields import Module
+from ...core.fields import Module, static
 from ...core.jax_typed import asarray
 from ...core.json_yaml import is_mapping
 from ...core.pretty import fields_text, html_table, number_text
@@ -159,7 +159,8 @@ class Metrics(Module):
     `usage` is the used share of each memory tier and of what bounds a network level as a thing that can be built
     (`scale_up.edge`) or as one that others use too (`scale_up.background`), feasible up to 1, infinite where there is
     nothing to use; `violations` the broken rules of the plan (feasible at 0), `extra` what only this kind of job or
-    network has (TTFT, TPOT, `count.scale_out.switches`, `log_perplexity_penalty` where sums are rounded).
+    network has (TTFT, TPOT, `count.scale_out.switches`, `log_perplexity_penalty` where sums are rounded). `implied`
+    names shares of `usage` that are kept wherever the others are: told, but no limits of their own.
     Powers include the facility's overhead.
     """
 
@@ -177,6 +178,7 @@ class Metrics(Module):
     violations: dict[str, Float[Array, "*b"]]
     memory_bytes: dict[str, Float[Array, "*b"]]
     breakdown_s: dict[str, Float[Array, "*b"]]
+    implied: tuple[str, ...] = static(default=())
 
     def __repr__(self) -> str:
         """Every number with its unit, on a few lines; parts that are zero and rules that are kept are left out."""
@@ -199,6 +201,7 @@ class Metrics(Module):
             if is_mapping(value)
             else value
             for name, value in vars(self).items()
+            if name != "implied"
         }
 
     if not TYPE_CHECKING:  # type checkers shall go on to refuse what is no field
@@ -230,6 +233,8 @@ class Metrics(Module):
         for field, value in vars(self).items():
             if field == "extra":
                 result |= value
+            elif field == "implied":
+                continue
             elif is_mapping(value):
                 result |= {f"{field}.{key}": entry for key, entry in value.items()}
             else:
@@ -448,12 +453,21 @@ def _usage(
     usage |= {f"hbm.{limit}": share for limit, share in engine_limits(scenario, layout, memory).items()}
     usage |= {f"die.{limit}": share for limit, share in cluster.accelerator.limits().items()}
     if (pool := prefill_pool(cluster, layout)) is not None:
-        usage |= {"prefill.hbm": used_share(summed(scenario.workload.prefill_bytes(layout)), pool.usable_bytes())}
+        usage |= pool.usage("prefill", scenario.workload.prefill_bytes(layout))
     if (later := later_pool(cluster, layout)) is not None:
-        usage |= {"later_stages.hbm": used_share(summed(scenario.workload.later_bytes(layout)), later.usable_bytes())}
+        usage |= later.usage("later_stages", scenario.workload.later_bytes(layout))
     if (ffn := ffn_pool(cluster, layout)) is not None:
-        usage |= {"ffn.hbm": used_share(summed(scenario.workload.ffn_bytes(layout)), ffn.usable_bytes())}
+        usage |= ffn.usage("ffn", scenario.workload.ffn_bytes(layout))
     return usage | lifetime_limits(scenario, cluster)
+
+
+def _implied(scenario: Scenario, cluster: Cluster, layout: Layout) -> tuple[str, ...]:
+    """Used shares of memory that follow from those of its parts."""
+    pools = {"prefill": prefill_pool, "later_stages": later_pool, "ffn": ffn_pool}
+    memories = {f"{name}.hbm": pool.cluster.accelerator.hbm
+                for name, of in pools.items() if (pool := of(cluster, layout)) is not None}  # fmt: skip
+    memories |= {"hbm": cluster.accelerator.hbm}
+    return tuple(name for name, memory in memories.items() if memory.fits_in_parts())
 
 
 def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) -> Metrics:
@@ -492,4 +506,5 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         violations=scenario.workload.violations(layout),
         memory_bytes=memory,
         breakdown_s=timeline.breakdown_s,
+        implied=_implied(scenario, cluster, layout),
     )

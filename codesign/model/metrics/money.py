@@ -1,14 +1,16 @@
 """Purchase price, power and running cost of a cluster."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.jax_typed import asarray
-from ..networks.collectives import NetworkLevel
+from ...core.smooth import at_least, maximum, used_share
+from ..carbon import Carbon
 from ..networks.fabrics import Group
-from ..scenario import Cluster, Facility, Scenario
+from ..scenario import Cluster, Facility, FFNPool, PrefillPool, Scenario
 from ..workloads import Layout
 from ..workloads.schedule import Timeline
 
@@ -68,11 +70,13 @@ class Spent(NamedTuple):
 class PoolBought(NamedTuple):
     """A whole pool of accelerators that works beside a cluster, of which `cluster` is one; totals by part.
 
-    The link between the pools is counted here: every device of both has a port of it.
+    The link between the pools is counted here: every device of both has a port of it. `held` are its devices with
+    their spares.
     """
 
     cluster: Cluster
     devices: Array
+    held: Array
     capex_usd: dict[str, Array]
     provisioned_w: dict[str, Array]
     idle_w: Array
@@ -83,7 +87,7 @@ class PoolBought(NamedTuple):
         watts = facility.pue * summed(self.provisioned_w)
         capex = summed(self.capex_usd) + watts * facility.usd_per_w
         energy = facility.pue * (self.devices * worked + self.idle_w * timeline.time_s)
-        return Spent(capex, watts, energy, facility.usd(capex, self.devices, timeline.time_s, energy))
+        return Spent(capex, watts, energy, facility.usd(capex, self.held, timeline.time_s, energy))
 
     def peak(self, number_format: str) -> Array:
         """FLOP/s of one device."""
@@ -93,18 +97,24 @@ class PoolBought(NamedTuple):
         """Near memory of one device."""
         return self.cluster.accelerator.hbm.usable_bytes()
 
+    def usage(self, name: str, stored: dict[str, Array]) -> dict[str, Array]:
+        """Used shares of the memory of one device of the pool `name`: of all, and of what bounds it beyond."""
+        memory = self.cluster.accelerator.hbm
+        whole = {f"{name}.hbm": used_share(summed(stored), memory.usable_bytes())}
+        return whole | {f"{name}.hbm.{limit}": share for limit, share in memory.limits(stored).items()}
+
 
 def later_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     """The later stages of a pipeline; None where all are of one kind."""
     if cluster.later_stages is None:
         return None
     devices = layout.devices * layout.plan.later_stages / layout.plan.pp
-    own = cluster.later_stages.cluster.joining(layout.devices)
+    own, held = cluster.later_stages.cluster.joining(layout.devices), with_spares(cluster, devices)
     return PoolBought(
-        own, devices,
-        {"later_stages": devices * summed(device_capex_usd(own))},
-        {"later_stages": devices * summed(device_provisioned_w(own))},
-        devices * device_idle_w(own),
+        own, devices, held,
+        {"later_stages": held * summed(device_capex_usd(own))},
+        {"later_stages": held * summed(device_provisioned_w(own))},
+        held * device_idle_w(own),
     )  # fmt: skip
 
 
@@ -118,27 +128,29 @@ def prefill_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     """The pool of a layout; None where the cluster has none beside it."""
     if cluster.prefill is None:
         return None
-    own = cluster.prefill.cluster.joining(layout.prefill.devices)
-    return _bought("prefill", "kv_transfer", own, layout.plan.prefill_devices, layout.devices, cluster.prefill.link)
+    return _bought(cluster, "prefill", "kv_transfer", cluster.prefill, layout.prefill, layout)
 
 
 def ffn_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     """The pool of feed-forward networks of a layout; None where the cluster has none beside it."""
     if cluster.ffn is None:
         return None
-    own = cluster.ffn.cluster.joining(layout.ffn.devices)
-    return _bought("ffn", "ffn_transfer", own, layout.plan.ffn_devices, layout.devices, cluster.ffn.link)
+    return _bought(cluster, "ffn", "ffn_transfer", cluster.ffn, layout.ffn, layout)
 
 
-def _bought(name: str, crossing: str, own: Cluster, devices: Array, others: Array, link: NetworkLevel) -> PoolBought:
-    """So many devices like `own`, and a port of their link for each and for all that they work for."""
-    ports = devices + jnp.where(devices > 0, others, 0.0)
-    lit = ports * link.fabric.static_power_w()
+def _bought(
+    cluster: Cluster, name: str, crossing: str, pool: PrefillPool | FFNPool, part: Layout, layout: Layout
+) -> PoolBought:
+    """The devices of a pool with their spares, and a port of its link for each and for all that they work for."""
+    own, devices = pool.cluster.joining(part.devices), getattr(layout.plan, f"{name}_devices")
+    held = with_spares(cluster, devices)
+    ports = held + jnp.where(devices > 0, with_spares(cluster, layout.devices), 0.0)
+    lit = ports * pool.link.fabric.static_power_w()
     return PoolBought(
-        own, devices,
-        {name: devices * summed(device_capex_usd(own)), crossing: ports * link.capex_usd()},
-        {name: devices * summed(device_provisioned_w(own)), crossing: lit},
-        devices * device_idle_w(own) + lit,
+        own, devices, held,
+        {name: held * summed(device_capex_usd(own)), crossing: ports * pool.link.capex_usd()},
+        {name: held * summed(device_provisioned_w(own)), crossing: lit},
+        held * device_idle_w(own) + lit,
     )  # fmt: skip
 
 
@@ -164,7 +176,7 @@ def lifetime(scenario: Scenario, cluster: Cluster, timeline: Timeline, bill: Bil
     waits = asarray(1.0) if cluster.carbon is None else cluster.carbon.grid.waits()
     emitted: dict[str, Array] = {}
     if cluster.carbon is not None:
-        emitted = _carbon(cluster, scenario.layout.devices, timeline.time_s, bill.energy_j)
+        emitted = _carbon(cluster, scenario.layout, timeline.time_s, bill.energy_j)
         told |= emitted
         told["carbon_g_per_million_tokens"] = 1e9 * emitted["carbon_kg"] * stretched / timeline.tokens
     wanted = scenario.workload.run_tokens(scenario.layout)
@@ -189,20 +201,26 @@ def _idle_usd(cluster: Cluster, timeline: Timeline, bill: Bill) -> Array:
 
 
 def _failures(scenario: Scenario, cluster: Cluster) -> tuple[Array, dict[str, Array]]:
-    """(time over time without failures, metrics); a job that keeps nothing begins anew, each replica alone."""
+    """(time over time without failures, metrics); a job that keeps nothing begins anew, each replica alone.
+
+    Of two pools the one counts whose engines stand longer.
+    """
     reliability, layout = cluster.reliability, scenario.layout
     if reliability is None:
         return asarray(1.0), {}
     saved = scenario.workload.saved_bytes(layout)
     if saved is None:
         stretched = reliability.stopped(layout.plan.ranks(), asarray(0.0))
+        if (pool := prefill_pool(cluster, layout)) is not None:
+            there = reliability.stopped(layout.prefill.plan.ranks(), asarray(0.0))
+            stretched = maximum(stretched, jnp.where(pool.devices > 0, there, 1.0))
         return stretched, {"availability": 1 / stretched}
     devices = layout.devices
-    network = cluster.network[cluster.levels[-1]].fabric.link(Group(asarray(2.0)))
-    written = reliability.written_s(
-        saved, devices, 1 / cluster.host.link.beta_s_per_byte, 1 / network.beta_s_per_byte,
-        cluster.accelerator.hbm.beyond_s_per_byte(),
-    )  # fmt: skip
+    first, second = scenario.workload.writers(layout)
+    written = _written_s(cluster, saved, first)
+    if (later := later_pool(cluster, layout)) is not None:
+        there = dataclasses.replace(later.cluster, reliability=reliability)
+        written = maximum(written, _written_s(there, saved, second))
     stretched = reliability.stretched(devices, written)
     return stretched, {
         "goodput": 1 / stretched,
@@ -212,16 +230,31 @@ def _failures(scenario: Scenario, cluster: Cluster) -> tuple[Array, dict[str, Ar
     }
 
 
-def _carbon(cluster: Cluster, devices: Array, time_s: Array, energy_j: Array) -> dict[str, Array]:
+def _written_s(cluster: Cluster, saved: Array, writers: Array) -> Array:
+    """Seconds of a checkpoint of which each of so many devices writes an equal part, with these hosts and networks."""
+    assert cluster.reliability is not None
+    network = cluster.network[cluster.levels[-1]].fabric.link(Group(asarray(2.0)))
+    return cluster.reliability.written_s(
+        saved, writers, 1 / cluster.host.link.beta_s_per_byte, 1 / network.beta_s_per_byte,
+        cluster.accelerator.hbm.beyond_s_per_byte(),
+    )  # fmt: skip
+
+
+def _made_kg(carbon: Carbon, cluster: Cluster) -> Array:
+    """Kilograms of making one device of a kind: its memories, its die where it has one, else that of the account."""
+    hbm, ddr, die = cluster.accelerator.hbm, cluster.host.memory, cluster.accelerator.die
+    good = None if die is None else die.good_mm2() * carbon.die_yield
+    return summed(carbon.made_kg(hbm.installed_bytes(), ddr.installed_bytes(), good))
+
+
+def _carbon(cluster: Cluster, layout: Layout, time_s: Array, energy_j: Array) -> dict[str, Array]:
     """Kilograms of one step or batch: of making what it uses for so long, of the energy it takes."""
-    carbon, facility, accelerator = cluster.carbon, cluster.facility, cluster.accelerator
+    carbon, facility = cluster.carbon, cluster.facility
     assert carbon is not None
-    hbm, ddr = accelerator.hbm, cluster.host.memory
-    good = None if accelerator.die is None else accelerator.die.good_mm2() * carbon.die_yield
-    made = carbon.made_kg(
-        getattr(hbm, "capacity_bytes", hbm.usable_bytes()), getattr(ddr, "capacity_bytes", ddr.usable_bytes()), good
-    )
-    whole = with_spares(cluster, devices) * summed(made)
+    whole = with_spares(cluster, own_devices(cluster, layout)) * _made_kg(carbon, cluster)
+    for pool in (bought(cluster, layout) for bought in (prefill_pool, later_pool, ffn_pool)):
+        if pool is not None:
+            whole = whole + pool.held * _made_kg(carbon, pool.cluster)
     embodied = whole * time_s * carbon.grid.waits() / (facility.amortisation_s * facility.in_use_ratio())
     operational = energy_j * carbon.grid.kg_per_j()
     return {
@@ -237,4 +270,11 @@ def lifetime_limits(scenario: Scenario, cluster: Cluster) -> dict[str, Array]:
     limits = scenario.workload.limits(scenario.layout)
     if cluster.reliability is None or scenario.workload.saved_bytes(scenario.layout) is None:
         return limits
-    return limits | cluster.reliability.limits(scenario.layout.devices)
+    layout, of = scenario.layout, cluster.reliability
+    if (later := later_pool(cluster, layout)) is None:
+        return limits | of.limits(layout.devices)
+    there = {  # a spare of one kind takes no place of the other
+        f"later_stages.{name}": jnp.where(later.devices > 0, share, 0.0)
+        for name, share in of.limits(at_least(later.devices, 1.0)).items()
+    }
+    return limits | of.limits(own_devices(cluster, layout)) | there

@@ -161,6 +161,10 @@ class AbstractWorkload(Module):
         """Bytes of a checkpoint of the whole job; None where a job that fails begins anew with what is under way."""
         return None
 
+    def writers(self, layout: Layout) -> tuple[Array, Array]:
+        """Devices that a checkpoint has if all write as much as one of the first kind, and as one of the second."""
+        return layout.devices, layout.devices
+
     def run_tokens(self, layout: Layout) -> Array | None:
         """Tokens after which the job is done; None where it has no end."""
         return None

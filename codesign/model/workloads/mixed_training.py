@@ -147,6 +147,15 @@ class MixedTraining(AbstractTraining):
             told[name] = jnp.where(layout.plan.later_stages > 0, (1 - share) * whole + share * buffer, 0.0)
         return told
 
+    def writers(self, layout: Layout) -> tuple[Array, Array]:
+        """Devices of all layers, were all stages as one of either kind; of one kind where the other has no stage.
+
+        Assumes: embeddings and head weigh as much a layer as the rest.
+        """
+        plan, own = layout.plan, [self.of_kind(later).layers_per_stage(layout) for later in (False, True)]
+        first, second = (layout.devices / plan.pp * self.model.layers / at_least(one, 1.0) for one in own)
+        return first, jnp.where(plan.later_stages > 0, second, first)
+
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Rules of one kind; whole layers that add up, one chunk a stage in 1F1B, a stage of the first kind."""
         plan, layers = layout.plan, self.layers_per_stage(layout)
