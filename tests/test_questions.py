@@ -17,7 +17,7 @@ from codesign.commands.candidates import Candidate, study_of
 from codesign.commands.cli import main
 from codesign.commands.parser import parsed
 from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
-from codesign.commands.questions import serving_question
+from codesign.commands.questions import serving_question, training_question
 from codesign.commands.what_to_buy import Margin
 from codesign.config.device_counts import between, device_counts, least_devices, more_devices
 from codesign.core.errors import ConfigError
@@ -165,6 +165,16 @@ def test_a_model_is_served_in_the_formats_it_was_published_in(capsys):
     assert main([*words, "--format", "bf16"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     assert study_from_config(*shlex.split(line)[2:]).scenario.workload.precision.by_class is None
+
+
+def test_a_training_question_says_which_fields_of_a_plan_stay():
+    words = ["train", "llama31_8b", "--tokens", "1T", "--days", "30d", "--on", "h200"]
+    told = dict(training_question(parsed(words)).assumed)
+    (how,) = (how for what, how in told.items() if "loss in one piece" in what)
+    for text in how.split(", "):
+        study_from_config("model=llama31_8b", "space=every_training_plan", text)
+    more = training_question(parsed([*words, "space.plan.loss_chunks=[1,16]"])).assumed
+    assert not any("loss in one piece" in what for what, _ in more)
 
 
 def test_a_training_question_is_a_limit_on_the_step(capsys):
