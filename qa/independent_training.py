@@ -154,7 +154,7 @@ def with_answer(plans: dict[str, np.ndarray], folder: Path, made: Trainer) -> di
     """Drawn plans and the answer's own, whose neighbours are looked at first."""
     row = pd.read_parquet(folder / "designs.parquet").iloc[0]
     told = {name: float(row[f"var.{name}"]) for name in made.lists}
-    return {name: np.append(column, told.get(name, made.own.get(name))) for name, column in plans.items()}
+    return {name: np.append(column, told.get(name, made.own.get(name, math.nan))) for name, column in plans.items()}
 
 
 def without(made: Trainer, plan: Mapping[str, float], bound: float) -> dict[str, float]:
