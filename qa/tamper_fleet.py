@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from codesign import ConfigError
 from codesign.commands import main as command
-from codesign.core.errors import ConfigError
 from codesign.search.assignment import AssignmentLimits, DeviceKind, PoolOption, assign
 
 FILE = "fleet.json"

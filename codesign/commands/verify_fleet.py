@@ -4,13 +4,14 @@ Classes, kinds, stock, limits and sizes are those of the command that the file s
 the model's; what is shown beside the proof is derived again.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import io
 import itertools
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,11 @@ from .mixed_fleet import (
     told_of_fleet,
     worth_of_limits,
 )
-from .parser import parsed
 from .setup import prepare_jax
 from .terminal import console
 from .told_anew import same
 
+Parsed = Callable[[list[str]], argparse.Namespace]
 NEVER = (math.inf, math.inf)
 SHOWN = 1e-6  # relative, to which numbers that are shown are those derived
 ATTACK = 64  # plans of each class on each kind that are tried
@@ -64,13 +65,14 @@ FIELDS = (
 )  # fmt: skip
 
 
-def verify_fleet(folder: Path, attack: int | None, seed: int, *, as_json: bool = False) -> int:
+def verify_fleet(folder: Path, attack: int | None, seed: int, parsed: Parsed, *, as_json: bool = False) -> int:
     """Check a fleet's folder and print the answer: 0 where nothing that it states is false, 1 where something is.
 
     Args:
         folder: that `codesign fleet` wrote.
         attack: plans of each class on each kind to try.
         seed: of these.
+        parsed: words of a command -> its options.
         as_json: print the answer as JSON.
 
     Raises:
@@ -86,7 +88,7 @@ def verify_fleet(folder: Path, attack: int | None, seed: int, *, as_json: bool =
     try:
         stated = told["certificate"]
         checks += check_assignment(stated)
-        question, unread = _asked(told)
+        question, unread = _asked(told, parsed)
         checks += [f"classes, kinds, stock, limits and sizes are those of: {told['command']}"]
         kinds = _check_options(told, question, count, seed, checks)
         checks += _check_shown(told, question, kinds)
@@ -106,7 +108,7 @@ def verify_fleet(folder: Path, attack: int | None, seed: int, *, as_json: bool =
     return 0 if verified else 1
 
 
-def _asked(told: Mapping[str, Any]) -> tuple[FleetQuestion, list[str]]:
+def _asked(told: Mapping[str, Any], parsed: Parsed) -> tuple[FleetQuestion, list[str]]:
     """The question of the stated command, and what of it cannot be checked.
 
     Raises:

@@ -14,7 +14,7 @@ from ..report.run_folder import read_run
 from .fleet_classes import FLEET_FILE
 from .told_anew import SAME
 from .verify import verify_run
-from .verify_fleet import verify_fleet
+from .verify_fleet import Parsed, verify_fleet
 
 __all__ = ["differences"]
 
@@ -24,13 +24,14 @@ TABLES = {"comparison.parquet": "run", "collected.parquet": "job"}
 CONFIG, FAILED = "config.yaml", "error.txt"
 
 
-def verify_folder(run: str, attack: int | None, seed: int, *, as_json: bool = False) -> int:
+def verify_folder(run: str, attack: int | None, seed: int, parsed: Parsed, *, as_json: bool = False) -> int:
     """Verify a run folder, or every job of a multirun or of a comparison.
 
     Args:
         run: the folder.
         attack: designs to try of each job; None: as many as the time of its search allows.
         seed: of these.
+        parsed: words of a command -> its options.
         as_json: print the answers as JSON: a document a job, then one of the whole.
 
     Returns:
@@ -41,7 +42,7 @@ def verify_folder(run: str, attack: int | None, seed: int, *, as_json: bool = Fa
     """
     root = Path(run)
     if (root / FLEET_FILE).is_file():
-        return verify_fleet(root, attack, seed, as_json=as_json)
+        return verify_fleet(root, attack, seed, parsed, as_json=as_json)
     if (root / CONFIG).is_file() or not (root / "0").is_dir():
         return verify_run(run, attack, seed, as_json=as_json)
     folders = sorted((path for path in root.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
