@@ -173,13 +173,13 @@ def without(made: Trainer, plan: Mapping[str, float], bound: float) -> dict[str,
     return plan
 
 
-def asked(question: str, count: int, seed: int, where: Path | None, *, kept: bool = False) -> bool:
+def asked(question: str, count: int, seed: int, where: Path | None, *, buys: bool = False) -> bool:
     """Ask, attack each candidate's answer; True where something is wrong.
 
-    kept: ask `codesign buy`, whose answer speaks of no counts: any whole boxes that cost less refute it.
+    buys: ask `codesign buy`, whose answer speaks of no counts: any whole boxes that cost less refute it.
     """
     words = ["train", *shlex.split(question)]
-    if kept:
+    if buys:
         place = words.index("--on")
         words = ["buy", *words[place : place + 2], "--train", shlex.join([*words[1:place], *words[place + 2 :]])]
     done = subprocess.run([sys.executable, "-m", "codesign", *words], capture_output=True, text=True, cwd=where)
@@ -226,7 +226,7 @@ def asked(question: str, count: int, seed: int, where: Path | None, *, kept: boo
             order = np.unique(np.concatenate(best))
             plans = made.near(plans, order[np.isfinite(value[order])])
         named = summary["space"]
-        by = ({*re.findall(r"\w+", named)} - {*SIZES}) | ({"device_count"} if kept else set[str]())
+        by = ({*re.findall(r"\w+", named)} - {*SIZES}) | ({"device_count"} if buys else set[str]())
         false = {lacks: found for lacks, found in below.items() if {*lacks.split()} <= by}
         claimed = told["bound"] is not None
         wrong |= claimed and bool(false)
@@ -253,7 +253,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder in which the questions are asked (here)")
     given = parser.parse_args()
     prepare_jax()
-    wrong = [asked(question, given.count, given.seed, given.out, kept=given.kept) for question in given.questions]
+    wrong = [asked(question, given.count, given.seed, given.out, buys=given.kept) for question in given.questions]
     print(f"{sum(wrong)} of {len(wrong)} answers are wrong")
     return 1 if any(wrong) else 0
 

@@ -27,7 +27,7 @@ from .what_to_buy import MONTH_S, money, power
 
 HORIZON = "4y"
 KEPT_COST = "objective.minimise=usd_per_million_tokens*tokens_per_s/1e6"
-"""Of devices that are kept when a job has ended: what they cost a second, not what a token costs."""
+"""Goal of a job whose devices are kept when it has ended: dollars a second, not dollars a token."""
 FRAME = "buy.parquet"
 OWN = ("--on", "--show-config", "--devices", "--region", "--api")
 """Options that a job cannot have: the products are those of all jobs, and the demand decides the counts."""
