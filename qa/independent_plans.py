@@ -174,7 +174,7 @@ def designs_of(study: Study, folder: Path) -> tuple[dict[str, np.ndarray], dict[
     frame = pd.read_parquet(folder / "designs.parquet").head(KEPT)
     plans = {name: frame[f"var.{name}"].to_numpy(float) for name in study.space.lists}
     values = {name: frame[f"var.{name}"].to_numpy(float) for name in study.space.hardware}
-    u = {name: np.clip(np.asarray(column), 0, 1) for name, column in study.space.coordinates(values).items()}  # pyright: ignore[reportArgumentType]
+    u = {name: np.clip(np.asarray(column), 0, 1) for name, column in study.space.coordinates(values).items()}
     return plans, u
 
 

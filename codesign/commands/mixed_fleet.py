@@ -130,7 +130,7 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
 
 
 class FleetQuestion(NamedTuple):
-    """Question of a command line: classes, kinds, what each study is composed of, devices owned and for sale by kind."""
+    """Question of a command line: classes, kinds, overrides of each study, devices owned and for sale by kind."""
 
     classes: list[FleetClass]
     kinds: tuple[str, ...]
