@@ -104,7 +104,7 @@ def verify_fleet(folder: Path, attack: int | None, seed: int, parsed: Parsed, *,
         out = console()
         for text in checks:
             out.print(f"  {text}", soft_wrap=True)
-        out.print(line, soft_wrap=True)
+        out.print(line, soft_wrap=True, markup=False)
     return 0 if verified else 1
 
 
