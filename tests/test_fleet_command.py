@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 from codesign.commands import fleet_options
 from codesign.commands.cli import main
@@ -151,8 +152,14 @@ def test_the_answer_is_kept_and_verified(tmp_path: Path, monkeypatch, capsys):
     for change, line in (
         (lambda it: it["certificate"].update(bound=2 * it["certificate"]["bound"]), "leaves prove"),
         (lambda it: it["certificate"]["options"][0].update(rate=1e3), "are stated, the model says"),
-        (lambda it: it["pools"].pop(), "are not those of the certificate"),
+        (lambda it: it["pools"].pop(), "pools has"),
         (lambda it: it["certificate"].pop("nodes"), "cannot be read"),
+        (lambda it: it["kinds"][0].update(bought=0.5), "kinds[0].bought is 0.5, derived is"),
+        (lambda it: it.update(usd_per_month=it["usd_per_month"] / 2), "usd_per_month is"),
+        (lambda it: it.update(floor_usd_per_month=it["bound_usd_per_month"]), "floor_usd_per_month is"),
+        (lambda it: it["certificate"]["kinds"][0].update(watts=1.0), "watts is 1, the model's is"),
+        (lambda it: it["classes"][0].update(ttft_s=9.0), "ttft_s is 9, asked for is"),
+        (lambda it: it.update(command="codesign list"), "asks for no fleet"),
     ):
         false = json.loads(json.dumps(told))
         change(false)
@@ -171,15 +178,31 @@ def test_rates_of_a_confidence_are_those_of_the_draws(tmp_path: Path, monkeypatc
     assert main(["verify", str(folder), "--attack", "0", "--json"]) == 0
     capsys.readouterr()
     assert told["certificate"]["options"]
-    for change in (
-        lambda it: it.update(confidence=0.99),
-        lambda it: [one.update(rate=1.01 * one["rate"]) for one in it["certificate"]["options"]],
+    for change, line in (
+        (lambda it: it.update(confidence=0.99), "confidence is 0.99, asked for is 0.9"),
+        (lambda it: [one.update(rate=1.01 * one["rate"]) for one in it["certificate"]["options"]], "the draws say"),
     ):
         false = json.loads(json.dumps(told))
         change(false)
         (folder / "fleet.json").write_text(json.dumps(false), encoding="utf-8")
         assert main(["verify", str(folder), "--attack", "0", "--json"]) == 1
-        assert "the draws say" in json.loads(capsys.readouterr().out)["answer"]
+        assert line in json.loads(capsys.readouterr().out)["answer"]
+
+
+@pytest.mark.slow
+def test_a_fleet_solved_again_after_a_change_is_refused(tmp_path: Path, monkeypatch, capsys):
+    """A small run of `qa/tamper_fleet.py`: the proof is right for what the file then says, the file is not."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "qa"))
+    import tamper_fleet
+
+    words = ["fleet", "llama31_8b", "--on", "h100_sxm", "--devices", "1,2", "--class", CHAT, "--own", "h100_sxm=8"]
+    assert main([*words, *SMALL]) == 0
+    few = ("boxes of one device", "more boxes owned", "half the load", "rates lowered by no replay", "one size alone")
+    monkeypatch.setattr(tamper_fleet, "CHANGES", {name: tamper_fleet.CHANGES[name] for name in few})
+    monkeypatch.setattr("sys.argv", ["tamper_fleet.py", *map(str, Path("runs").iterdir())])
+    capsys.readouterr()
+    assert tamper_fleet.main() == 0, capsys.readouterr().out
 
 
 @pytest.mark.slow

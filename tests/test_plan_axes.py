@@ -82,8 +82,8 @@ def test_a_space_says_what_it_is():
     )
     count = len(study.space.plans(study.scenario)["tp"])
     assert study.space.text(study.scenario) == (
-        "every layout that vLLM runs on 36 or 72 devices, 20 batch sizes from 1 to 1,024, 17 step budgets from 64 to"
-        f" 16,384: {count:,} plans"
+        "every layout by tp, pp, ep and attention_dp that vLLM runs on 36 or 72 devices, 20 batch sizes from 1 to"
+        f" 1,024, 17 step budgets from 64 to 16,384: {count:,} plans"
     )
     assert study_from_config("workload=at_rate").space.text(study.scenario) == ""
 

@@ -17,9 +17,9 @@ from codesign.commands.candidates import Candidate, study_of
 from codesign.commands.cli import main
 from codesign.commands.parser import parsed
 from codesign.commands.plain_values import accelerators, count_of, model_overrides, number, rate
-from codesign.commands.questions import serving_question
+from codesign.commands.questions import serving_question, training_question
 from codesign.commands.what_to_buy import Margin
-from codesign.config.device_counts import between, device_counts, least_devices, more_devices
+from codesign.config.device_counts import between, device_counts, least_devices, left_out, more_devices
 from codesign.core.errors import ConfigError
 from codesign.report.side_by_side import space_sentences
 
@@ -69,6 +69,10 @@ def test_counts_beside_the_best_one_are_those_that_the_list_left_out():
     assert between([16, 32, 64], 64) == [40, 48, 56, 64]
     assert between([16, 32, 64], 32, batch=3) == [24, 32, 48]  # 40 and 56 do not share three sequences evenly
     assert between([2, 4, 8], 4) == [4]
+    assert between([16, 32, 64], 32, batch=512) == [32]
+    assert between([16, 32, 64], 32, batch=512, stages=32) == [24, 32, 40, 48, 56]  # three, five, seven stages
+    assert left_out([16, 32, 64], 512, 32) == [24, 40, 48, 56]
+    assert left_out([16, 32, 64], 512, 3) == [24, 48]
 
 
 def test_fewer_devices_than_the_bound_cannot_reach_the_demand():
@@ -165,6 +169,36 @@ def test_a_model_is_served_in_the_formats_it_was_published_in(capsys):
     assert main([*words, "--format", "bf16"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     assert study_from_config(*shlex.split(line)[2:]).scenario.workload.precision.by_class is None
+
+
+@pytest.mark.slow
+def test_a_budget_between_the_listed_counts_is_no_infeasibility(capsys, tmp_path, monkeypatch):
+    """Of 16, 32 and 64 devices 16 are too slow and 32 too dear; 24 do it, in three stages."""
+    monkeypatch.chdir(tmp_path)
+    words = ["llama31_8b", "--tokens", "1T", "--days", "60d"]
+    assert main(["train", *words, "--on", "h200", "--budget", "$1.5M"]) == 0
+    assert "answer   24 x h200" in capsys.readouterr().out
+    assert main(["train", *words, "--on", "h200", "--budget", "$1M"]) == 2
+    said = " ".join(capsys.readouterr().out.split())
+    assert "capex_usd = $1.32 M instead of $1 M" in said
+
+
+@pytest.mark.slow
+def test_what_is_kept_costs_least_over_the_horizon(capsys, tmp_path, monkeypatch):
+    """A token costs least on 32 devices, which are done in half the time and stand idle then."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["buy", "--on", "h200", "--train", "llama31_8b --tokens 1T --days 60d"]) == 0
+    assert "answer   24 x h200: $1.55 M over 4 years" in capsys.readouterr().out
+
+
+def test_a_training_question_says_which_fields_of_a_plan_stay():
+    words = ["train", "llama31_8b", "--tokens", "1T", "--days", "30d", "--on", "h200"]
+    told = dict(training_question(parsed(words)).assumed)
+    (how,) = (how for what, how in told.items() if "loss in one piece" in what)
+    for text in how.split(", "):
+        study_from_config("model=llama31_8b", "space=every_training_plan", text)
+    more = training_question(parsed([*words, "space.plan.loss_chunks=[1,16]"])).assumed
+    assert not any("loss in one piece" in what for what, _ in more)
 
 
 def test_a_training_question_is_a_limit_on_the_step(capsys):

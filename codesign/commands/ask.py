@@ -19,6 +19,7 @@ from ..config.device_counts import (
     counts_of_replica,
     device_counts,
     least_devices,
+    left_out,
     listed,
     more_devices,
     rack_of,
@@ -203,7 +204,7 @@ class Place(NamedTuple):
 
     coarse: overrides of a first look at fewer values of each axis; formats: number formats by class of
     weights, in words; finer: overrides of every degree where the space has powers of two; powers: those that take
-    these back.
+    these back; stages: of a pipeline, at most, where replicas share a batch.
     """
 
     counts: list[int]
@@ -212,6 +213,7 @@ class Place(NamedTuple):
     formats: str = ""
     finer: tuple[str, ...] = ()
     powers: tuple[str, ...] = ()
+    stages: int = 1
 
 
 def _place(question: Question, candidate: Candidate) -> Place:
@@ -226,13 +228,14 @@ def _place(question: Question, candidate: Candidate) -> Place:
     coarse = tuple(f"space.plan.{name}={POWERS}" for name, word in study.space.words.items() if word == EVERY)
     formats = "".join(f"; {line}" for line in format_lines(scenario)[:1])
     counts = list(question.counts)
+    stages = int(scenario.workload.model.layers) if question.batch else 1
     if not counts:
         least = least_devices(scenario, question.flops_per_s(scenario))
         if question.demand:
             counts = device_counts(least, batch=question.batch, rack=rack)
         else:  # one replica
             counts = counts_of_replica(scenario, least)
-    return Place(counts, rack, coarse, formats, *_finer(study, candidate))
+    return Place(counts, rack, coarse, formats, *_finer(study, candidate), stages)
 
 
 def _finer(study: Study, candidate: Candidate) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -281,10 +284,17 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
                 break
             result = _search(first, sorted({*counts[-1:], *more}) if top else more, folder, number)
             counts = sorted({*counts, *more})
+        some = left_out(place.counts, question.batch, place.stages) if result.best is None else []
+        if some and result.study is not None:  # a budget or a power may allow fewer than the next that was listed
+            again = _search(first, sorted({*place.counts, *some}), folder, number)
+            if again.best is not None:
+                result, counts = again, sorted({*place.counts, *some})
         proven = counts if not coarse and result.study is not None and {*counts} == _counts_of(result) else []
+        looked_around = 0
         for _ in range(CLOSER):
-            if result.best is not None:
-                counts = _around(question, counts, int(result.best[COUNT]))
+            if result.best is not None and not (question.batch and looked_around == int(result.best[COUNT])):
+                looked_around = int(result.best[COUNT])
+                counts = _around(question, counts, looked_around, place.stages)
             if alone is candidate and (wide := _with_every_degree(quick, place, counts)) is not quick:
                 alone = dataclasses.replace(alone, overrides=(*alone.overrides, *place.finer))
                 quick, proven, coarse = wide, [], (*place.powers, *coarse)
@@ -292,8 +302,8 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
                 counts = proven or counts
                 break
             result, proven = _search(quick, counts, folder, number), counts  # all, so that the proof is of all of them
-        if result.best is None and result.study is not None:  # what the most devices lack, say few of them
-            why = _search(alone, counts[-1:], folder, f"{number}{WHY}")
+        if result.best is None and result.study is not None:  # what the first counts lack, and the most devices
+            why = _search(alone, sorted({*place.counts, *some, counts[-1]}), folder, f"{number}{WHY}")
             shutil.rmtree(folder / f"{number}{WHY}", ignore_errors=True)
             result = dataclasses.replace(result, why=why.why)
         return _with_chance(question, alone, result, place._replace(coarse=coarse), counts, folder, number)
@@ -316,14 +326,14 @@ def _plans(candidate: Candidate, counts: Sequence[int]) -> float:
         return 0.0
 
 
-def _around(question: Question, counts: list[int], best: int) -> list[int]:
+def _around(question: Question, counts: list[int], best: int, stages: int = 1) -> list[int]:
     """Counts that were looked at, and those around the best that were left out.
 
     Where a rate is served, more devices than the best's cost more: the next count is all that is looked at of them; and
     fewer, if they keep the limits, cost less: every box is looked at where these are not many.
     """
     if question.batch:
-        return sorted({*counts, *between(counts, best, question.batch)})
+        return sorted({*counts, *between(counts, best, question.batch, stages=stages)})
     closer = between(counts, best, most_above=1)
     more = sorted(count for count in {*counts, *closer} if count > best)
     boxes = [count for count in range(BOX, best, BOX) if count >= counts[0]]
@@ -364,7 +374,7 @@ def _with_chance(
                 counts = sorted({*counts, *more})
                 again = _search(with_margin(first, asked, margin), counts, folder, number)
         if again.best is not None and not question.counts:  # a margin wants other counts than the centre
-            counts = _around(question, counts, int(again.best[COUNT]))
+            counts = _around(question, counts, int(again.best[COUNT]), place.stages)
         if place.coarse and again.best is not None and (share := kept_share(again, asked)) < question.confidence:
             found, kept, margin = again, share, margin.wider
             continue

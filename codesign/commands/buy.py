@@ -26,6 +26,8 @@ from .terminal import console, text_table
 from .what_to_buy import MONTH_S, money, power
 
 HORIZON = "4y"
+KEPT_COST = "objective.minimise=usd_per_million_tokens*tokens_per_s/1e6"
+"""Goal of a job whose devices are kept when it has ended: dollars a second, not dollars a token."""
 FRAME = "buy.parquet"
 OWN = ("--on", "--show-config", "--devices", "--region", "--api")
 """Options that a job cannot have: the products are those of all jobs, and the demand decides the counts."""
@@ -99,6 +101,9 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
         place = ["--region", options.region] if options.region else []
         one = parsed([command, *said, "--on", options.on, *place])
         one.overrides = [*options.overrides, *one.overrides]
+        own = any(text.lstrip("+~").startswith("objective.m") for text in one.overrides)
+        if command == "train" and one.goal == "cost" and not own:
+            one.overrides = [KEPT_COST, *one.overrides]
         question = (serving_question if command == "serve" else training_question)(one)
         if not question.demand:
             raise ConfigError(f"--{command} {text!r}: how much of it? add --rate 30/s")

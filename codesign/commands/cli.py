@@ -421,7 +421,7 @@ def _export(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     keep_memory(sparingly=True)  # before JAX starts threads, each of which would have a heap of its own
     return later("commands.verify_jobs", "verify_folder")(
-        options.run, options.attack, options.seed, as_json=options.json
+        options.run, options.attack, options.seed, parsed, as_json=options.json
     )
 
 

@@ -22,6 +22,7 @@ from .plain_values import count_of, number, rate
 from .simulate import host_seconds
 
 __all__ = [
+    "FLEET_FILE",
     "ChosenPool",
     "FleetClass",
     "ReplayedPool",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 
+FLEET_FILE = "fleet.json"
 TIMES, POINTS = ("ttft", "tpot"), {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 LIMITS = tuple(f"{time}_{point}" for time in TIMES for point in POINTS)
 NUMBERS = ("cv", "input_cv", "output_cv", "cached")

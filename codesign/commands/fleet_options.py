@@ -37,10 +37,13 @@ from .fleet_classes import FleetClass
 __all__ = [
     "ClassOptions",
     "KindOptions",
+    "composed_on",
+    "device_kind",
     "kept_rates",
     "numbers_at_once",
     "options_on",
     "placed",
+    "replica_plans",
     "replica_sizes",
     "slopes",
 ]
@@ -129,20 +132,37 @@ def options_on(
     Raises:
         ConfigError: a count of devices that is no number of boxes, or anything wrong in the configuration.
     """
-    result, bought, composed = list[ClassOptions](), None, dict[float, list[str]]()
-    for share in dict.fromkeys(each.attainment for each in classes):
+    composed = composed_on(kind, [each.attainment for each in classes], overrides, workload, sizes)
+    result, bought = list[ClassOptions](), None
+    for share, texts in composed.items():
+        study = study_from_config(*texts)
+        result += _of_classes(kind, [one for one in classes if one.attainment == share], study, confidence)
+        if bought is None:
+            bought = device_kind(kind, study, owned, most)
+    assert bought is not None
+    return KindOptions(bought, result, composed)
+
+
+def composed_on(
+    kind: str, shares: Sequence[float], overrides: Sequence[str], workload: str, sizes: Sequence[int] = ()
+) -> dict[float, list[str]]:
+    """Percentile of a class's limits -> overrides of the study of its plans on a kind of device.
+
+    Args:
+        kind: the accelerator.
+        shares: percentiles of all classes.
+        overrides: of the configuration, the same for all.
+        workload: its name.
+        sizes: devices of a replica; none: those that fill boxes.
+    """
+    result = dict[float, list[str]]()
+    for share in dict.fromkeys(shares):
         base = [f"accelerator={kind}", f"workload={workload}", "space=every_serving_plan", "search=grid", *overrides,
                 f"workload.slo.attainment={share!r}"]  # fmt: skip
         first = study_from_config(*base).scenario
-        box = _box_of(first)
-        counts = replica_sizes(box, least_devices(first, 0.0), sizes)
-        composed[share] = [*base, f"+space.plan.device_count={counts}".replace(" ", "")]
-        study = study_from_config(*composed[share])
-        result += _of_classes(kind, [one for one in classes if one.attainment == share], study, confidence)
-        if bought is None:
-            bought = _device_kind(kind, study, box, max(counts), owned, most)
-    assert bought is not None
-    return KindOptions(bought, result, composed)
+        counts = replica_sizes(_box_of(first), least_devices(first, 0.0), sizes)
+        result[share] = [*base, f"+space.plan.device_count={counts}".replace(" ", "")]
+    return result
 
 
 def _box_of(scenario: Scenario) -> int:
@@ -150,7 +170,19 @@ def _box_of(scenario: Scenario) -> int:
     return int(box_of(cluster.network[cluster.levels[0]].fabric)) if len(cluster.levels) > 1 else 1
 
 
-def _device_kind(kind: str, study: Study, box: int, count: int, owned: int, most: int | None) -> DeviceKind:
+def device_kind(kind: str, study: Study, owned: int, most: int | None) -> DeviceKind:
+    """A kind of device as an assignment sees it.
+
+    Args:
+        kind: its name.
+        study: of plans on it, with sizes of a replica.
+        owned: devices that are there already.
+        most: devices that can be bought.
+
+    Raises:
+        ConfigError: a count of devices that is no number of boxes, or owned ones where all are rented.
+    """
+    box, count = _box_of(study.scenario), int(max(study.space.plan["device_count"]))
     for option, devices in (("--own", owned), ("--most", most or 0)):
         if devices % box:
             raise ConfigError(
@@ -180,7 +212,7 @@ def _of_classes(kind: str, classes: Sequence[FleetClass], study: Study, confiden
     """
     scenarios = [replace(study.scenario, one.leaves) for one in classes]
     space = study.space.settled(scenarios[0])
-    rows = _PlanRows.of([_replicas(space.plans(scenario)) for scenario in scenarios], classes)
+    rows = _PlanRows.of([replica_plans(space.plans(scenario)) for scenario in scenarios], classes)
     pricing = _Pricing(study, space)
     some = rows.sample()
     result = np.full((len(PRICED), len(rows)), np.nan)
@@ -394,7 +426,7 @@ def _replica_numbers(account: Account) -> list[Any]:
     return [metrics.extra["requests_per_s"], usd, metrics.capex_usd, metrics.provisioned_power_w]
 
 
-def _replicas(plans: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def replica_plans(plans: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Plans without those that are several replicas which share nothing."""
     own = plans["tp"] * plans["pp"]
     one, none = np.ones_like(own), np.zeros_like(own)

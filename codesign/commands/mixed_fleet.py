@@ -24,19 +24,19 @@ from ..core.units import engineering
 from ..report.drawing import render
 from ..report.fleet_figures import fleet_mix_figure
 from ..search.assignment import MOST_NODES, AssignedFleet, AssignmentLimits, PoolOption, assign
-from .fleet_classes import ChosenPool, FleetClass, ReplayedPool, classes_of, kept_load, replay, said_classes
+from .fleet_classes import FLEET_FILE, ChosenPool, FleetClass, ReplayedPool, classes_of, kept_load, replay, said_classes
 from .fleet_options import ClassOptions, KindOptions, options_on, placed, slopes
 from .left_files import new_folder
 from .plain_values import accelerators, count_of, number
 from .questions import serving_base, share_of
 from .setup import prepare_jax
 from .terminal import console, text_table
-from .verify_jobs import FLEET_FILE
 from .what_to_buy import MONTH_S, money, power
 
 __all__ = [
-    "FLEET_FILE", "FleetClass", "KindOptions", "MixedFleet", "ReplayedPool", "classes_of", "confirmed", "fleet",
-    "mixed_fleet", "options_on", "pool_options", "told_of_fleet",
+    "FLEET_FILE", "FleetClass", "FleetQuestion", "KindOptions", "MixedFleet", "ReplayedPool", "asked_of",
+    "classes_of", "confirmed", "costs_alone", "fleet", "mixed_fleet", "options_on", "pool_options",
+    "told_of_fleet", "worth_of_limits",
 ]  # fmt: skip
 
 
@@ -100,27 +100,19 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
     Raises:
         ConfigError: classes or counts that are none, an SLO that no plan keeps, or no fleet within the limits.
     """
-    classes = classes_of(said_classes(options), options.trace)
-    kinds = accelerators(options.on)
-    owned, most = (_counts(getattr(options, name), f"--{name}", kinds) for name in ("own", "most"))
-    limits = AssignmentLimits(
-        math.inf if options.budget is None else number(options.budget, "$", "--budget", "$5M"),
-        math.inf if options.power is None else number(options.power, "W", "--power", "2MW or 500kW"),
-    )
-    confidence = share_of(options)
+    asked = asked_of(options)
+    classes, kinds, limits, confidence = asked.classes, asked.kinds, asked.limits, asked.confidence
     if options.requests and options.requests < LEAST_REPLAYED:
         raise ConfigError(f"--requests {options.requests}: at least {LEAST_REPLAYED} of each class, or none")
-    sizes = (
-        [] if options.devices is None else [round(count_of(text, "--devices")) for text in options.devices.split(",")]
-    )
-    suffix, overrides = serving_base(options)
     prepare_jax()
     out = console(stderr=options.json)
     what = f"{len(classes)} classes of requests" if len(classes) > 1 else "requests"
     out.print(f"asked    least cost of serving {what} by {escape(options.model)} on {', '.join(kinds)}")
     for index, one in enumerate(classes):
         out.print(f"{'' if index else 'classes':8s} {one.name}: {one.text()}", soft_wrap=True)
-    answer = mixed_fleet(classes, kinds, overrides, f"goodput{suffix}", owned, most, limits, sizes, confidence)
+    answer = mixed_fleet(
+        classes, kinds, asked.overrides, asked.workload, asked.owned, asked.most, limits, asked.sizes, confidence
+    )
     replayed: list[ReplayedPool] = []
     if options.requests:
         answer, replayed = confirmed(answer, limits, options.requests, options.seed)
@@ -135,6 +127,46 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
     else:
         _show(told, folder)
     return 0
+
+
+class FleetQuestion(NamedTuple):
+    """Question of a command line: classes, kinds, overrides of each study, devices owned and for sale by kind."""
+
+    classes: list[FleetClass]
+    kinds: tuple[str, ...]
+    overrides: list[str]
+    workload: str
+    owned: dict[str, int]
+    most: dict[str, int]
+    limits: AssignmentLimits
+    sizes: list[int]
+    confidence: float
+
+
+def asked_of(options: argparse.Namespace, classes: Sequence[FleetClass] = ()) -> FleetQuestion:
+    """The question of `codesign fleet`.
+
+    Args:
+        options: of the command line.
+        classes: those that it is about, where a trace of which it speaks is not to be read.
+
+    Raises:
+        ConfigError: classes or counts that are none.
+    """
+    known = list(classes) or classes_of(said_classes(options), options.trace)
+    kinds = accelerators(options.on)
+    owned, most = (_counts(getattr(options, name), f"--{name}", kinds) for name in ("own", "most"))
+    limits = AssignmentLimits(
+        math.inf if options.budget is None else number(options.budget, "$", "--budget", "$5M"),
+        math.inf if options.power is None else number(options.power, "W", "--power", "2MW or 500kW"),
+    )
+    sizes = (
+        [] if options.devices is None else [round(count_of(text, "--devices")) for text in options.devices.split(",")]
+    )
+    suffix, overrides = serving_base(options)
+    return FleetQuestion(
+        known, tuple(kinds), overrides, f"goodput{suffix}", owned, most, limits, sizes, share_of(options)
+    )
 
 
 LEAST_REPLAYED = 500
@@ -197,8 +229,8 @@ def mixed_fleet(
         _check_served(one, result, confidence)
     rates = {one.name: one.rate for one in classes}
     best = assign(rates, pool_options(result), [kind.kind for kind in result], limits)
-    alone = {kind.kind.name: _alone(rates, kind, limits) for kind in result}
-    worth = _worth(best, result)
+    alone = costs_alone(rates, result, limits)
+    worth = worth_of_limits(best, result)
     seconds = {"pricing": priced - begun, "assignment": time.perf_counter() - priced}
     return MixedFleet(list(classes), result, best, alone, worth, seconds)
 
@@ -233,7 +265,9 @@ def confirmed(
         result = [known[place, pool.replicas, pool.rate] for place, pool in pools]
         late = [each for each, one in zip(pools, result, strict=True) if not one.meets]
         if (not late or turn == ROUNDS) and most_nodes == MOST_NODES:
-            return answer._replace(worth=_worth(answer.fleet, answer.kinds) if lowered else answer.worth), result
+            return answer._replace(
+                worth=worth_of_limits(answer.fleet, answer.kinds) if lowered else answer.worth
+            ), result
         for place, pool in late:
             share = kept_load(pool, requests, seed)
             lowered[place] = max(share, TINY) * pool.rate / pool.replicas / first[place].rate
@@ -243,6 +277,13 @@ def confirmed(
         best = dataclasses.replace(best, known_floor=answer.fleet.floor)  # slower plans were not replayed
         answer = answer._replace(fleet=best, lowered=dict(lowered))
     raise AssertionError
+
+
+def costs_alone(
+    rates: dict[str, float], kinds: Sequence[KindOptions], limits: AssignmentLimits | None
+) -> dict[str, float | None]:
+    """Kind -> dollars a second of all classes on it alone; none where it cannot serve them."""
+    return {kind.kind.name: _alone(rates, kind, limits) for kind in kinds}
 
 
 def _alone(rates: dict[str, float], kind: KindOptions, limits: AssignmentLimits | None) -> float | None:
@@ -286,7 +327,7 @@ def _check_served(one: FleetClass, kinds: Sequence[KindOptions], confidence: flo
     )
 
 
-def _worth(best: AssignedFleet, kinds: Sequence[KindOptions]) -> dict[tuple[str, str], float]:
+def worth_of_limits(best: AssignedFleet, kinds: Sequence[KindOptions]) -> dict[tuple[str, str], float]:
     """(class, number of `WORTH`) -> dollars/s that one unit more of it saves, at the prices of the linear programme.
 
     Each replica serves slope requests/s more; a request/s is worth the price of its class.

@@ -28,6 +28,7 @@ REACH = 10.0  # times the least: a tenth of the peak is what poor serving reache
 MOST = 5  # counts that are listed at first
 PARTS_OF_MANY = 12  # devices above which a replica is looked for among up to twice the least, below among four times
 RACKS = 3  # counts of whole racks beside them
+MOST_LEFT_OUT = 16  # counts that are looked at where no listed one will do
 BESIDE = 8  # counts below the best of them
 LARGEST = 2**17
 SIZES = 10  # powers of two of whole boxes that one training job is tried on
@@ -154,11 +155,14 @@ def device_counts(least: float, reach: float = REACH, batch: int = 0, rack: int 
     return sorted({*racks, *(min(every, key=lambda count: abs(math.log(count / want))) for want in wanted)})
 
 
-def shares(count: int, batch: int) -> bool:
-    """True if replicas on so many devices can share a batch evenly: the count's odd factors divide the batch."""
+def shares(count: int, batch: int, stages: int = 1) -> bool:
+    """True if replicas of up to so many stages can share a batch evenly on so many devices.
+
+    The count's odd factors divide the batch, or the pipeline has as many stages; its layers need not divide evenly.
+    """
     while count % 2 == 0:
         count //= 2
-    return batch % count == 0
+    return count // math.gcd(count, batch) <= stages
 
 
 def more_devices(counts: list[int], batch: int = 0, rack: int = 0) -> list[int]:
@@ -167,15 +171,23 @@ def more_devices(counts: list[int], batch: int = 0, rack: int = 0) -> list[int]:
     return [] if top >= LARGEST else device_counts(float(top), 4.0, batch, rack)
 
 
-def between(counts: Sequence[int], best: int, batch: int = 0, most_above: int = BESIDE // 2) -> list[int]:
+def left_out(counts: Sequence[int], batch: int = 0, stages: int = 1) -> list[int]:
+    """Counts of whole boxes that a list leaves out between its ends, evenly where they are many."""
+    every = [count for count in range(BOX * (counts[0] // BOX) + BOX, counts[-1], BOX) if shares(count, batch, stages)]
+    return _some([count for count in every if count not in counts], MOST_LEFT_OUT)
+
+
+def between(
+    counts: Sequence[int], best: int, batch: int = 0, most_above: int = BESIDE // 2, stages: int = 1
+) -> list[int]:
     """Counts of whole boxes that a list left out around its best: up to the listed ones below and above that."""
     if best <= BOX:
         return [best]
     smaller = max((count for count in counts if count < best), default=best)
     larger = min((count for count in counts if count > best), default=best)
     first = BOX * (smaller // BOX) + BOX
-    below = [count for count in range(first, best + 1, BOX) if shares(count, batch)]
-    above = [count for count in range(BOX * (best // BOX) + BOX, larger, BOX) if shares(count, batch)]
+    below = [count for count in range(first, best + 1, BOX) if shares(count, batch, stages)]
+    above = [count for count in range(BOX * (best // BOX) + BOX, larger, BOX) if shares(count, batch, stages)]
     return sorted({*_some(below[::-1], BESIDE), *_some(above, most_above), best})
 
 

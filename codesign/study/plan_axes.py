@@ -248,7 +248,11 @@ def axes_text(plan: Mapping[str, Sequence[Any]], words: Mapping[str, str], scena
         where = f"{counts[0]}, {counts[1]} ... {counts[-1]}"
     else:
         where = few if len(counts) <= MOST_NAMED else f"{len(counts)} counts from {counts[0]} to {counts[-1]}"
-    text = f"every layout that {who} on {where} device{'' if counts == ['1'] else 's'}"
+    *most, last = degrees
+    by = (
+        f"{', '.join(most)} and {last}" if most else last
+    )  # other fields of the plan, which trainers have many of, stay
+    text = f"every layout by {by} that {who} on {where} device{'' if counts == ['1'] else 's'}"
     kinds = ["powers of two" if words.get(name) == POWERS else "" for name in degrees]
     text += " with degrees that are powers of two" if all(kinds) else ""
     parts = [_sizes(name, plan[name], words.get(name, "")) for name in SIZES if name in plan]
