@@ -59,7 +59,7 @@ WRONG = [  # (base, what is wrong, words of the refusal, one override that would
     ("served", "plan.decode_cp=2", "(vLLM: decode_context_parallel_size", "plan.decode_cp=1"),
     ("served", "plan.ulysses=2", "is of training", "plan.ulysses=1"),
     ("served", "plan.micro_batch=1 plan.pp=2", "at least 2", "plan.micro_batch=2"),
-    ("experts_served", "plan.attention_dp=2 plan.ep=2", "vLLM spreads whole experts over all", "plan.ep=1"),
+    ("experts_served", "plan.attention_dp=2 plan.ep=2", "vLLM spreads whole experts over all ranks", "plan.ep=1"),
     ("trtllm", "plan.attention_dp=2", "TensorRT-LLM cuts attention over all ranks", "plan.attention_dp=16"),
     ("pools", "plan.prefill_devices=12 plan.prefill_tp=8", "does not divide plan.prefill_devices", "plan.prefill_tp=4"),
     ("pools", "plan.prefill_devices=16 plan.prefill_tp=8 plan.prefill_attention_dp=3", "plan.prefill_tp = 8", ""),

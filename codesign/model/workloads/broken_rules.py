@@ -126,9 +126,8 @@ class SupportedLayouts(Module):
             )
             return f"{tp}, {groups}: {said}{runs}"
         if rule == "engine_experts":
-            whole = float(plan.ep * (plan.tp if float(plan.etp) == 0 else plan.etp))
-            said = f"{self.engine} spreads whole experts over all its ranks; take plan.etp = 1"
-            return f"{ep} of {tp}: {said}, plan.{pool}ep = {whole:g}{runs}"
+            said = f"{self.engine} spreads whole experts over all ranks: plan.{pool}etp = 1, plan.{pool}ep counts them"
+            return f"{ep} of {tp}: {said}{runs}"
         if rule == "engine_widths":
             return f"{tp}: {self.engine} cuts feed-forward networks into equal columns, which these ranks do not{runs}"
         return None
