@@ -34,12 +34,16 @@ def serving_plan(rng: random.Random, engine: str, *, sparse: bool) -> dict[str, 
         groups = tp if ep > 1 else rng.choice((1, tp)) if sparse else 1
     if engine != "sglang" and ep > 1:
         groups = tp  # one scheduler a rank
-    if engine != "sglang" and ep > 1 and tp > 1:
+    whole = ep > 1 and tp > 1 and rng.random() < 0.5  # each expert on one rank, tensor ranks among them
+    if engine != "sglang" and ep > 1 and tp > 1 and not whole:
         groups, tp = 1, 1
     if engine == "sglang" and ep > 1:
         groups = 1
+    if whole:
+        groups, ep = 1, tp * (1 if engine == "trtllm" else rng.choice((1, 2)))
     sequences = groups * rng.choice((1, 3, 16, 64, 100))
     plan: dict[str, float] = {"tp": tp, "ep": ep, "attention_dp": groups, "micro_batch": sequences}
+    plan |= {"etp": 1} if whole else {}
     plan |= {"pp": rng.choice((1, 1, 2, 4)), "token_budget": rng.choice((128, 777, 2048, 8192)) + sequences}
     if engine in ("vllm", "sglang") and tp // groups > 1 and rng.random() < 0.3:
         plan["decode_cp"] = 2
@@ -100,7 +104,8 @@ def maxtext_plan(rng: random.Random) -> dict[str, float]:
 
 def _engine(plan: dict[str, float]) -> int:
     """Devices of one engine."""
-    return int(plan["tp"] * plan["pp"] * plan["ep"])
+    cut = plan.get("etp", 0) or plan["tp"]
+    return int(plan["pp"] * max(plan["ep"] * cut, plan["tp"]))
 
 
 def read_back(files: dict[str, str], target: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:

@@ -82,7 +82,7 @@ def test_a_space_says_what_it_is():
     )
     count = len(study.space.plans(study.scenario)["tp"])
     assert study.space.text(study.scenario) == (
-        "every layout by tp, pp, ep and attention_dp that vLLM runs on 36 or 72 devices, 20 batch sizes from 1 to"
+        "every layout by tp, pp, ep, etp and attention_dp that vLLM runs on 36 or 72 devices, 20 batch sizes from 1 to"
         f" 1,024, 17 step budgets from 64 to 16,384: {count:,} plans"
     )
     assert study_from_config("workload=at_rate").space.text(study.scenario) == ""

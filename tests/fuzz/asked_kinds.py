@@ -274,7 +274,8 @@ def export(rng: random.Random) -> Case:
     plan |= {"pp": rng.choice((2, 4))} if rng.random() < 0.3 else {}
     plan |= {"token_budget": rng.choice((128, 192, 2048))} if rng.random() < 0.7 else {}
     if model is SPARSE and rng.random() < 0.5:
-        plan |= {"ep": rng.choice((2, 8))}
+        tp, sharing = plan["tp"], rng.choice((2, 8))
+        plan |= {"ep": sharing} if tp == 1 else {"ep": tp * sharing, "etp": 1}  # whole experts on every rank
     folder = PLACE / f"run-{rng.randrange(10**12)}"
 
     def run() -> bool:
@@ -288,7 +289,7 @@ def export(rng: random.Random) -> Case:
         import shlex
 
         result = dict(text.split("=", 1) for text in read_launch(shlex.join(words)).overrides)
-        kept = {key: value for key, value in plan.items() if value != 1}
+        kept = {key: value for key, value in plan.items() if value != 1 or key == "etp"}
         same_plan = all(
             float(result.get(f"plan.{key}", "nan")) == value for key, value in kept.items() if key != "token_budget"
         )
