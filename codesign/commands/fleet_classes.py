@@ -153,8 +153,13 @@ def _read(text: str) -> tuple[str, dict[str, float]]:
     return name, values
 
 
+def _option(name: str, key: str) -> str:
+    """The words that said a number of a class; requests of one kind have options of their own."""
+    return f"--{key.replace('_', '-')}" if name == ONLY else f"--class {name}: {key}"
+
+
 def _value(name: str, key: str, text: str) -> float:
-    option = f"--class {name}: {key}"
+    option = _option(name, key)
     if key == "rate":
         try:
             return rate(text)
@@ -183,15 +188,16 @@ def fleet_class(name: str, values: dict[str, float]) -> FleetClass:
     for key in ("rate", "input", "output"):
         if key not in values:
             raise ConfigError(f"--class {name}: {key} is missing; {EXAMPLE}, or take them from --trace FILE")
+    lacks, example = (f"--class {name}:", EXAMPLE) if name != ONLY else ("requests of one kind:", ONE_KIND)
     limits = {time: [key for key in values if key.startswith(f"{time}_p")] for time in TIMES}
     for time, keys in limits.items():
         if len(keys) != 1:
             what = "is missing" if not keys else f"is there {len(keys)} times ({', '.join(keys)})"
-            raise ConfigError(f"--class {name}: a limit {time}_p50, {time}_p90 or {time}_p99 {what}; {EXAMPLE}")
+            raise ConfigError(f"{lacks} a limit {time}_p50, {time}_p90 or {time}_p99 {what}; {example}")
     points = {keys[0].rpartition("_")[2] for keys in limits.values()}
     if len(points) > 1:
         raise ConfigError(
-            f"--class {name}: {limits['ttft'][0]} and {limits['tpot'][0]}: limits of one class are on one percentile"
+            f"{lacks} {limits['ttft'][0]} and {limits['tpot'][0]}: both are to be on one percentile"
         )
     more = {key: values[key] for key in ("cv", "input_cv", "output_cv", "cached") if key in values}
     return FleetClass(

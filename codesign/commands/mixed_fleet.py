@@ -307,12 +307,12 @@ def _check_served(one: FleetClass, kinds: Sequence[KindOptions], confidence: flo
     names = ", ".join(kind.name for kind, _ in own)
     if not any(each.fits for _, each in own):
         raise ConfigError(
-            f"--class {one.name}: no plan fits into the memory of {names} at these sizes of a replica: more devices"
+            f"class {one.name}: no plan fits into the memory of {names} at these sizes of a replica: more devices"
             " (--devices 16,32), a smaller number format (--format fp8) or larger devices"
         )
     if confidence and any(each.kept for _, each in own):
         raise ConfigError(
-            f"--class {one.name}: no plan keeps its limits at any rate in {confidence:.0%} of the draws on {names}:"
+            f"class {one.name}: no plan keeps its limits at any rate in {confidence:.0%} of the draws on {names}:"
             " allow more time, or a lower --confidence"
         )
     kind, best = min(own, key=lambda pair: max(pair[1].alone))
@@ -321,7 +321,7 @@ def _check_served(one: FleetClass, kinds: Sequence[KindOptions], confidence: flo
     asked = one.ttft_s if limit == "ttft" else one.tpot_s
     helps = "shorter prompts" if limit == "ttft" else "faster memory"
     raise ConfigError(
-        f"--class {one.name}: {limit}_{share} = {asked:.4g} s is {1 - 1 / used:.1%} below {asked * used:.4g} s, the"
+        f"class {one.name}: {limit}_{share} = {asked:.4g} s is {1 - 1 / used:.1%} below {asked * used:.4g} s, the"
         f" least of any plan on {names} (a request that is alone on {kind.name}): allow {asked * used * 1.01:.4g} s, or"
         f" take {helps} or more devices a replica"
     )

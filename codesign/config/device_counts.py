@@ -138,7 +138,7 @@ def device_counts(least: float, reach: float = REACH, batch: int = 0, rack: int 
     """
     if least > LARGEST:
         raise ConfigError(
-            f"the demand needs {least:,.0f} devices at their peak: more than {LARGEST:,}, the most that are searched; "
+            f"the demand needs {least:{',.0f' if least < 1e12 else '.3g'}} devices at their peak: more than {LARGEST:,}, the most that are searched; "
             f"they carry {LARGEST / least:.1e} of it"
         )
     top = max(BOX * math.ceil(reach * least / BOX), BOX)
