@@ -14,7 +14,7 @@ from codesign.staging import tables
 SERVED = (
     "search=certified", "accelerator=h100_sxm", "workload=at_rate", "model=llama31_70b", "framework=vllm",
     "workload.arrivals_per_s=4", "++objective.limits.tpot_p99_s=0.08", "++space.plan.device_count=[2,4,8]",
-    "space.plan.micro_batch=[16,64,256]", "space.plan.token_budget=[512,2048]",
+    "space.plan.micro_batch=[16,64,256]", "space.plan.token_budget=[512,2048]", "space.plan.etp=[0]",
 )  # fmt: skip
 
 
