@@ -196,9 +196,7 @@ def fleet_class(name: str, values: dict[str, float]) -> FleetClass:
             raise ConfigError(f"{lacks} a limit {time}_p50, {time}_p90 or {time}_p99 {what}; {example}")
     points = {keys[0].rpartition("_")[2] for keys in limits.values()}
     if len(points) > 1:
-        raise ConfigError(
-            f"{lacks} {limits['ttft'][0]} and {limits['tpot'][0]}: both are to be on one percentile"
-        )
+        raise ConfigError(f"{lacks} {limits['ttft'][0]} and {limits['tpot'][0]}: both are to be on one percentile")
     more = {key: values[key] for key in ("cv", "input_cv", "output_cv", "cached") if key in values}
     return FleetClass(
         name, values["rate"], values["input"], values["output"], values[limits["ttft"][0]], values[limits["tpot"][0]],

@@ -48,11 +48,15 @@ def distinct_plans(
     first; where no two of them are equal, and beyond `MOST_PLANS`, every plan counts.
     """
     count = len(next(iter(plans.values()), np.zeros(0)))
-    if count < 2 or count > MOST_PLANS:
+    if count < 2:
         return dict(plans)
     free = dict(free or {})
     model = model_of(scenarios[0], space, (*plans, *free))
     program = model.asked(_compared)
+    first = _first_of_unread(program, model.leaves, plans)
+    plans, count = {name: column[first] for name, column in plans.items()}, len(first)
+    if count < 2 or count > MOST_PLANS:
+        return dict(plans)
     if count * math.prod(len(values) for values in free.values()) > MANY:
         some = _neighbours(plans)
         few = {name: column[some] for name, column in plans.items()}
@@ -62,6 +66,22 @@ def distinct_plans(
     classes = classes_of_plans(program, model.leaves, scenarios, plans, free)
     first = np.sort(np.unique(classes, return_index=True)[1])
     return {name: column[first] for name, column in plans.items()}
+
+
+def _first_of_unread(program: Program, leaves: int, plans: Mapping[str, np.ndarray]) -> Int[np.ndarray, " some"]:
+    """Numbers of the first of those plans that differ in fields alone which the program does not read."""
+    count = len(next(iter(plans.values())))
+    read = {slot for equation in program.equations for slot in equation.inputs} | {*program.outputs}
+    slots = program.inputs[leaves : leaves + len(plans)]
+    told = [column for slot, column in zip(slots, plans.values(), strict=True) if slot in read]
+    if len(told) == len(plans):
+        return np.arange(count)
+    classes = _Classes(count)
+    for column in told:
+        classes.tell_apart(np.unique(column, return_inverse=True)[1].reshape(-1))
+        if classes.all_differ:
+            return np.arange(count)
+    return np.sort(np.unique(classes.found, return_index=True)[1])
 
 
 def _neighbours(plans: Mapping[str, np.ndarray]) -> Int[np.ndarray, " some"]:
