@@ -31,6 +31,7 @@ RACKS = 3  # counts of whole racks beside them
 MOST_LEFT_OUT = 16  # counts that are looked at where no listed one will do
 BESIDE = 8  # counts below the best of them
 LARGEST = 2**17
+MOST_WRITTEN = 1e12  # devices that a message writes out
 SIZES = 10  # powers of two of whole boxes that one training job is tried on
 
 
@@ -137,8 +138,9 @@ def device_counts(least: float, reach: float = REACH, batch: int = 0, rack: int 
         ConfigError: more than any cluster has.
     """
     if least > LARGEST:
+        needed = f"{least:,.0f}" if least < MOST_WRITTEN else f"{least:.3g}"
         raise ConfigError(
-            f"the demand needs {least:{',.0f' if least < 1e12 else '.3g'}} devices at their peak: more than {LARGEST:,}, the most that are searched; "
+            f"the demand needs {needed} devices at their peak: more than {LARGEST:,}, the most that are searched; "
             f"they carry {LARGEST / least:.1e} of it"
         )
     top = max(BOX * math.ceil(reach * least / BOX), BOX)
