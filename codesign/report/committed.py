@@ -191,8 +191,8 @@ def write_run_report(run_folder: Path | str, folder: Path | str) -> Path:
     build_report(run_folder)
     run = read_run(run_folder)
     best = run.designs.head(DESIGNS)
-    varied = [name for name in best if str(name).startswith("var.") and best[name].nunique() > 1]
-    names = [name for name in (*SHOWN[:2], *varied, *SHOWN[2:]) if name in best]
+    design = [name for name in best if str(name).startswith("var.")]  # all, so that a test can price it again
+    names = [name for name in (*SHOWN[:2], *design, *SHOWN[2:]) if name in best]
     table = pd.DataFrame(best[names]).rename(columns=lambda name: name.removeprefix("var."))
     figures = {path.stem.replace("_", " "): path.read_bytes() for path in sorted((run.path / "figures").glob("*.png"))}
     units = {str(name): run.unit(str(name)) for name in table if run.setting(f"space.hardware.{name}")}
