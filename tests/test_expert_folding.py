@@ -113,7 +113,7 @@ SERVED = "model=qwen3_235b_a22b accelerator=h100_sxm cluster.device_count=16 pla
     [
         ("plan.tp=8 plan.etp=2 plan.ep=2", "ep 2 * etp 2 ranks of experts are not 1 to 2 whole groups of tp 8"),
         ("plan.tp=4 plan.etp=1 plan.ep=12", "ep 12 * etp 1 ranks of experts are not 1 to 4 whole groups of tp 4"),
-        ("plan.tp=8 plan.etp=8", "plan.etp = 8 is plan.tp: an engine's plan says so by plan.etp = 0"),
+        ("plan.tp=8 plan.etp=8", "plan.etp = 8 equals plan.tp: write plan.etp = 0"),
         ("plan.tp=2 plan.etp=4", "plan.etp = 4 is more than plan.tp = 2"),
         ("plan.tp=4 plan.etp=5 plan.ep=4", "plan.etp = 5 does not divide the expert width 1536"),
         ("plan.tp=4 plan.ep=16", "1 spreads whole ones over the 16 ranks of a stage"),

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from codesign import scenario_from_config, solve, study_from_config
 from codesign.config import check_plan
@@ -246,3 +247,15 @@ def test_the_busiest_rank_reads_as_many_experts_as_random_tokens_reach(experts, 
     if ranks > 1:
         mean = experts / ranks * (1 - (1 - 1 / experts) ** (tokens * top_k))
         assert drawn > 1.05 * mean  # the mean alone would not do
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 16, 32, 64, 128, 256])
+def test_the_largest_of_normal_numbers_is_that_of_a_quadrature(ranks: int):
+    """Half of many experts have a copy: (most - mean) / deviation is the expected largest of so many normal numbers."""
+    x = np.linspace(-9, 9, 20_001)
+    below = scipy.stats.norm.cdf(x)
+    expected = np.trapezoid(x * ranks * scipy.stats.norm.pdf(x) * below ** (ranks - 1), x)
+    local = 1e8
+    copies = np.log(0.5) / np.log1p(-1 / (local * ranks))
+    most = float(_most_touched(*map(np.asarray, (local, local * ranks, copies, float(ranks)))))
+    assert (most - local / 2) / np.sqrt(local / 4) == pytest.approx(expected, rel=0.016)

@@ -21,7 +21,7 @@ STUDY = (
 )  # fmt: skip
 MORE = ("tokens_per_s_per_device", "ttft_s")
 PLAN = ("device_count", "tp", "pp", "ep", "etp", "attention_dp", "micro_batch", "token_budget")
-LAYOUTS = {-1: "experts over devices that attend alone", 0: "experts cut over tensor ranks", 1: "whole experts on them"}
+LAYOUTS = {-1: "attention DP, experts EP", 0: "attention TP, experts TP", 1: "attention TP, experts EP"}
 
 
 def front() -> pd.DataFrame:

@@ -299,9 +299,9 @@ def _unspread(workload: Any, layout: Layout) -> str:
     etp, ep, tp = (float(getattr(layout.plan, name)) for name in ("etp", "ep", "tp"))
     experts, groups = float(workload.model.feed_forward.experts), float(layout.dp * layout.plan.cp)
     if etp > tp:
-        return f"plan.etp = {etp:g} is more than plan.tp = {tp:g}: take larger plan.tp, its groups as plan.attention_dp"
+        return f"plan.etp = {etp:g} is more than plan.tp = {tp:g}: take a larger plan.tp with plan.attention_dp groups"
     if etp == tp:
-        return f"plan.etp = {etp:g} is plan.tp: an engine's plan says so by plan.etp = 0"
+        return f"plan.etp = {etp:g} equals plan.tp: write plan.etp = 0"
     if float(workload.model.feed_forward.expert_width) % etp:
         return (
             f"plan.etp = {etp:g} does not divide the expert width {float(workload.model.feed_forward.expert_width):g}"

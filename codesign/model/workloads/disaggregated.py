@@ -168,6 +168,9 @@ class AbstractPromptPool(AbstractContinuousServing):
             "prefill_experts": (
                 f"plan.prefill_ep = {float(pool.ep):g} must be at most twice the model's experts and divide the"
                 f" {float(layout.prefill_devices) / float(pool.tp * pool.pp):g} engines of the pool"
+                if not float(pool.etp)
+                else f"plan: prefill_ep {float(pool.ep):g} * prefill_etp {float(pool.etp):g} ranks of experts are not"
+                f" whole groups of prefill_tp {float(pool.tp):g} that divide the pool; prefill_etp is below prefill_tp"
             ),
         }
         engine = (

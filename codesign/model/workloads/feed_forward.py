@@ -325,8 +325,8 @@ def _most_touched(local: Array, held: Array, copies: Array, ranks: Array) -> Arr
     take sqrt(l q (1 - q)). A step waits for the largest of n such numbers, about ln n / (1.13 + 0.15 ln n) deviations
     above their mean (within 1.6 % of the expected largest of 2 to 256 normal variates).
 
-    Assumes: copies drawn evenly, each for itself. Source: occupancy, and order statistics computed by quadrature; drawn
-    at random in `tests/test_expert_load.py`.
+    Assumes: copies drawn evenly, each for itself. Fitted: the two constants, to nine such expectations by quadrature,
+    n = 2 to 256; these and random draws are in `tests/test_expert_load.py`.
     """
     none = at_least((1 - 1 / held) ** copies, 1e-12)
     some = at_least(1 - none, 1e-12)
