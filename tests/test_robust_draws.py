@@ -16,6 +16,7 @@ from codesign.search.robust import robust_oracle
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 from codesign.uncertainty import metrics_under_draws, spreads
+from codesign.uncertainty.metrics import at_centre
 from codesign.verification import Asked, derivation_of, verify
 
 GOAL, DRAWS, TAIL = "time_s * capex_usd", 6, 0.34
@@ -95,3 +96,47 @@ def test_what_cannot_be_drawn_is_refused(monkeypatch):
     monkeypatch.setattr("codesign.uncertainty.draws.spreads", dict)
     with pytest.raises(ConfigError, match=r"draws = 2: no errors of the model are known"):
         Cases(draws=2)
+
+
+def test_numbers_at_the_centre_are_those_of_the_model_alone():
+    told = at_centre(
+        PROBLEM.scenario, lambda account: {"time": account.metrics.time_s, "usd": account.metrics.capex_usd}
+    )
+    alone = evaluate(PROBLEM.scenario)
+    assert told == pytest.approx({"time": float(alone.time_s), "usd": float(alone.capex_usd)}, rel=1e-12)
+
+
+SLOWER = Cases({"slower": Uncertain("workload.kernel_slowdown", (1.0, 1.5, 0.8))})
+PLANS = DesignSpace(plan={"tp": [1, 2, 4, 8], "pp": [1, 2, 4, 8], "micro_batch": [1, 2, 4]})
+
+
+@pytest.mark.parametrize("how", ["sum", "worst", "log_sum", "cvar"])
+def test_a_plan_that_one_case_rules_out_is_priced_in_that_case_alone(how):
+    free = Oracle(
+        Problem(training(), PLANS, Objective("time_s")), rows_of(Problem(training(), PLANS, Objective("time_s")))
+    )
+    times = np.exp(free.values(np.arange(free.count), np.zeros((free.count, 0)))[0][:, 0])
+    problem = Problem(training(), PLANS, Objective("time_s", limits={"time_s": 1.8 * float(times.min())}))
+    inner = Oracle(problem, rows_of(problem))
+    oracle = robust_oracle(inner, SLOWER, how, 0.5, 0)
+    plan, u = np.arange(inner.count), np.zeros((inner.count, 0))
+    alone = [inner.tangents(plan, u, 1.0, scenario=case) for case in oracle.scenarios]
+    limits = np.max([part.exact[:, 1:].max(axis=1) for part in alone], axis=0)
+    goal = oracle.blend.value(np.stack([part.exact[:, 0] for part in alone]).T)
+    met = limits <= 0
+    assert 0 < met.sum() < len(met)
+
+    for result in (oracle.tangents(plan, u, 1.0), oracle.tangents(plan, u, 1.0)):  # again: the hardest case first
+        assert ((result.exact[:, 1:].max(axis=1) <= 0) == met).all()
+        assert result.exact[met, 0] == pytest.approx(goal[met])
+        assert result.affine[met, 0, 0] == pytest.approx(goal[met])
+        assert (result.affine[:, 0, 0] <= goal + 1e-9).all()
+        assert (result.affine[:, 1:, 0].max(axis=1) <= limits + 1e-9).all()
+        assert ((result.affine[:, 1:, 0].max(axis=1) > 0) == ~met).all()
+    assert oracle.values(plan, u)[0][met] == pytest.approx(oracle.tangents(plan, u, 1.0).exact[met])
+    before = inner.evaluated
+    oracle.tangents(plan, u, 1.0)
+    assert inner.evaluated - before == len(plan) + 2 * met.sum()  # the slowest case rules out all that are too slow
+    found = Robust(SLOWER, how, 0.5, PROOF).run(problem, 0).certificate
+    assert found.best == pytest.approx(np.exp(goal[met].min()), rel=1e-9)
+    assert found.bound == pytest.approx(found.best, rel=2.1e-3)

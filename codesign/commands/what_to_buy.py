@@ -11,7 +11,7 @@ import numpy as np
 from ..config.consistency import box_of
 from ..core.interval_text import load_text
 from ..core.units import DAY_S, YEAR_S
-from ..model.metrics import Account, account
+from ..model.metrics import Account
 from ..model.ownership import Cloud
 from ..model.scenario import Scenario
 from ..model.workloads import Training
@@ -19,7 +19,7 @@ from ..report.comparison_figures import AnswerSlide
 from ..report.side_by_side import Comparison, price_sentences, sentences, space_sentences
 from ..study.objective import Objective, feasible
 from ..uncertainty.draws import COUNT, draw_doubts
-from ..uncertainty.metrics import LOAD, over_the_load, under_draws
+from ..uncertainty.metrics import LOAD, at_centre, over_the_load, under_draws
 from .candidates import Candidate
 from .questions import Question
 
@@ -89,7 +89,7 @@ def margin_of(candidate: Candidate, share: float) -> Margin:
         return {" ": load.get(LOAD, account.metrics.time_s)}
 
     level = under_draws([candidate.scenario], told)[" "][0]
-    centre = float(told(account(candidate.scenario))[" "])
+    centre = at_centre(candidate.scenario, told)[" "]
     later = np.asarray(draw_doubts(candidate.scenario).first_token)
     return Margin(max(1.0, float(np.quantile(level, share)) / centre), max(1.0, float(np.quantile(later, share))))
 

@@ -8,7 +8,7 @@ Source: see docs/optimisation.md, section 6.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +23,9 @@ from ..model.scenario import Scenario
 from ..uncertainty import Cases, Uncertain
 from .base import AbstractSearch, Problem, Report, Trace, silent
 from .blend import Blend
+from .branch_and_bound.bounding import FORGIVEN
 from .branch_and_bound.certified import Certified
-from .branch_and_bound.model_oracle import AbstractModelOracle, Oracle
+from .branch_and_bound.model_oracle import LOWEST, AbstractModelOracle, Oracle
 from .branch_and_bound.oracle import Tangents, relayed, rows_of
 from .certificate import Robustness, Wanted
 
@@ -35,6 +36,7 @@ class RobustOracle(AbstractModelOracle):
     def __init__(self, inner: Oracle, scenarios: list[Scenario], blend: Blend):
         self.inner, self.scenarios, self.blend, self.evaluated = inner, scenarios, blend, 0
         self.problem, self.names, self.plans = inner.problem, inner.names, inner.plans
+        self._order, self._ruled_out = list(range(len(scenarios))), np.zeros(len(scenarios), dtype=np.int64)
 
     count: Any = relayed("inner", "count")
     columns, near = (relayed("inner", name) for name in ("columns", "near"))
@@ -60,20 +62,34 @@ class RobustOracle(AbstractModelOracle):
         """Rows over all cases; at a tie of cases, a tangent between theirs. `scenario` is asked for alone if given."""
         if scenario is not None:
             return self.inner.tangents(plan, u, sharpness, scenario)
-        self.evaluated += len(plan)
-        result = [self.inner.tangents(plan, u, sharpness, scenario=case) for case in self.scenarios]
-        exact, affine = np.stack([f.exact for f in result]), np.stack([f.affine for f in result])  # cases first
+        sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(plan),))
+        exact, affine, broken = self._in_cases(
+            plan, lambda left, case: self.inner.tangents(plan[left], u[left], sharpness[left], scenario=case)
+        )
         at = affine[..., 0] + np.einsum("cprv,pv->cpr", affine[..., 1:], u)
 
         value, slopes = self.blend.tangent(at[:, :, 0].T)
         goal = np.einsum("pc,cpv->pv", slopes, affine[:, :, 0])
         goal[:, 0] += value - (slopes * at[:, :, 0].T).sum(axis=1)
 
-        heat = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(plan),))[None, :, None] * (at - at.max(axis=0))
+        heat = sharpness[None, :, None] * (at - at.max(axis=0))
         shares = np.exp(heat) / np.exp(heat).sum(axis=0)
         worst = np.einsum("cpr,cprv->prv", shares, affine)
         rows = np.concatenate([goal[:, None], worst[:, 1:]], axis=1)
-        return Tangents(self._over_cases(exact), rows, np.max([f.broken for f in result], axis=0))
+        return Tangents(self._over_cases(exact), rows, broken)
+
+    def screening(self, plan: np.ndarray, u: np.ndarray, scenario: Scenario | None = None) -> Tangents | None:
+        """Rows that cost little, in the case that is worst for each."""
+        if scenario is not None:
+            return self.inner.screening(plan, u, scenario)
+        parts = [self.inner.screening(plan, u, case) for case in self.scenarios]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(self.scenarios):
+            return None
+        worst = np.argmax([part.affine[..., 0] for part in known], axis=0)  # at u = 0; any case is as low as the worst
+        affine = np.take_along_axis(np.stack([part.affine for part in known]), worst[None, ..., None], axis=0)[0]
+        exact = np.max([part.exact for part in known], axis=0)
+        return Tangents(exact, affine, np.max([part.broken for part in known], axis=0))
 
     def values(
         self, plan: np.ndarray, u: np.ndarray, scenario: Scenario | None = None
@@ -81,9 +97,40 @@ class RobustOracle(AbstractModelOracle):
         """Rows over all cases, as of `tangents`."""
         if scenario is not None:
             return self.inner.values(plan, u, scenario)
+
+        def ask(left: np.ndarray, case: Scenario) -> Tangents:
+            exact, broken = self.inner.values(plan[left], u[left], case)
+            return Tangents(exact, exact[..., None], broken)
+
+        exact, _, broken = self._in_cases(plan, ask)
+        return self._over_cases(exact), broken
+
+    def _in_cases(
+        self, plan: np.ndarray, ask: Callable[[np.ndarray, Scenario], Tangents]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(exact rows, affine rows, both by case, broken).
+
+        Without variables a plan that breaks a limit in one case is not priced in the others: what stands for them is
+        lower than any row can be, and of the exact goal what the case before says. The case that rules out the most
+        is asked for first.
+        """
         self.evaluated += len(plan)
-        exact, broken = zip(*(self.inner.values(plan, u, case) for case in self.scenarios), strict=True)
-        return self._over_cases(np.stack(exact)), np.max(broken, axis=0)
+        left, broken = np.arange(len(plan)), np.zeros(len(plan))
+        exact, affine = np.empty(0), np.empty(0)
+        for number, index in enumerate(self._order):
+            result = ask(left, self.scenarios[index])
+            if number == 0:
+                shape = (len(self.scenarios), *result.affine.shape)
+                exact, affine = np.full(shape[:-1], LOWEST), np.zeros(shape)
+                affine[..., 0], exact[..., 0] = LOWEST, result.exact[:, 0]
+            exact[index, left], affine[index, left] = result.exact, result.affine
+            broken[left] = np.maximum(broken[left], result.broken)
+            amiss = (result.exact[:, 1:] > FORGIVEN).any(axis=1) | (result.broken > 0)
+            self._ruled_out[index] += amiss.sum()
+            if not self.variables:
+                left = left[~amiss]
+        self._order = sorted(self._order, key=lambda index: -self._ruled_out[index])
+        return exact, affine, broken
 
     def _over_cases(self, exact: Float[np.ndarray, "cases points rows"]) -> Float[np.ndarray, "points rows"]:
         return np.concatenate([self.blend.value(exact[:, :, 0].T)[:, None], exact[:, :, 1:].max(axis=0)], axis=1)

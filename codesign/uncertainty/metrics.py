@@ -23,7 +23,7 @@ from .draws import COUNT, draw_doubts, no_doubts
 from .spreads import SHARE, spreads
 
 __all__ = [
-    "LOAD", "Drawn", "Regret", "Wins", "as_columns", "ends", "intervals", "metrics_under_draws",
+    "LOAD", "Drawn", "Regret", "Wins", "as_columns", "at_centre", "ends", "intervals", "metrics_under_draws",
     "numbers_in_draws", "of_designs", "over_the_load", "quantile", "told_of", "trace_with_draws", "uncertain",
     "under_draws", "wins", "with_room", "without_ends", "without_goals", "without_numbers",
 ]  # fmt: skip
@@ -174,6 +174,21 @@ def under_draws(
         name: np.broadcast_to(np.asarray(value, dtype=float), (whole,)).reshape(shape)
         for name, value in zip(names, values, strict=True)
     }
+
+
+def at_centre(scenario: Scenario, function: Callable[[Account], Mapping[str, Any]]) -> dict[str, float]:
+    """Numbers of a scenario by the model as it stands, from the trace that `under_draws` uses too."""
+    room, names = with_room(scenario), list[str]()
+
+    def asked(account: Account) -> list[Any]:
+        numbers = function(account)
+        names[:] = list(numbers)
+        return list(numbers.values())
+
+    program = base_of(room).asked(asked)
+    kinds = (program.kinds[slot] for slot in program.inputs)
+    leaves = (np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(jax.tree.leaves(room), kinds, strict=True))
+    return {name: float(np.ravel(value)[0]) for name, value in zip(names, running(program)(*leaves), strict=True)}
 
 
 def _draws(leaf: np.ndarray, full: np.ndarray, count: int) -> np.ndarray:

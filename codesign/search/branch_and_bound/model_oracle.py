@@ -123,13 +123,16 @@ class Oracle(AbstractModelOracle):
         return tuple(name for name in self.names if name != GOAL and numbers((name,)) <= CHEAP * whole)
 
     def screened(
-        self, rows: Float[np.ndarray, "points fields"], u: Float[np.ndarray, "points variables"]
+        self,
+        rows: Float[np.ndarray, "points fields"],
+        u: Float[np.ndarray, "points variables"],
+        scenario: Scenario | None = None,
     ) -> Tangents | None:
         """`screening` of plans given by the values of their fields."""
         if not self.cheap:
             return None
-        some, evaluated = self.of_rows(rows, u, BRANCH_AND_BOUND.reference_sharpness, names=self.cheap), self.evaluated
-        self.evaluated = evaluated - len(rows)  # a point is one with all its rows
+        some = self.of_rows(rows, u, BRANCH_AND_BOUND.reference_sharpness, scenario, self.cheap)
+        self.evaluated -= len(rows)  # a point is one with all its rows
         places = [self.names.index(name) for name in self.cheap]
         exact = np.full((len(rows), len(self.names)), LOWEST)
         below = np.zeros((*exact.shape, 1 + len(self.variables)))
@@ -137,9 +140,14 @@ class Oracle(AbstractModelOracle):
         exact[:, places], below[:, places] = some.exact, some.affine
         return Tangents(exact, below, some.broken)
 
-    def screening(self, plan: Int[np.ndarray, " points"], u: Float[np.ndarray, "points variables"]) -> Tangents | None:
-        """Tangents of memory and the like alone."""
-        return self.screened(self.table[plan], u)
+    def screening(
+        self,
+        plan: Int[np.ndarray, " points"],
+        u: Float[np.ndarray, "points variables"],
+        scenario: Scenario | None = None,
+    ) -> Tangents | None:
+        """Tangents of memory and the like alone; `scenario` as in `tangents`."""
+        return self.screened(self.table[plan], u, scenario)
 
     def judged(
         self, held: Mapping[str, Sequence[float]] | None = None, scenarios: Sequence[Scenario] = ()
