@@ -57,6 +57,7 @@ QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too s
 NARROWER, NEAR_CENTRE, WIDE = 2, 0.01, "-wide"  # searches with narrower margins; worth of one; folder put aside
 STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
 WIDENED = 3  # times that more devices are tried where all listed are too few
+REQUEST_TIMES = ("ttft_", "tpot_", "itl_", "e2e_")  # limits that more replicas do not break
 FEW_PAIRS = 200_000  # plans of two pools up to which degrees that are no powers of two are searched, too
 STAGES = ("pp", "prefill_pp")  # of which few are listed where degrees are powers of two
 FEW_PLANS = 40_000  # plans at a rate up to which all are searched at once: a first look at some would take as long
@@ -284,7 +285,8 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
                 break
             result = _search(first, sorted({*counts[-1:], *more}) if top else more, folder, number)
             counts = sorted({*counts, *more})
-        some = left_out(place.counts, question.batch, place.stages) if result.best is None else []
+        between_ends = result.best is None and (question.batch or _falls_short_of_more(result))
+        some = left_out(place.counts, question.batch, place.stages) if between_ends else []
         if some and result.study is not None:  # a budget or a power may allow fewer than the next that was listed
             again = _search(first, sorted({*place.counts, *some}), folder, number)
             if again.best is not None:
@@ -309,6 +311,12 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
         return _with_chance(question, alone, result, place._replace(coarse=coarse), counts, folder, number)
 
     return searched
+
+
+def _falls_short_of_more(candidate: Candidate) -> bool:
+    """True if a limit may rule out more devices where fewer keep it: a budget or a power, not a time of a request."""
+    limits = {} if candidate.study is None else candidate.study.objective.limits
+    return any(not name.startswith(REQUEST_TIMES) for name in limits)
 
 
 def _with_every_degree(candidate: Candidate, place: Place, counts: Sequence[int]) -> Candidate:
