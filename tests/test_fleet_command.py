@@ -12,6 +12,7 @@ from codesign.commands import fleet_options
 from codesign.commands.cli import main
 from codesign.commands.fleet_classes import FleetClass, classes_of, said_classes
 from codesign.commands.fleet_options import numbers_at_once, options_on, placed, replica_sizes, slopes
+from codesign.commands.mixed_fleet import replica_plan
 from codesign.commands.parser import parsed
 from codesign.core.errors import ConfigError
 
@@ -241,3 +242,9 @@ def test_sizes_that_no_fast_plan_serves_in_draws_are_looked_at_with_every_batch(
     rate = np.array([1.0, 2.0, 3.0, 4.0, 1.0, 2.0])
     others = fleet_options._of_every_batch(rows, np.arange(6), rate, [3, 5], np.array([0.0, 1.5]))
     assert others == [1, 2]  # of one device the fastest of batches 4 and 8; two devices are served
+
+
+@pytest.mark.parametrize(("etp", "text"), [(0.0, "tp2 pp1 ep2 mb8 budget64"), (1.0, "tp2 pp1 ep2 etp1 mb8 budget64")])
+def test_the_plan_of_a_replica_says_that_experts_are_whole(etp, text):
+    plan = {"tp": 2.0, "pp": 1.0, "ep": 2.0, "attention_dp": 1.0, "micro_batch": 8.0, "token_budget": 64.0}
+    assert replica_plan(plan | {"etp": etp, "prefill_devices": 0.0}) == text

@@ -30,7 +30,7 @@ from .left_files import new_folder
 from .plain_values import accelerators, count_of, number
 from .questions import serving_base, share_of
 from .setup import prepare_jax
-from .terminal import console, text_table
+from .terminal import console, plan_text, text_table
 from .what_to_buy import MONTH_S, money, power
 
 __all__ = [
@@ -420,13 +420,9 @@ def _certificate(answer: MixedFleet) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plan_text(plan: dict[str, float]) -> str:
-    short = {"micro_batch": "mb", "token_budget": "budget", "attention_dp": "adp"}
-    return " ".join(
-        f"{short.get(name, name)}{plan[name]:g}"
-        for name in SHOWN
-        if name in plan and (plan[name] != 1 or name in ("tp", "pp"))
-    )
+def replica_plan(plan: Mapping[str, float]) -> str:
+    """The plan of a replica on one line, without what goes without saying."""
+    return plan_text({f"var.{name}": plan[name] for name in SHOWN if name in plan})
 
 
 def _show(summary: dict[str, Any], folder: Path) -> None:
@@ -447,7 +443,7 @@ def _tables(summary: dict[str, Any]) -> Iterator[Table]:
     heads = ("class", "on", "replicas", "devices", "plan of a replica", "requests/s each, at most", "carries")
     pools = (
         (
-            pool["class"], pool["kind"], f"{pool['replicas']:,}", f"{pool['devices']:,}", _plan_text(pool["plan"]),
+            pool["class"], pool["kind"], f"{pool['replicas']:,}", f"{pool['devices']:,}", replica_plan(pool["plan"]),
             f"{pool['requests_per_s_per_replica']:.4g}", f"{pool['requests_per_s']:.4g}/s",
         )
         for pool in summary["pools"]

@@ -41,7 +41,7 @@ POOL_DEGREES = {"prefill": ("prefill_tp", "prefill_pp"), "ffn": ("ffn_tp", "ffn_
 CHOICES = {
     "row_shards": (1.0, "tables in {:g} by rows"), "column_shards": (1.0, "tables in {:g} by columns"),
     "ulysses": (1.0, "heads exchanged by {:g}"), "cp_order": (0.0, "contiguous contexts"),
-    "decode_cp": (1.0, "cached tokens over {:g} ranks"), "etp": (0.0, f"experts over TP{THIN}{{:g}}"),
+    "decode_cp": (1.0, "cached tokens over {:g} ranks"), "etp": (0.0, f"expert TP{THIN}{{:g}}"),
     "capacity_factor": (0.0, "capacity factor {:g}"), "schedule": (0.0, "schedule {name}"),
     "first_stage_less": (0.0, "first stage {:g} layers shorter"),
     "last_stage_less": (0.0, "last stage {:g} layers shorter"), "loss_chunks": (1.0, "loss in {:g} chunks"),
