@@ -27,7 +27,7 @@ __all__ = ["classes_of_plans", "distinct_plans"]
 MOST_ROWS = 1 << 18  # of a table: with more, what it is made of is compared instead, which tells more plans apart
 MOST_PLANS = 1 << 18  # more are not compared: each counts
 MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))  # odd: of a word's bits none is lost
-MANY, LOOKS = 1 << 12, 128  # plans from which on some are compared first; so many along each field
+MANY, LOOKS = 1 << 12, 48  # plans from which on some are compared first; so many along each field
 
 
 def distinct_plans(
