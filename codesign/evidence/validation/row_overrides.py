@@ -43,7 +43,7 @@ RUNS = "runs"
 """A metric beside those of `evaluate`: 1 where the design fits and keeps the rules of its workload, else 0."""
 ROUNDING = 1e-9
 AVERAGED = ("plan.micro_batch",)
-"""What a command line takes whole, and a table states as a mean."""
+"""Numbers that a command line takes whole, and a table states as a mean."""
 OF_CLIENTS = "workload.clients."
 """Beginning of what no file states of a workload without an engine, whose clients are those of its class."""
 OF_MEMORY = {"peak_memory_bytes", "fits", "cache_room_bytes", "cache_tokens"}

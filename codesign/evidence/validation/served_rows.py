@@ -159,7 +159,7 @@ def run_of(job: Job, queued: float = 0.0) -> PricedRun:
         "workload.input_tokens": float(job.input_tokens),
         "workload.output_tokens": float(max(job.output_tokens, 2.0)),
         "workload.input_cv": EVEN_CV * job.varied, "workload.output_cv": EVEN_CV * job.varied,
-        "workload.clients.queued_ratio": queued,
+        **({"workload.clients.queued_ratio": queued} if job.engine or queued else {}),
     })  # fmt: skip
 
 
