@@ -89,6 +89,10 @@ def test_columns_that_choose_and_tables_that_hold_runs():
         {"tp": "4", "ep": "4", "num_gpus": "4", "tpot_ms": "9"},
         "workload=continuous", {"plan.ep": 4.0, "plan.etp": 1.0, "plan.tp": 4.0},
     ),
+    (
+        {"tp": "4", "ep": "4", "num_gpus": "4", "plan.attention_dp": "4", "tpot_ms": "9"},
+        "workload=continuous", {"plan.ep": 4.0, "plan.etp": 1.0, "plan.tp": 4.0},
+    ),
     ({"request_rate": "2", "ttft_ms": "40"}, "workload=at_rate", {"workload.arrivals_per_s": 2.0}),
     ({"num_gpus": "4", "tpot_ms": "40"}, "workload=continuous", {"cluster.device_count": 4.0}),
     ({"workload": "serving", "ttft_ms": "40"}, "workload=serving", {"workload.input_tokens": 1024.0}),
@@ -128,7 +132,8 @@ def test_a_model_with_experts_in_a_format_of_their_own_is_read():
     ("openai/gpt-oss-120b", "fp4", {"precision=checkpoint"}),
     ("deepseek-ai/DeepSeek-V3", "fp8", {"precision=checkpoint"}),
     ("Qwen/Qwen3-32B", "mxfp4", {"precision=mxfp4"}),
-    ("Qwen/Qwen3-32B", "fp8", {f"workload.precision.{part}=fp8" for part in ("compute", "weights", "kv_cache")}),
+    ("Qwen/Qwen3-32B", "fp8", {"precision=fp8_block", "workload.precision.kv_cache=fp8"}),
+    ("Llama-3.1-8B", "fp8", {f"workload.precision.{part}=fp8" for part in ("compute", "weights", "kv_cache")}),
 ])  # fmt: skip
 def test_a_format_that_a_checkpoint_was_published_in_is_that_of_the_checkpoint(model, precision, expected):
     row = ROW | {"ttft_ms": "1", "model": model, "precision": precision, "gpu": "B200"}

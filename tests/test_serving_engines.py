@@ -18,8 +18,8 @@ from codesign.core.json_yaml import read_yaml
 from codesign.evidence.validation import served_rows, served_suites, serving_fit
 from codesign.evidence.validation.near import slowdown_of
 from codesign.evidence.validation.page import tables_of
-from codesign.evidence.validation.row_overrides import engine_cluster, model_of
-from codesign.evidence.validation.served_rows import Job, continuous
+from codesign.evidence.validation.row_overrides import measured_cluster, model_of
+from codesign.evidence.validation.served_rows import Job
 from codesign.evidence.validation.served_suites import engine_job, pools, repeats
 from codesign.model.workloads import ContinuousServing, MixtureOfExperts
 from codesign.model.workloads.served import AbstractServing
@@ -162,8 +162,8 @@ def test_shipped_constants_of_an_engine_are_those_that_were_fitted(engine):
 
 @pytest.mark.parametrize(
     ("tp", "groups_of", "moe_tp", "moe_ep", "found"),
-    [(8, 1, 8, 1, (8, 1)), (64, 1, 8, 8, (8, 1)), (1, 64, 8, 8, (8, 8)), (1, 8, 1, 8, (8, 8)), (4, 4, 1, 16, (4, 4)),
-     (2, 0, 0, 0, (2, 1))],
+    [(8, 1, 8, 1, (8, 1, 1)), (64, 1, 8, 8, (8, 1, 8)), (1, 64, 8, 8, (8, 8, 8)), (1, 8, 1, 8, (8, 8, 8)),
+     (4, 4, 1, 16, (4, 1, 4)), (8, 1, 2, 4, (8, 1, 4)), (2, 0, 0, 0, (2, 1, 1))],
 )  # fmt: skip
 def test_ranks_of_exports_that_state_a_degree_twice(tp, groups_of, moe_tp, moe_ep, found):
     row = SimpleNamespace(tp=float(tp), attention_dp=float(groups_of), moe_tp=float(moe_tp), moe_ep=float(moe_ep))
@@ -174,7 +174,7 @@ def jobs_of_a_table() -> list[Job]:
     """Prompts of two lengths, at concurrencies of all bands, half of them with lengths that vary."""
     cells = [(1024.0, 256.0), (4096.0, 1024.0)]
     return [
-        Job(engine_cluster("H100-SXM", "vllm"), model_of("Llama-3.1-8B"), "bf16", 1.0, 1.0, 1.0, False, sequences,
+        Job(measured_cluster("H100-SXM"), model_of("Llama-3.1-8B"), "bf16", 1.0, 1.0, 1.0, False, sequences,
             *lengths, "vllm", varied=varied)
         for sequences in (2.0, 8.0, 32.0) for lengths in cells for varied in (False, True)
     ]  # fmt: skip
@@ -276,10 +276,30 @@ def test_groups_that_spread_experts_send_them_their_tokens(moe_ep, spread):
     assert "workload=disaggregated_clients" in run.chosen
     assert (run.numbers["plan.prefill_devices"], run.numbers["cluster.device_count"]) == (8.0, 8.0)
     assert decode.spread == spread
-    plan = continuous(decode, {}).plan
-    assert float(plan.ep * plan.tp) == 8.0
-    assert (float(plan.ep), float(plan.attention_dp)) == ((8.0, 1.0) if spread else (1.0, 8.0))
-    assert float(plan.ep * plan.micro_batch) == 64.0  # all sequences, whoever holds them
+    plan = {name: run.numbers[f"plan.{name}"] for name in ("tp", "ep", "etp", "attention_dp", "micro_batch")}
+    assert plan["ep"] * plan["tp"] == 8.0
+    assert (plan["ep"], plan["etp"], plan["attention_dp"]) == ((8.0, 0.0, 1.0) if spread else (1.0, 0.0, 8.0))
+    assert plan["ep"] * plan["micro_batch"] == 64.0  # all sequences, whoever holds them
+
+
+@pytest.mark.parametrize(
+    ("tp", "attention_dp", "moe_ep", "found"),
+    [(8, 1, 8, (8, 8, 1, 1)), (8, 1, 4, (8, 4, 2, 1)), (8, 1, 1, (8, 1, 0, 1)), (1, 8, 8, (8, 8, 1, 8)),
+     (4, 2, 8, (8, 8, 1, 2))],
+)  # fmt: skip
+def test_experts_lie_whole_on_the_ranks_over_which_they_are_spread(tp, attention_dp, moe_ep, found):
+    row = SimpleNamespace(
+        tp=float(tp), pp=1.0, attention_dp=float(attention_dp), moe_ep=float(moe_ep), moe_tp=8.0 / moe_ep, gpu="B200",
+        model="deepseek-ai/DeepSeek-V3", precision="fp8", backend="sglang", concurrency=64.0, batch_size=64.0,
+        input_tokens=1024.0, output_tokens=1024.0,
+    )  # fmt: skip
+    numbers = served_rows.run_of(served_rows.job(row)).numbers
+    assert tuple(numbers[f"plan.{name}"] for name in ("tp", "ep", "etp", "attention_dp")) == found
+
+
+def test_published_weights_of_8_bits_have_the_scales_that_the_catalogue_says():
+    told = {name: served_rows.in_blocks(name) for name in ("Qwen/Qwen3-32B", "nvidia/Qwen3-32B-FP8", "zhipuai/GLM-5")}
+    assert told == {"Qwen/Qwen3-32B": True, "nvidia/Qwen3-32B-FP8": False, "zhipuai/GLM-5": True}
 
 
 def test_launches_of_a_prompt_to_experts_are_issued_beside_the_work():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from codesign.evidence.validation.row_overrides import engine_cluster, model_of
+from codesign.evidence.validation.row_overrides import measured_cluster, model_of
 from codesign.evidence.validation.served_rows import MEMORY_SHARE, Job, in_room, room_of, service, shared_out
 from codesign.model.workloads.steady_state import RoomTaken, fitting, room_wait_s
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, simulate_closed
@@ -57,7 +57,7 @@ def test_a_prefix_that_all_share_takes_no_room_of_theirs():
 
 
 def crowded(engine: str, sequences: float) -> Job:
-    return Job(engine_cluster("H100-SXM", engine), model_of("Llama-3.1-8B"), "bf16", 1.0, 1.0, 1.0, False, sequences,
+    return Job(measured_cluster("H100-SXM"), model_of("Llama-3.1-8B"), "bf16", 1.0, 1.0, 1.0, False, sequences,
                4096.0, 2048.0, engine)  # fmt: skip
 
 
@@ -89,6 +89,7 @@ def test_who_waits_for_room_does_so_before_the_first_token():
     ((28.0, 112.0, float("nan")), 4.0, 1.0, True, (112.0, 4.0)),  # and here they are not
     ((13.0, 416.0, 1.0), 2.0, 1.0, False, (13.0, 1.0)),  # thirty-two engines
     ((13.0, 416.0, float("nan")), 2.0, 1.0, False, (13.0, 1.0)),
+    ((16.0, 64.0, 4.0), 4.0, 1.0, True, (64.0, 1.0)),  # a group's part of the clients of ranks that attend together
     ((64.0, 64.0, 1.0), 2.0, 1.0, False, (64.0, 1.0)),
     ((64.0, float("nan"), float("nan")), 2.0, 1.0, True, (64.0, 1.0)),
 ])  # fmt: skip

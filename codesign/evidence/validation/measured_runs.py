@@ -44,7 +44,7 @@ from ..measurements.columns import (
 )
 from ..measurements.folder import files, is_runs
 from .row_overrides import PricedRun, accelerator_option, configured_model, option_of
-from .served_rows import PUBLISHED, PUBLISHED_AS
+from .served_rows import BLOCKS, PUBLISHED, PUBLISHED_AS, in_blocks
 
 __all__ = ["MEMORY_METRICS", "MeasuredRun", "run_of", "run_tables"]
 
@@ -455,13 +455,16 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
         option = chosen["precision"].lower()
         if workload != "training" and named and _published(named, option):
             option = PUBLISHED
+        in_eight = workload != "training" and FORMATS.get(option) == "fp8"
+        if in_eight and in_blocks(chosen.get("model", "")):
+            option = BLOCKS
         number_format = FORMATS.get(option)
         if number_format is None and option in available("precision"):
             words.append(f"precision={option}")
             number_format = "bf16"
         if number_format is None:
             raise ConfigError(f"precision {chosen['precision']!r} is not modelled; allowed: {', '.join(FORMATS)}")
-        cache = "fp8" if number_format == "fp4" else number_format
+        cache = "fp8" if number_format == "fp4" or in_eight else number_format
         formats = dict.fromkeys(PARTS, number_format) | {"kv_cache": cache}
         if workload == "training":
             formats = {"compute": number_format}
@@ -507,17 +510,13 @@ def _published(model: str, number_format: str) -> bool:
 
 
 def _over_tensor_ranks(numbers: dict[str, float]) -> dict[str, float]:
-    """Engines count the tensor ranks among those over which experts are spread: whole ones lie on each of them.
-
-    Assumes: where groups of these ranks attend sequences of their own, experts cost as if each rank held a part of all.
-    """
+    """Engines count the tensor ranks among those over which experts are spread: whole ones lie on each of them."""
     spread, data = numbers.get("plan.ep", 1.0), numbers.get("cluster.device_count", 1.0)
     data /= math.prod(numbers.get(path, 1.0) for path in LAYOUT)
     tp = numbers.get("plan.tp", 1.0)
     if not (spread > data >= 1 and spread == data * tp):
         return numbers
-    groups = numbers.get("plan.attention_dp", 1.0)
-    return numbers | ({"plan.ep": data} if groups > 1 else {"plan.etp": 1.0})
+    return numbers | {"plan.etp": 1.0}
 
 
 def _model(name: str, precision: str) -> str:

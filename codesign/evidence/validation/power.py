@@ -7,7 +7,6 @@ steady decoding    time and joules as the model predicts them for the batch that
 """
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,9 +27,10 @@ from ..calibration.board_power import BYTE_J, FORMATS, HEADER, LEAST_LATENCY_US,
 from ..calibration.constants import inline, provenance_lines, publish, significant
 from ..calibration.gpus import option_of
 from ..measurements import tables
-from .row_overrides import board_cluster, model_of
+from .row_overrides import PricedRun, board_cluster, model_of, scenarios_of
 from .scores import Errors, Row, Suite, rows
-from .served_rows import Job, check_format, continuous_sheet, format_of, precision_of, readable, stored_serving
+from .served_rows import BLOCKS, Job, check_format, format_of, precision_of, readable
+from .served_rows import run_of as served_run
 from .vectorise import batches, grouped, vectorised
 
 # Power of served models in steady decoding: times and joules of an engine that chooses tokens by chance.
@@ -46,8 +46,6 @@ from .vectorise import batches, grouped, vectorised
 
 
 ENGINE = "vllm"  # of all these tables
-IN_BLOCKS = r"deepseek|qwen3.*fp8"  # models published in 8 bits by blocks of 128 x 128 weights (their config.json)
-KERNELS = ("kernel_slowdown",)  # of the engine's constants, as fitted on clients that take the likeliest token
 
 
 class Sampled(NamedTuple):
@@ -113,9 +111,8 @@ def job(row: Any) -> Job:
         raise ConfigError(f"{row.dp} replicas do not divide {row.num_gpus} devices")
     model = model_of(row.model)
     named = format_of(row.weight_precision, row.model, model)
-    blocks = named == "fp8" and bool(re.search(IN_BLOCKS, row.model.lower()))
     result = Job(
-        board_cluster(row.gpu, ENGINE, blocks), model, named, row.num_gpus / row.dp, 1.0, row.dp,
+        board_cluster(row.gpu), model, named, row.num_gpus / row.dp, 1.0, row.dp,
         False, max(row.avg_batch_size, 1.0), 1.0, max(row.avg_output_tokens, 2.0), ENGINE,
     )  # fmt: skip
     check_format(result)
@@ -155,18 +152,23 @@ def drawn(jobs: list[Job], sampled: Sampled) -> DrawnPower:
     Raises:
         ConfigError: a device lacks a number format.
     """
-    engine = stored_serving().get(ENGINE, {})
-    added = {name: engine[name] for name in KERNELS if name in engine} | sampled._asdict()
-    scenarios = [
-        continuous_sheet(one._replace(input_tokens=sampled.prompt_tokens), added, energies=True) for one in jobs
-    ]
-    return DrawnPower(*grouped(batches(scenarios), _priced))
+    return DrawnPower(*grouped(batches(scenarios_of([run_of(one, sampled) for one in jobs], energies=True)), _priced))
+
+
+def run_of(one: Job, sampled: Sampled) -> PricedRun:
+    """The overrides of a job, under vLLM that chooses tokens by chance."""
+    chosen, numbers = served_run(one)
+    measured = (conf_dir() / "calibration" / "power" / f"{one.cluster.accelerator.name}.yaml").is_file()
+    words = [word.replace(f"framework={ENGINE}", f"framework={ENGINE}_sampled") for word in chosen]
+    words += [f"+calibration/power={one.cluster.accelerator.name}"] if measured else []
+    added = {f"workload.{name}": value for name, value in sampled._asdict().items() if name != "prompt_tokens"}
+    return PricedRun(tuple(words), numbers | added | {"workload.input_tokens": sampled.prompt_tokens})
 
 
 def formats(job: Job) -> tuple[str, str]:
     """Number formats of products and of attention."""
     precision = precision_of(job)
-    return precision.compute, precision.attention
+    return "fp8" if job.number_format == BLOCKS else precision.compute, precision.attention
 
 
 # Power of boards and cost of choosing tokens, fitted on served models in steady decoding.
@@ -441,7 +443,7 @@ def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
                 messages.append(f"{table.shown}: {int(chosen.sum())} rows {why}")
         for (gpu, kernel), part in result[~brief & ~unknown].groupby(["gpu", "kernel"], sort=True):
             try:
-                accelerator = board_cluster(str(gpu), ENGINE, False).accelerator
+                accelerator = board_cluster(str(gpu)).accelerator
             except ConfigError as error:
                 messages.append(f"{table.shown}: {len(part)} rows set aside: {error}")
                 continue

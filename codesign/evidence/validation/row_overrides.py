@@ -23,12 +23,12 @@ from ...model.workloads.continuous import AbstractContinuousServing
 from ..calibration.constants import REFERENCE, build
 from ..calibration.gpus import accelerator_of, accelerators
 from .measured_kernels import left_out
-from .vectorise import anonymous, batches, grouped, vectorised
+from .vectorise import Form, Sheet, anonymous, batches, form_of, grouped, vectorised
 
 __all__ = [
     "NEMO_MODELS", "RUNS", "PricedRun", "accelerator_option", "board_cluster", "command", "configured_model",
-    "engine_cluster", "left_out_cluster", "measured_cluster", "megatron_model", "model_of", "mpt_model",
-    "option_of", "predicted",
+    "left_out_cluster", "measured_cluster", "megatron_model", "model_of", "mpt_model",
+    "option_of", "predicted", "scenarios_of",
 ]  # fmt: skip
 
 
@@ -42,6 +42,10 @@ __all__ = [
 RUNS = "runs"
 """A metric beside those of `evaluate`: 1 where the design fits and keeps the rules of its workload, else 0."""
 ROUNDING = 1e-9
+AVERAGED = ("plan.micro_batch",)
+"""Numbers that a command line takes whole, and a table states as a mean."""
+OF_CLIENTS = "workload.clients."
+"""Beginning of what no file states of a workload without an engine, whose clients are those of its class."""
 OF_MEMORY = {"peak_memory_bytes", "fits", "cache_room_bytes", "cache_tokens"}
 
 
@@ -72,21 +76,41 @@ def predicted(runs: Sequence[PricedRun], metrics: Sequence[str], *, named: bool 
     Raises:
         ConfigError: a run that cannot be composed.
     """
-    composed: dict[tuple[str, ...], Scenario] = {}
-    scenarios = list[Scenario]()
-    for run in runs:
-        if run.chosen not in composed:
-            composed[run.chosen] = scenario_from_config(*run.overrides())
-        scenario = fields.replace(composed[run.chosen], dict(run.numbers))
-        scenarios.append(scenario if named else _unnamed(scenario))
-    result = grouped(batches(scenarios), _told(tuple(metrics)))
+    result = grouped(batches(scenarios_of(runs, named=named)), _told(tuple(metrics)))
     return dict(zip(metrics, result, strict=True))
 
 
-def _unnamed(one: Scenario) -> Scenario:
+def scenarios_of(runs: Sequence[PricedRun], *, named: bool = False, energies: bool = False) -> list[Sheet]:
+    """Scenarios of runs, composed once for each structure, as `batches` takes them.
+
+    Args:
+        runs: what is priced.
+        named: keep the names of devices and models.
+        energies: joules of arithmetic, which names bring, without them.
+
+    Raises:
+        ConfigError: a run that cannot be composed.
+    """
+    result = list[Sheet]()
+    for run in runs:
+        key = (run.chosen, tuple(run.numbers), named, energies)
+        if key not in _forms:
+            own = {path: value for path, value in run.numbers.items() if path.startswith(OF_CLIENTS)}
+            others = {path: value for path, value in run.numbers.items() if path not in own}
+            others |= {path: float(int(others[path])) for path in AVERAGED if path in others}
+            one = fields.replace(scenario_from_config(*run._replace(numbers=others).overrides()), own)
+            _forms[key] = form_of(one if named else _unnamed(one, energies), key[1])
+        result.append(_forms[key].with_numbers(run.numbers))
+    return result
+
+
+_forms: dict[tuple[Any, ...], Form] = {}
+
+
+def _unnamed(one: Scenario, energies: bool = False) -> Scenario:
     """Copy with the same numbers under no names, so that rows of all devices and models are few programs."""
     work: Any = one.workload
-    cluster, precision = anonymous(one.cluster, work.precision)
+    cluster, precision = anonymous(one.cluster, work.precision, energies=energies)
     return replace(
         one, cluster=cluster, workload=replace(work, precision=precision, model=replace(work.model, name=""))
     )
@@ -255,45 +279,13 @@ def measured_cluster(device: str) -> Cluster:
     return scenario_from_config(f"accelerator={option}", f"scale_out={network}").cluster
 
 
-def engine_cluster(device: str, engine: str, experts_of: str = "") -> Cluster:
-    """A cluster of the device under a serving engine that `framework` knows.
-
-    Args:
-        device: as a table names it.
-        engine: of `framework`; none where it is empty.
-        experts_of: model of the configuration, whose tokens the engine's library sends to experts.
-    """
-    return _engine_cluster(device, engine, experts_of)
-
-
 @functools.cache
-def _engine_cluster(device: str, engine: str, experts_of: str) -> Cluster:
+def board_cluster(device: str) -> Cluster:
+    """A cluster of the device with what its board was found to draw, where it was measured."""
     option = accelerator_option(device)
-    chosen = [f"accelerator={option}", "experiment=serve_llama31_405b"]
-    chosen += [f"framework={engine}"] if engine else []
-    return scenario_from_config(*chosen, *([f"model={experts_of}"] if experts_of else [])).cluster
-
-
-@functools.cache
-def board_cluster(device: str, engine: str, blocks: bool) -> Cluster:
-    """Cluster of `engine_cluster` with what its board was found to draw, where it was measured.
-
-    Args:
-        device: as a table names it.
-        engine: of `framework`.
-        blocks: products of 8 bits scale blocks of weights, as some models are published; else rows or whole tensors.
-    """
-    option, own = accelerator_option(device), engine_cluster(device, engine)
-    accelerator, kernels = own.accelerator, own.accelerator.kernels
-    if (conf_dir() / "calibration" / "power" / f"{option}.yaml").is_file():
-        drawn = scenario_from_config(f"accelerator={option}", f"+calibration/power={option}").cluster.accelerator
-        accelerator = replace(
-            accelerator, idle_w=drawn.idle_w, energy_j_per_flop=drawn.energy_j_per_flop, board=drawn.board,
-            hbm=fields.replace(accelerator.hbm, {"energy_j_per_byte": drawn.hbm.energy()}),
-        )  # fmt: skip
-    if blocks:
-        kernels = {k: v | ({"fp8": v["fp8_block"]} if "fp8_block" in v else {}) for k, v in kernels.items()}
-    return replace(own, accelerator=replace(accelerator, kernels=kernels))
+    measured = (conf_dir() / "calibration" / "power" / f"{option}.yaml").is_file()
+    words = [f"accelerator={option}", *([f"+calibration/power={option}"] if measured else [])]
+    return scenario_from_config(*words).cluster
 
 
 @functools.cache

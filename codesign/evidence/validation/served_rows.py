@@ -7,45 +7,38 @@ A row is a scenario of `ContinuousServing` on the kernels and the all-reduce of 
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from ...config.groups import conf_dir
+from ...config.model_names import hub_names
 from ...config.parts_built import published
 from ...core.errors import ConfigError
 from ...core.json_yaml import read_yaml
-from ...model.metrics import evaluate
 from ...model.scenario import Cluster, Scenario
-from ...model.workloads import ContinuousServing, Lockstep, Plan, Precision, StaticBatch, Transformer
+from ...model.workloads import ContinuousServing, Precision, Transformer
+from ...model.workloads.number_formats import everywhere
 from ...model.workloads.steady_state import RoomTaken, fitting
 from ..measurements import tables
-from .row_overrides import PricedRun, engine_cluster, model_of, option_of
-from .vectorise import Same, Sheet, anonymous, batches, grouped, sheet_of, sized, vectorised
+from .row_overrides import PricedRun, measured_cluster, model_of, predicted, scenarios_of
+from .vectorise import anonymous, batches, grouped, vectorised
 
-# An engine of a served row: its model, layout and number format, and the scenario that it stands for.
-#
-# Scenarios of rows are sheets (`sheets`): a table asks for thousands that differ in lengths, layout and concurrency.
+# An engine of a served row: its model, layout and number format, and the overrides that it stands for.
 
 
 CHUNK = 8192.0  # prompt tokens of a step: what the engines' server modes take (assumed)
 ENGINES = ("vllm", "sglang", "trtllm")
-OF_STEPS = ("kernel_slowdown", "step_overhead_s", "sampling_s", "expert_layer_s")
-OF_REQUESTS = ("request_overhead_s", "prompt_token_s", "expert_overhead_s", "expert_launch_s")
-OF_CLIENTS = ("burst_ratio", "cohort_prompts", "client_overhead_s", "queued_ratio")
-"""Constants of an engine by who sees them: its steps, its requests, the clients of a closed loop."""
 EVEN_CV = 0.1 / 0.9 / 3**0.5
 """Variation of lengths drawn evenly from 0.8 to all of what a row states."""
 FORMATS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4",
 }  # fmt: skip
 
+BLOCKS = "fp8_block"
 PUBLISHED = "checkpoint"
 """Formats of each class of weights as a model was published (`precision=checkpoint`)."""
 PUBLISHED_AS = {"fp8": "fp8_block", "fp4": "mxfp4", "mxfp4": "mxfp4", "int4": "int4"}
@@ -56,7 +49,8 @@ class Job(NamedTuple):
     """One engine: its model and layout on a cluster, and what is asked of it. `sequences` is what all decode together.
 
     `replicas` share the sequences (attention by data); where `spread`, they share the experts too. `groups` are ranks
-    of `tp` that attend sequences of their own. `engine` is a framework; none prices by the reference kernels.
+    of `tp` that attend sequences of their own, `experts` of them those over which whole experts are spread. `engine`
+    is a framework; none prices by the reference kernels.
     Lengths of `varied` requests are means.
     """
 
@@ -73,6 +67,7 @@ class Job(NamedTuple):
     engine: str = ""
     groups: float = 1.0
     varied: bool = False
+    experts: float = 1.0
 
 
 def format_of(precision: Any, name: str, model: Transformer) -> str:
@@ -90,7 +85,17 @@ def format_of(precision: Any, name: str, model: Transformer) -> str:
         return PUBLISHED
     if stated and stated not in FORMATS:
         raise ConfigError(f"number format {precision!r} is not modelled")
-    return FORMATS[stated] if stated else "bf16"
+    named = FORMATS[stated] if stated else "bf16"
+    return BLOCKS if named == "fp8" and in_blocks(name) else named
+
+
+def in_blocks(name: str) -> bool:
+    """True if a model's published 8-bit weights have a scale every block, by its own name or that of its 8-bit twin."""
+    own = hub_names().get(name.lower())
+    if own is not None and own.format != "bf16":
+        return own.format == BLOCKS
+    twin = f"{name.lower().rpartition('/')[2].removesuffix('-fp8')}-fp8"
+    return any(key.rpartition("/")[2] == twin and one.format == BLOCKS for key, one in hub_names().items())
 
 
 def precision_of(job: Job) -> Precision:
@@ -99,45 +104,12 @@ def precision_of(job: Job) -> Precision:
     Assumes: an engine that serves 8 or 4 bits keeps its cache in 8.
     """
     named = job.number_format
-    cache = "fp8" if named in ("fp8", "fp4", PUBLISHED) else named
+    cache = "fp8" if named in ("fp8", "fp4", BLOCKS, PUBLISHED) else named
+    if named == BLOCKS:
+        return published(Precision(kv_cache=cache, by_class=everywhere(BLOCKS)), job.model, [job.cluster.accelerator])
     if named == PUBLISHED:
         return published(Precision(kv_cache=cache, checkpoint=True), job.model, [job.cluster.accelerator])
     return Precision(compute=named, weights=named, kv_cache=cache)
-
-
-def scenario(job: Job, sequences: float) -> Sheet:
-    """The job with so many sequences decoding together.
-
-    Assumes: where experts are spread over ranks that share every sequence, each rank holds a part of every expert.
-
-    Raises:
-        ConfigError: the device has no such number format.
-    """
-    named, model = precision_of(job), job.model
-
-    def build(numbers: Mapping[str, float]) -> Scenario:
-        cluster, precision = anonymous(job.cluster, named)
-        lengths = {name: numbers[name] for name in ("input_tokens", "output_tokens")}
-        served = StaticBatch(replace(model, name=""), **lengths, precision=precision)
-        plan = Plan(**{name: numbers[name] for name in ("tp", "pp", "ep", "micro_batch")})
-        return Scenario(sized(cluster, numbers["devices"]), served, plan)
-
-    return sheet_of(("static", Same(job.cluster), Same(model), job.number_format), build, {
-        "input_tokens": float(job.input_tokens), "output_tokens": float(job.output_tokens), "tp": float(job.tp),
-        "pp": float(job.pp), "ep": float(job.replicas if job.spread else 1.0),
-        "micro_batch": float(max(sequences / job.replicas, 1.0)), "devices": float(job.tp * job.pp * job.replicas),
-    })  # fmt: skip
-
-
-def _with_energies(plain: Cluster, own: Cluster, precision: Precision) -> Cluster:
-    """An anonymous cluster with the joules per FLOP of the formats that its parts stand for."""
-    formats = {"compute": precision.compute, "attention": precision.attention, "vector": "vector"}
-    known, chip = own.accelerator.energy_j_per_flop, own.accelerator
-    joules = {
-        part: known.get(chip.arithmetic(formats.get(part, part)), jnp.asarray(0.0))
-        for part in plain.accelerator.peak_flops_per_s
-    }
-    return replace(plain, accelerator=replace(plain.accelerator, energy_j_per_flop=joules))
 
 
 def check_format(job: Job) -> None:
@@ -149,77 +121,59 @@ def check_format(job: Job) -> None:
     anonymous(job.cluster, precision_of(job))
 
 
-def continuous_sheet(job: Job, added: Mapping[str, float], energies: bool = False) -> Sheet:
-    """The job as its engine serves it, `sequences` requests open at a time.
-
-    Args:
-        added: constants of the engine; others than those listed above are seen by nobody here.
-        energies: joules of arithmetic too, which `anonymous` leaves out.
-
-    Raises:
-        ConfigError: the device has no such number format.
-    """
-    named, model = precision_of(job), job.model
-    own = {name: float(value) for name, value in added.items() if name in OF_STEPS + OF_REQUESTS}
-    crowd = {name: float(value) for name, value in added.items() if name in OF_CLIENTS}
-
-    def build(numbers: Mapping[str, float]) -> Scenario:
-        plain, precision = anonymous(job.cluster, named)
-        cluster = _with_energies(plain, job.cluster, named) if energies else plain
-        values = {name: numbers[name] for name in ("input_tokens", "output_tokens", "input_cv", "output_cv", *own)}
-        clients = Lockstep(**{name: numbers[name] for name in crowd})
-        served = ContinuousServing(replace(model, name=""), **values, precision=precision, clients=clients)
-        plan = Plan(
-            **{name: numbers[name] for name in ("tp", "pp", "ep", "attention_dp", "micro_batch")}, token_budget=CHUNK
-        )
-        return Scenario(sized(cluster, numbers["devices"]), served, plan)
-
+def layout_of(job: Job) -> dict[str, float]:
+    """Degrees of a plan; experts that are spread over some of the tensor ranks are cut over the others."""
     ranks = float(job.tp * job.replicas)
-    layout = {"tp": float(job.tp), "ep": float(job.replicas), "attention_dp": 1.0}
-    if not job.spread:
-        layout = {"tp": ranks, "ep": 1.0, "attention_dp": float(job.groups * job.replicas)}
-    mine = job.sequences / job.replicas if job.spread else job.sequences
-    return sheet_of(("continuous", Same(job.cluster), Same(model), job.number_format, energies), build, {
-        "input_tokens": float(job.input_tokens), "output_tokens": float(max(job.output_tokens, 2.0)), **layout,
-        "input_cv": EVEN_CV * job.varied, "output_cv": EVEN_CV * job.varied,
-        "pp": float(job.pp), "micro_batch": float(max(mine, 1.0)), "devices": ranks * float(job.pp), **own, **crowd,
-    })  # fmt: skip
+    tp, groups = (float(job.tp), 1.0) if job.spread else (ranks, float(job.groups * job.replicas))
+    ep = job.experts if job.experts > 1 else float(job.replicas) if job.spread else 1.0
+    cut = ranks / ep
+    return {"tp": tp, "ep": ep, "etp": cut if cut != tp else 0.0, "attention_dp": groups}
 
 
-def continuous(job: Job, added: Mapping[str, float], energies: bool = False) -> Scenario:
-    """`continuous_sheet` as a scenario."""
-    sheet = continuous_sheet(job, added, energies)
-    scenario: Scenario = jax.tree.unflatten(sheet.structure, [jnp.asarray(leaf) for leaf in sheet.leaves])
-    return scenario
+def formats_of(job: Job) -> tuple[str, ...]:
+    """Words for a job's number formats."""
+    precision = precision_of(job)
+    parts = {"compute": precision.compute, "weights": precision.weights, "kv_cache": precision.kv_cache}
+    return (
+        *(f"precision={one}" for one in (BLOCKS, PUBLISHED) if job.number_format == one),
+        *(f"workload.precision.{part}={name}" for part, name in parts.items() if name != "bf16"),
+    )
 
 
 def run_of(job: Job, queued: float = 0.0) -> PricedRun:
-    """The overrides of a job as its engine serves it; what `continuous_sheet` is made of, as on the command line.
+    """The overrides of a job as its engine serves it, as on the command line.
 
     Args:
+        job: `sequences` requests of it are open at a time.
         queued: clients without a place for each that has one.
     """
-    precision = precision_of(job)
-    formats = {"compute": precision.compute, "weights": precision.weights, "kv_cache": precision.kv_cache}
-    stored = ("precision=checkpoint",) if precision.checkpoint else ()
     chosen = (
         f"accelerator={job.cluster.accelerator.name}", f"model={job.model.name}",
-        "workload=continuous", f"framework={job.engine or 'none'}",
-        *stored, *(f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"),
+        "workload=continuous", f"framework={job.engine or 'none'}", *formats_of(job),
     )  # fmt: skip
-    ranks = float(job.tp * job.replicas)
-    layout = {"tp": float(job.tp), "ep": float(job.replicas), "attention_dp": 1.0}
-    if not job.spread:
-        layout = {"tp": ranks, "ep": 1.0, "attention_dp": float(job.groups * job.replicas)}
     mine = job.sequences / job.replicas if job.spread else job.sequences
     return PricedRun(chosen, {
-        "cluster.device_count": ranks * float(job.pp), "plan.pp": float(job.pp),
-        **{f"plan.{name}": value for name, value in layout.items()},
+        "cluster.device_count": float(job.tp * job.replicas * job.pp), "plan.pp": float(job.pp),
+        **{f"plan.{name}": value for name, value in layout_of(job).items()},
         "plan.micro_batch": float(max(mine, 1.0)), "plan.token_budget": CHUNK,
         "workload.input_tokens": float(job.input_tokens),
         "workload.output_tokens": float(max(job.output_tokens, 2.0)),
         "workload.input_cv": EVEN_CV * job.varied, "workload.output_cv": EVEN_CV * job.varied,
-        **({"workload.clients.queued_ratio": queued} if queued else {}),
+        **({"workload.clients.queued_ratio": queued} if job.engine or queued else {}),
+    })  # fmt: skip
+
+
+def batch_of(job: Job, sequences: float) -> PricedRun:
+    """The overrides of a job with so many sequences on each replica that begin together."""
+    chosen = (
+        f"accelerator={job.cluster.accelerator.name}", f"model={job.model.name}",
+        "workload=static_batch", "framework=none", *formats_of(job),
+    )  # fmt: skip
+    return PricedRun(chosen, {
+        "cluster.device_count": float(job.tp * job.pp * job.replicas), "plan.tp": float(job.tp),
+        "plan.pp": float(job.pp), "plan.ep": float(job.replicas if job.spread else 1.0),
+        "plan.micro_batch": float(max(sequences, 1.0)), "workload.input_tokens": float(job.input_tokens),
+        "workload.output_tokens": float(job.output_tokens),
     })  # fmt: skip
 
 
@@ -237,11 +191,12 @@ MOST_CUT = 8.0
 BANDS = ((4.0, "concurrency to 4"), (16.0, "concurrency to 16"), (np.inf, "concurrency above 16"))
 
 
-def ranks(row: Any) -> tuple[float, float]:
-    """Accelerators of an engine, and groups of them that attend sequences of their own.
+def ranks(row: Any) -> tuple[float, float, float]:
+    """Accelerators of an engine, groups of them that attend sequences of their own, and ranks of whole experts.
 
     Exports state a degree twice where experts are spread: `tp` x `attention_dp` = `moe_tp` x `moe_ep` counts the
-    accelerators squared where both degrees of the experts are the same, and where both of attention are.
+    accelerators squared where both degrees of the experts are the same, and where both of attention are. Runs that
+    another export of the same measurement has too say which: of the latter `tp` ranks attend together.
     """
     groups = row.attention_dp if row.attention_dp >= 1 else 1.0
     product = row.tp * groups
@@ -249,8 +204,8 @@ def ranks(row: Any) -> tuple[float, float]:
     if experts > 1 and getattr(row, "moe_tp", 1.0) == experts and product == experts**2:
         product = experts
     elif groups > 1 and row.tp == groups and experts == product:
-        product = row.tp
-    return float(product), float(min(groups, product))
+        product, groups = row.tp, 1.0
+    return float(product), float(min(groups, product)), float(min(max(experts, 1.0), product))
 
 
 def shared_out(row: Any, count: float, groups: float, experts: bool) -> tuple[float, float]:
@@ -261,7 +216,7 @@ def shared_out(row: Any, count: float, groups: float, experts: bool) -> tuple[fl
     """
     clients = row.concurrency if row.concurrency == row.concurrency else row.batch_size
     batches = clients / row.batch_size
-    if groups > 1 or batches <= 1 or batches % 1:
+    if row.attention_dp > 1 or batches <= 1 or batches % 1:  # or the batch is that of a group
         return float(clients), groups
     if experts and row.attention_dp != row.attention_dp and count % batches == 0:
         return float(clients), float(batches)
@@ -274,7 +229,7 @@ def job(row: Any) -> Job:
     Raises:
         ConfigError: its device, model, number format or layout is not known.
     """
-    (count, groups), model = ranks(row), model_of(row.model)
+    (count, groups, experts), model = ranks(row), model_of(row.model)
     routed = hasattr(model.feed_forward, "experts")
     sequences, groups = shared_out(row, count, groups, routed)
     if getattr(row, "moe_tp", 1.0) > MOST_CUT:
@@ -285,10 +240,10 @@ def job(row: Any) -> Job:
     engine = str(row.backend) if getattr(row, "backend", "") in ENGINES else ""
     varied = DRAWN in str(getattr(row, "origin", ""))
     mean = (1 + SHORTEST) / 2 if varied else 1.0
-    cluster = engine_cluster(row.gpu, engine, option_of(row.model) if routed else "")
     result = Job(
-        cluster, model, format_of(row.precision, row.model, model), count, row.pp, 1.0, False,
+        measured_cluster(row.gpu), model, format_of(row.precision, row.model, model), count, row.pp, 1.0, False,
         sequences, mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
+        experts if routed else 1.0,
     )  # fmt: skip
     check_format(result)
     return result
@@ -358,7 +313,7 @@ def room_of(jobs: Sequence[Job]) -> np.ndarray:
     Raises:
         ConfigError: a device lacks a number format.
     """
-    usable, weights, taken, mean, whole = grouped(batches([continuous_sheet(job, {}) for job in jobs]), _held)
+    usable, weights, taken, mean, whole = grouped(batches(scenarios_of([run_of(job) for job in jobs])), _held)
     promised = np.array([job.engine in PROMISING for job in jobs])
     room = np.where(promised, MEMORY_SHARE * (usable - taken), MEMORY_SHARE * usable - taken)
     sharing = np.array([job.groups * job.replicas for job in jobs])
@@ -370,17 +325,12 @@ def room_of(jobs: Sequence[Job]) -> np.ndarray:
 def in_room(jobs: Sequence[Job]) -> tuple[list[Job], np.ndarray]:
     """The jobs with as many sequences as are served at a time, and how many clients wait for each of these."""
     clients = np.array([job.sequences for job in jobs])
-    served = np.minimum(clients, room_of(jobs))
+    served = np.minimum(clients, np.floor(room_of(jobs)))
     kept = [job._replace(sequences=float(count)) for job, count in zip(jobs, served, strict=True)]
     return kept, clients / served - 1
 
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
-ALONE = {
-    "kernel_slowdown": 1.0, "step_overhead_s": 0.0, "request_overhead_s": 0.0, "prompt_token_s": 0.0,
-    "expert_launch_s": 0.0, "client_overhead_s": 0.0, "burst_ratio": 0.0, "cohort_prompts": 1.0,
-}  # fmt: skip
-"""Constants of no engine: kernels alone, clients that are not in step."""
 
 
 class Service(NamedTuple):
@@ -388,14 +338,6 @@ class Service(NamedTuple):
 
     first_s: np.ndarray
     between_s: np.ndarray
-
-
-def _rate_and_share(one: Scenario):
-    metrics = evaluate(one)
-    return metrics.tokens_per_s / one.cluster.device_count, metrics.usage["hbm"]
-
-
-_rated = vectorised(_rate_and_share)
 
 
 @functools.cache
@@ -421,35 +363,20 @@ timed = vectorised(_times)
 """Stacked scenarios -> seconds to the first token, and between tokens."""
 
 
-def sheets(jobs: Sequence[Job], constants: Mapping[str, dict[str, float]], crowded: np.ndarray) -> list[Sheet]:
-    """Scenarios of jobs under their engines; `crowded`: clients without a place for each request that has one.
-
-    Raises:
-        ConfigError: a device lacks a number format.
-    """
-    return [
-        continuous_sheet(job, ALONE | constants.get(job.engine, {}) | {"queued_ratio": float(queued)})
-        for job, queued in zip(jobs, crowded, strict=True)
-    ]
-
-
-def service(
-    jobs: Sequence[Job], constants: Mapping[str, dict[str, float]] | None = None, crowded: np.ndarray | None = None
-) -> Service:
-    """Predicted service of jobs under a concurrency of `sequences`.
+def service(jobs: Sequence[Job], crowded: np.ndarray | None = None) -> Service:
+    """Service of jobs under a concurrency of `sequences`, as `evaluate` predicts it.
 
     Args:
         jobs: what is served.
-        constants: of engines, in place of those last fitted.
-        crowded: as of `sheets`.
+        crowded: clients without a place for each that has one.
 
     Raises:
         ConfigError: a device lacks a number format.
     """
-    known = stored_serving() if constants is None else constants
     queued = np.zeros(len(jobs)) if crowded is None else crowded
-    first, between = grouped(batches(sheets(jobs, known, queued)), timed)
-    return Service(first, between)
+    runs = [run_of(job, float(more)) for job, more in zip(jobs, queued, strict=True)]
+    times = predicted(runs, ["ttft_s", "tpot_s"])
+    return Service(times["ttft_s"], times["tpot_s"])
 
 
 def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:
@@ -459,6 +386,7 @@ def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:
         ConfigError: a device lacks a number format.
     """
     sizes = 2.0 ** np.arange(np.log2(most) + 1)
-    candidates = [scenario(job, size * job.replicas) for job in jobs for size in sizes]
-    rate, share = grouped(batches(candidates), _rated)
-    return np.where(share <= 1.0, rate, 0.0).reshape(len(jobs), len(sizes)).max(axis=1)
+    told = predicted([batch_of(job, size) for job in jobs for size in sizes], ["tokens_per_s", "fits"])
+    devices = np.repeat([job.tp * job.pp * job.replicas for job in jobs], len(sizes))
+    rates = np.where(told["fits"] > 0, told["tokens_per_s"] / devices, 0.0)
+    return rates.reshape(len(jobs), len(sizes)).max(axis=1)

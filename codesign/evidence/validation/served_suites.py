@@ -14,7 +14,6 @@ from .row_overrides import (
     PricedRun,
     accelerator_option,
     command,
-    engine_cluster,
     measured_cluster,
     model_of,
     option_of,
@@ -39,7 +38,6 @@ from .served_rows import (
     ranks,
     readable,
     run_of,
-    scenario,
     service,
     stored_serving,
 )
@@ -217,7 +215,7 @@ def stated(row: Any) -> list[Job]:
         measured_cluster(row.gpu), model, format_of(row.precision, row.model, model), count if alone else 1.0, 1.0,
         1.0 if alone else count, not alone, 1.0, row.input_tokens, row.output_tokens,
     )  # fmt: skip
-    scenario(result, 1.0)
+    check_format(result)
     return [result]
 
 
@@ -237,7 +235,7 @@ def tuned(row: Any) -> list[Job]:
     jobs = [
         Job(cluster, model, number_format, tp, 1.0, ranks, spread, 1.0, *_lengths(row)) for tp, ranks, spread in layouts
     ]
-    scenario(jobs[0], 1.0)
+    check_format(jobs[0])
     return jobs
 
 
@@ -357,8 +355,7 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     apart, told = others_say(table, jobs, crowded)
     named += banded(LEFT_OUT, table.assign(ttft_s=apart.first_s, tpot_s=apart.between_s)[told])
     few = list(range(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1)))
-    plain = service([jobs[i]._replace(engine="", cluster=engine_cluster(table["gpu"].iloc[i], "")) for i in few],
-                    crowded=crowded[few])  # fmt: skip
+    plain = service([jobs[i]._replace(engine="") for i in few], crowded=crowded[few])
     return named + banded(ALONE, table.iloc[list(few)].assign(ttft_s=plain.first_s, tpot_s=plain.between_s))
 
 
@@ -405,7 +402,8 @@ KNOWN = (
     "disaggregated: some runs of few clients have first tokens after seconds, which no queue explains, and in pools "
     "that fill up they come later than ours; speculation is not stated, nor priced"
 )
-OF_THE_POOL = ("tp", "pp", "ep", "attention_dp", "token_budget")  # of a plan, which the prefill pool has of its own
+OF_THE_POOL = ("tp", "pp", "ep", "etp", "attention_dp", "token_budget")
+"""Fields of a plan that the prefill pool has of its own."""
 
 
 class _Part(NamedTuple):
@@ -425,7 +423,7 @@ def engine_job(row: Any, pool: str, sequences: float) -> Job:
     """
     part = _Part(*(getattr(row, f"{pool}_{name}") for name in ("tp_size", "attention_dp_size", "moe_tp_size",
                                                                "moe_ep_size")))  # fmt: skip
-    (count, groups), model = ranks(part), model_of(row.model)
+    (count, groups, experts), model = ranks(part), model_of(row.model)
     heads = float(model.attention.heads)
     if heads % (count / groups):
         raise ConfigError(f"{count:g} ranks do not divide {heads:g} heads: no tensor-parallel engine")
@@ -433,11 +431,12 @@ def engine_job(row: Any, pool: str, sequences: float) -> Job:
     varied = DRAWN in str(getattr(row, "origin", ""))
     mean = (1 + SHORTEST) / 2 if varied else 1.0
     spread = part.moe_ep > 1 or part.moe_tp > MOST_CUT  # nobody cuts an expert in so many
-    dispatched = groups > 1 and spread and hasattr(model.feed_forward, "experts")
+    routed = hasattr(model.feed_forward, "experts")
+    dispatched = groups > 1 and spread and routed
     whole = Job(
-        engine_cluster(row.gpu, engine, option_of(row.model) if dispatched else ""), model,
-        format_of(row.precision, row.model, model), count, float(getattr(row, f"{pool}_pp_size")), 1.0, False,
-        max(sequences, 1.0), mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
+        measured_cluster(row.gpu), model, format_of(row.precision, row.model, model), count,
+        float(getattr(row, f"{pool}_pp_size")), 1.0, False, max(sequences, 1.0), mean * row.input_tokens,
+        mean * row.output_tokens, engine, groups, varied, experts if routed else 1.0,
     )  # fmt: skip
     whole = whole._replace(tp=count / groups, replicas=groups, spread=True, groups=1.0) if dispatched else whole
     check_format(whole)

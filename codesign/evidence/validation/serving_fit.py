@@ -17,7 +17,8 @@ from scipy.optimize import least_squares
 
 from ...model.scenario import Scenario
 from ..calibration.constants import provenance_lines, publish
-from .served_rows import BANDS, OF_CLIENTS, Job, Service, in_room, jobs_of, sheets, timed
+from .row_overrides import scenarios_of
+from .served_rows import BANDS, Job, Service, in_room, jobs_of, run_of, timed
 from .vectorise import Batch, batches, grouped
 
 __all__ = ["FittedEngine", "SeenRows", "calibrate_serving", "fit_engine", "left_out", "weights_of"]
@@ -32,6 +33,8 @@ HIGHEST = (2.0, 0.1, 1.0, 2e-5, 1e-4, 0.1, 1.0, 1e3)
 STARTS = ((1.05, 2e-4, 0.02, 5e-6, 2e-6, 1e-3, 0.15, 5.0), (1.05, 1e-4, 0.03, 1e-6, 1e-5, 1e-3, 0.1, 5.0))
 """Prompts that wait for the host and prompts that do not are minima of their own."""
 EVALUATIONS = 15
+OF_CLIENTS = ("burst_ratio", "cohort_prompts", "client_overhead_s")
+"""Constants of an engine that the clients of a closed loop see."""
 HEADER = "# @package frameworks\n# What serving engines add to kernels; fitted by `codesign calibrate`.\n"
 
 
@@ -92,7 +95,8 @@ def seen(jobs: Sequence[Job], crowded: np.ndarray, first_s: np.ndarray, between_
         ConfigError: a device lacks a number format.
     """
     weights = weights_of(np.array([job.sequences for job in jobs]))
-    return SeenRows(batches(sheets(jobs, {}, crowded)), first_s, between_s, weights / weights.sum())
+    runs = [run_of(job, float(queued)) for job, queued in zip(jobs, crowded, strict=True)]
+    return SeenRows(batches(scenarios_of(runs)), first_s, between_s, weights / weights.sum())
 
 
 def _held(engine: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from dataclasses import replace as change
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...core.fields import quantity
+from ...core.fields import get_path, quantity
 from ...model.hardware import AbstractKernel, Residual
 from ...model.hardware.compute import AbstractChip, Chip, Work
 from ...model.hardware.residual import UNKNOWN, AbstractResidual, FittedOn, ShapeNetwork, applied, network_of
@@ -24,7 +24,7 @@ from ...staging import Running, flatten, kept, running
 from ..calibration.fit import unlabelled
 
 __all__ = [
-    "PARTS", "Adjust", "Batch", "Same", "Sheet", "anonymous", "at_many", "batches", "grouped", "sheet_of",
+    "PARTS", "Adjust", "Batch", "Form", "Sheet", "anonymous", "at_many", "batches", "form_of", "grouped",
     "sized", "vectorised",
 ]  # fmt: skip
 
@@ -90,11 +90,8 @@ def _ready(traced: Any) -> Running:
 # Scenarios that differ in a few numbers: built once, then copied with other numbers in their places.
 #
 # Building a scenario checks and converts every field of every part; a table asks thousands that differ in a handful.
-# A `Sheet` is what `jax.tree.flatten` would have made of one: its structure, and its numbers by place.
-
-
-FIRST, STEP = 8191.0, 64.0
-"""Marks that stand for the numbers while a scenario is built: multiples and sums of them are none of them."""
+# A `Sheet` is what `jax.tree.flatten` would have made of one: its structure, and its numbers by place; a `Form` makes
+# them.
 
 
 Number = float | np.ndarray
@@ -126,48 +123,27 @@ def number_of(leaf: Any) -> Number:
     return float(leaf) if np.ndim(leaf) == 0 else np.asarray(leaf, dtype=float)
 
 
-class _Form(NamedTuple):
+class Form(NamedTuple):
+    """A structure, its numbers, and the places of those that differ from row to row."""
+
     leaves: list[Number]
     structure: Any
-    places: dict[str, list[int]]
+    places: dict[str, int]
+
+    def with_numbers(self, numbers: Mapping[str, float]) -> Sheet:
+        """The scenario with these numbers in their places."""
+        leaves: list[Any] = list(self.leaves)
+        for path, place in self.places.items():
+            leaves[place] = numbers[path]
+        return Sheet(leaves, self.structure)
 
 
-_forms: dict[Hashable, _Form] = {}
-
-
-def sheet_of(key: Hashable, build: Callable[[Mapping[str, float]], Scenario], numbers: Mapping[str, float]) -> Sheet:
-    """The scenario that `build` makes of these numbers.
-
-    Args:
-        key: of all else that `build` sees.
-        build: puts every number, as it is, into leaves.
-        numbers: by name.
-
-    Raises:
-        ConfigError: as `build` does.
-        ValueError: a number that stands in no leaf.
-    """
-    whole = (key, tuple(numbers))
-    if whole not in _forms:
-        _forms[whole] = _form(build, tuple(numbers))
-    form = _forms[whole]
-    leaves: list[Any] = list(form.leaves)
-    for name, places in form.places.items():
-        for place in places:
-            leaves[place] = numbers[name]
-    return Sheet(leaves, form.structure)
-
-
-def _form(build: Callable[[Mapping[str, float]], Scenario], names: tuple[str, ...]) -> _Form:
-    marks = {name: FIRST + STEP * index for index, name in enumerate(names)}
-    leaves, structure = jax.tree.flatten(build(marks))
-    values = [number_of(leaf) for leaf in leaves]
-    single = [(at, value) for at, value in enumerate(values) if isinstance(value, float)]
-    places = {name: [at for at, value in single if value == mark] for name, mark in marks.items()}
-    lost = [name for name, result in places.items() if not result]
-    if lost:
-        raise ValueError(f"{', '.join(lost)} stands in no leaf")
-    return _Form(values, structure, places)
+def form_of(scenario: Scenario, paths: Sequence[str]) -> Form:
+    """The form of a scenario in which the numbers at these dotted paths differ from row to row."""
+    leaves, structure = jax.tree.flatten(scenario)
+    found = {id(leaf): at for at, leaf in enumerate(leaves)}
+    places = {path: found[id(get_path(scenario, path))] for path in paths}
+    return Form([number_of(leaf) for leaf in leaves], structure, places)
 
 
 # Learned factors whose names are numbers: devices, engines and formats of one structure share one program.
@@ -255,7 +231,7 @@ class Batch(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _anonymous(cluster: Any, products: tuple[tuple[str, str], ...], attention: str) -> Cluster:
+def _anonymous(cluster: Any, products: tuple[tuple[str, str], ...], attention: str, energies: bool) -> Cluster:
     own = cluster.value.accelerator
     formats = {**dict(products), "attention": attention, "vector": "vector"}
     residual, plain = own.kernel_correction, unlabelled
@@ -269,37 +245,41 @@ def _anonymous(cluster: Any, products: tuple[tuple[str, str], ...], attention: s
         kind: {part: plain(own.kernel(kind, name)) for part, name in named.items()} for kind, named in parts.items()
     }
     peaks = {part: own.peak(name) for part, name in formats.items()}
+    joules: dict[str, Any] = {}
+    if energies:
+        none, known = jnp.asarray(0.0), own.energy_j_per_flop
+        joules = {part: known.get(own.arithmetic(name), none) for part, name in formats.items()}
     accelerator = change(
         own,
         name="",
         generation="",
         peak_flops_per_s=peaks,
         kernels=kernels,
-        energy_j_per_flop={},
+        energy_j_per_flop=joules,
         kernel_correction=residual,
     )
     pool = cluster.value.prefill
     if pool is None:
         return change(cluster.value, accelerator=accelerator)
-    beside = change(pool, cluster=_anonymous(Same(pool.cluster), products, attention))
+    beside = change(pool, cluster=_anonymous(Same(pool.cluster), products, attention, energies))
     return change(cluster.value, accelerator=accelerator, prefill=beside)
 
 
-def anonymous(cluster: Cluster, precision: Precision) -> tuple[Cluster, Precision]:
+def anonymous(cluster: Cluster, precision: Precision, *, energies: bool = False) -> tuple[Cluster, Precision]:
     """Copy with the same numbers in a structure that names neither device nor arithmetic.
 
     Each class of kernel keeps the entries, and each part the peak, that this precision asks for; products keep their
-    names where classes of weights have formats of their own. Energies per FLOP are left out: times and memory are what
-    is compared.
+    names where classes of weights have formats of their own. Energies per FLOP are left out unless asked for: times and
+    memory are what most tables compare.
 
     Raises:
         ConfigError: the device has no peak for a number format.
     """
     if precision.by_class is None:
-        plain = _anonymous(Same(cluster), (("compute", precision.compute),), precision.attention)
+        plain = _anonymous(Same(cluster), (("compute", precision.compute),), precision.attention, energies)
         return plain, change(precision, compute="compute", attention="attention")
     products = tuple((one, one) for one in sorted({precision.compute, *map(precision.product, OPERATIONS)}))
-    return _anonymous(Same(cluster), products, precision.attention), change(precision, attention="attention")
+    return _anonymous(Same(cluster), products, precision.attention, energies), change(precision, attention="attention")
 
 
 def sized(cluster: Cluster, devices: float) -> Cluster:
