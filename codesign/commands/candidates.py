@@ -22,7 +22,7 @@ from ..search.results import placed
 
 PROOF = "search=certified"
 """Search that each candidate gets by default."""
-OWN = "own fleet"  # where there is but one
+ONLY_FLEET = "own fleet"  # where there is but one
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def listed(arguments: Sequence[str], *, one_is_enough: bool = False) -> list[Can
         raise ConfigError(f"compare: {key} stands twice: write it once, with all its values")
     varied = [at for at in range(len(admitted)) if len({job[at] for job in jobs}) > 1]
     if not varied and one_is_enough:
-        return [dataclasses.replace(_candidate(jobs[0], []), label=OWN)]
+        return [dataclasses.replace(_candidate(jobs[0], []), label=ONLY_FLEET)]
     if not varied:
         raise ConfigError("compare: name at least two options, as in accelerator=h100_sxm,h200,b200")
     return [_candidate(job, varied) for job in jobs]
@@ -129,14 +129,14 @@ def of_folders(folders: Sequence[Path]) -> list[Candidate]:
         study = study_from_plain(run.config, overrides, run.conf)
         claim = str(run.summary.get("claim") or "")
         result.append(Candidate("", {}, overrides, study, run.designs, run.certificate, claim, why, folder.name))
-    return _told_apart(result)
+    return _distinguished(result)
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
-def _told_apart(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _distinguished(candidates: Sequence[Candidate]) -> list[Candidate]:
     """With labels of the overrides that not all share."""
     pairs = [[text.lstrip("+~").partition("=") for text in candidate.overrides] for candidate in candidates]
     names = [{key: value for key, _, value in mine} for mine in pairs]

@@ -76,7 +76,7 @@ def fit_design(overrides: list[str], *, as_json: bool = False, picture: str = ""
         print(line, file=sys.stderr)
     changes = [] if result.fits else smallest_changes(scenario)
     if as_json:
-        print(dumps(_told(result, changes), indent=2))
+        print(dumps(_as_dict(result, changes), indent=2))
     else:
         _show(console(), scenario, result, changes)
     if picture:
@@ -92,21 +92,23 @@ def chance_text(scenario: Scenario) -> str:
 def fitted(scenario: Scenario) -> MemoryFit:
     """The memory of a design."""
     moments, room, tokens, parts, (weights, outside) = _traced(scenario)
-    moments = {when: {name: float(nbytes) for name, nbytes in own.items()} for when, own in moments.items()}
+    moments = {
+        when: {name: float(nbytes) for name, nbytes in tier_bytes.items()} for when, tier_bytes in moments.items()
+    }
     capacity, used = capacity_of(scenario), used_of(scenario)
     counted, guessed, inside = (float(one) for one in parts)
     chance = chance_that_fits(counted, guessed, capacity["hbm"])
     if ENGINE in capacity:
         chance = min(chance, chance_that_fits(used[ENGINE] - inside, inside, capacity[ENGINE]))
     hbm = scenario.cluster.accelerator.hbm
-    whole = float(getattr(hbm, "capacity_bytes", hbm.usable_bytes()))
-    beside = {"reserved": whole - float(hbm.usable_bytes())}
+    capacity_bytes = float(getattr(hbm, "capacity_bytes", hbm.usable_bytes()))
+    beside = {"reserved": capacity_bytes - float(hbm.usable_bytes())}
     names = sorted(moments, key=_order)
     moments = {when: beside | moments[when] for when in names}
     bounds = {tier: (used[tier], capacity[tier]) for tier in capacity}
     held = {name: float(nbytes) for name, nbytes in weights.items() if float(nbytes)}
     context, links = (float(one) for one in outside)
-    return MemoryFit(moments, bounds, whole, float(room), float(tokens), chance, held, (context, links))
+    return MemoryFit(moments, bounds, capacity_bytes, float(room), float(tokens), chance, held, (context, links))
 
 
 @functools.partial(interpreted, always=True)
@@ -140,7 +142,7 @@ def _order(moment: str) -> tuple[int, str]:
     return (places[0] if places else 0, moment)
 
 
-def _told(fit: MemoryFit, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _as_dict(fit: MemoryFit, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
     bounds = {name: {"used_bytes": used, "usable_bytes": usable} for name, (used, usable) in fit.bounds.items()}
     return {
         "fits": fit.fits, "chance": fit.chance, "moments": fit.moments, "bounds": bounds,

@@ -63,7 +63,7 @@ from ..simulation.serving import (
 from ..simulation.serving.serve import Report
 from .setup import prepare_jax
 from .simulate_forms import bounds, demand_of, open_form, traced, with_contexts
-from .simulate_forms import told as form_told
+from .simulate_forms import form_numbers as form_numbers
 from .terminal import console, job_text, text_table
 
 __all__ = [
@@ -241,10 +241,10 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
         one.name for one in dataclasses.fields(work)
     }
     fields = {name: getattr(work, name) for name in names}
-    own = dataclasses.replace(layout.plan, prefill_devices=asarray(0.0), device_count=layout.devices)
+    plan = dataclasses.replace(layout.plan, prefill_devices=asarray(0.0), device_count=layout.devices)
     alike = float(work.together(scenario.layout))
-    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True, alike=alike)
-    stages, chunk = float(own.pp), round(float(own.token_budget))
+    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), plan), alone=True, alike=alike)
+    stages, chunk = float(plan.pp), round(float(plan.token_budget))
     prefill = Engine(steps.times(1 / stages), budget=10**9, chunk=chunk)
     token_s, step = (
         float(_crossing_s(scenario)) / float(work.prompt_tokens()),
@@ -313,13 +313,13 @@ def simulate_design(
         if has_two_pools(scenario):
             pools = pools_of(scenario, dataclasses.replace(engine, sequences=batch_of(scenario)), group)
             group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
-        stream = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
-        more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
+        stream = _requests(scenario, closed, group, requests, seed, rate, cv, trace)
+        more = None if trace else _requests(scenario, closed, group, requests, seed + 1, rate, cv, trace)
         if stream.arrivals is not None:
             cached = stream.prefix_tokens * float(np.mean(stream.prefixes >= 0)) if len(stream.prefixes) else 0.0
             form = pools.closed_form(stream) if pools else open_form(engine, stream, cached, group)
             most = math.inf if isinstance(scenario.workload, AbstractOpenServing) else closed["requests_per_s"]
-            closed |= form_told(form.later(host)) | _load(stream.arrivals, form, group, most)
+            closed |= form_numbers(form.later(host)) | _load(stream.arrivals, form, group, most)
         if pools is not None:
             bar.begin(len(stream))
             result = pools.simulated(stream, bar.tell, timeline=True)
@@ -413,7 +413,7 @@ def checked_design(scenario: Scenario, *, replicas: bool = False) -> dict[str, f
     return numbers
 
 
-def _asked(
+def _requests(
     scenario: Scenario,
     closed: dict[str, float],
     group: float,
@@ -512,14 +512,14 @@ def simulate_prompts(
         rate, cv = rate or numbers_of(scenario)["requests_per_s"], float(work.arrival_cv) if cv is None else cv
     clients = float(scenario.plan.micro_batch)
     result = finite_run(scenario, prompts, clients=clients, rate=rate, cv=1.0 if cv is None else cv, seed=seed)
-    told = result.summary()
+    summary = result.summary()
     answers = float(work.output_tokens)
-    told |= {"requests": prompts, "duration_s": prompts / result.rate, "output_tokens_per_s": result.rate * answers}
+    summary |= {"requests": prompts, "duration_s": prompts / result.rate, "output_tokens_per_s": result.rate * answers}
     if as_json:
-        print(dumps(told, indent=2))
+        print(dumps(summary, indent=2))
         return 0
     how = f"{clients:g} clients" if rate == 0 else "all at once" if math.isinf(rate) else f"{rate:g} requests/s"
-    _show(console(), f"{job_text(scenario)}: a run of {prompts:,} requests, {how}, simulated", told)
+    _show(console(), f"{job_text(scenario)}: a run of {prompts:,} requests, {how}, simulated", summary)
     return 0
 
 

@@ -25,15 +25,15 @@ from ..model.workloads.goodput import AbstractGoodputServing, AbstractOpenServin
 from ..model.workloads.prefix_reuse import curve_of_reuse
 from ..report.build import build_report
 from ..report.drawing import render, style
-from ..report.fleet_figures import fleet_table, fleet_told, timeline_of
+from ..report.fleet_figures import fleet_headline, fleet_table, timeline_of
 from ..report.run_folder import PAGE, note_folder
 from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
 from .plain_values import VaryingTraffic, number, varying_traffic
 from .setup import prepare_jax
 from .simulate import FOLDER, ServedBar, check_options, checked_design, design_of, doubt, host_seconds
+from .simulate_forms import form_numbers as form_numbers
 from .simulate_forms import open_form
-from .simulate_forms import told as form_told
 from .simulate_two_pools import TwoPoolFleet, replicas_of, routers_of, two_pool_fleet, untrusted_pools
 from .terminal import console, text_table
 
@@ -63,7 +63,7 @@ class FleetPicture(NamedTuple):
     """Table that a fleet's picture is drawn of, and what it says."""
 
     table: pd.DataFrame
-    told: str
+    headline: str
 
 
 def page_anew(run: Path, folder: str) -> None:
@@ -136,7 +136,7 @@ def simulate_replicas(
                 stream = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
             for name in {*routers} - {ONE_QUEUE}:
                 router_of(name, stream)
-            _known_classes(agreed, stream)
+            _require_classes(agreed, stream)
         shared = False
         if prefix_cache is not None and pair is not None:
             pair = pair.with_store(store_of, prefix_cache, scenario, stream)
@@ -149,14 +149,14 @@ def simulate_replicas(
         reply = AnswerPlace(run, out, as_json, trace)
         if pair is not None:
             return _two_pools(scenario, pair, stream, routers, agreed, reply, host, seed, bar)
-        share, form, found_in_cache = in_closed_form(engine, stream, router, count)
+        share, form, cache_hits = in_closed_form(engine, stream, router, count)
         result = simulate_fleet(
             engine, stream, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
         )
     result = dataclasses.replace(result, came=result.came - host, served=result.served.later(host))
     summary = {
         "traffic": traffic_measures(stream),
-        "closed_form": form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)},
+        "closed_form": form_numbers(form.later(host)) | {"hit_rate": cache_hits.hit_rate, "load": load_of(form)},
         "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
         "classes": result.by_class(agreed), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
@@ -165,7 +165,7 @@ def simulate_replicas(
         + ["the closed form serves whoever came first and turns nobody away"] * by_class,
     }  # fmt: skip
     on = f"{count} replicas of {summary['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
-    line = FleetPicture(fleet_table(result, agreed), fleet_told(result, agreed))
+    line = FleetPicture(fleet_table(result, agreed), fleet_headline(result, agreed))
     return _answered(scenario, summary, agreed, on, reply, line)
 
 
@@ -193,10 +193,10 @@ def _read(
         return None
     if priority:
         stream = stream.served_first([name.strip() for name in priority.split(",") if name.strip()])
-    _known_classes(admitted, stream, "--admit")
+    _require_classes(admitted, stream, "--admit")
     for name in {*routers} - {ONE_QUEUE}:
         router_of(name, stream)
-    _known_classes(agreed, stream)
+    _require_classes(agreed, stream)
     return stream
 
 
@@ -226,9 +226,10 @@ def _answered(
     if reply.run:
         folder = reply.run / FOLDER
         with style():
-            picture = render(timeline_of(line.table, line.told))
+            picture = render(timeline_of(line.table, line.headline))
         write_files({
-            folder / "fleet.json": dumps(summary | {"headline": line.told}, indent=2), folder / "fleet.png": picture,
+            folder / "fleet.json": dumps(summary | {"headline": line.headline}, indent=2),
+            folder / "fleet.png": picture,
             folder / "fleet.csv": line.table.to_csv(index=False, float_format="%.6g"),
         })  # fmt: skip
         page_anew(reply.run, FOLDER)
@@ -276,7 +277,7 @@ def _two_pools(
         agreed,
         on,
         reply,
-        FleetPicture(fleet_table(result, agreed, pools), fleet_told(result, agreed)),
+        FleetPicture(fleet_table(result, agreed, pools), fleet_headline(result, agreed)),
     )
 
 
@@ -325,11 +326,11 @@ def admitted_of(texts: Sequence[str]) -> dict[str, int]:
     return result
 
 
-def _known_classes(agreed: Mapping[str, object], requests: Requests, option: str = "--slo") -> None:
+def _require_classes(agreed: Mapping[str, object], requests: Requests, option: str = "--slo") -> None:
     unknown = sorted(set(agreed) - {""} - set(requests.class_names))
     if unknown:
-        known = ", ".join(requests.class_names) or "none"
-        raise ConfigError(f"{option}: the requests have no class {', '.join(unknown)} (they have {known})")
+        classes = ", ".join(requests.class_names) or "none"
+        raise ConfigError(f"{option}: the requests have no class {', '.join(unknown)} (they have {classes})")
 
 
 def _of_workload(scenario: Scenario) -> dict[str, Agreed]:
@@ -427,8 +428,8 @@ def stored_by_design(scenario: Scenario, engine: Engine, requests: Requests) -> 
         )
     hits = hits_of(scenario)
     shared = {tier: room for tier, room in hits.room_tokens.items() if tier not in OWN and hits.tiers[tier] > 0}
-    own = sum(hits.room_tokens[tier] for tier in OWN)
-    tokens = max(shared.values()) if shared else own
+    local_tokens = sum(hits.room_tokens[tier] for tier in OWN)
+    tokens = max(shared.values()) if shared else local_tokens
     result = hits.share * float(requests.prompts.mean())
     blocks = int(tokens / requests.hash_tokens)
     return dataclasses.replace(
@@ -481,9 +482,9 @@ def cached_tokens(engine: Engine, requests: Requests, router: str, replicas: int
         )
         return Cached(np.minimum(np.zeros(len(prompts)) + shared, prompts - 1), prompts)
     result = np.zeros(len(prompts))
-    for own, room in _caches(requests, router, replicas, engine.store_blocks):
-        reuse = reuse_of(requests.chosen(own))
-        sizes = np.diff(requests.hash_starts)[own]
+    for chosen, room in _caches(requests, router, replicas, engine.store_blocks):
+        reuse = reuse_of(requests.chosen(chosen))
+        sizes = np.diff(requests.hash_starts)[chosen]
         assert requests.arrivals is not None
         mean = max(float(sizes.mean()), 1e-9)
         under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(requests.arrivals)) * ttft_s
@@ -493,19 +494,19 @@ def cached_tokens(engine: Engine, requests: Requests, router: str, replicas: int
         ages = reuse.ages
         within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
         hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))
-        result[own] = np.minimum(np.where(sizes > 0, hits, 0) * requests.hash_tokens, prompts[own] - 1)
+        result[chosen] = np.minimum(np.where(sizes > 0, hits, 0) * requests.hash_tokens, prompts[chosen] - 1)
     return Cached(result, prompts)
 
 
 def closed_form_of(engine: Engine, requests: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
     """Closed form of one replica that gets every N-th request."""
-    own = np.arange(0, len(requests), replicas)
-    if len(own) < FEWEST:
+    first_share = np.arange(0, len(requests), replicas)
+    if len(first_share) < FEWEST:
         raise ConfigError(
-            f"{len(requests)} requests over {replicas} replicas leave {len(own)} to one: at least {FEWEST}"
+            f"{len(requests)} requests over {replicas} replicas leave {len(first_share)} to one: at least {FEWEST}"
         )
-    share = requests.chosen(own)
-    return share, open_form(engine, share, cached.tokens[own], float(replicas))
+    share = requests.chosen(first_share)
+    return share, open_form(engine, share, cached.tokens[first_share], float(replicas))
 
 
 def load_of(form: Any) -> float:
@@ -561,9 +562,9 @@ def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dic
     came = summary["traffic"]["requests_per_s"]
     table.add_row("requests a second", f"{came:.4g}", f"{first['rate']:.4g}", f"{came / first['rate'] - 1:+.1%}")
     if summary["store_tokens"] or closed["hit_rate"]:
-        known = "prefill_busy" not in first  # of two pools no closed form knows caches
-        gap = f"{100 * (closed['hit_rate'] - first['hit_rate']):+.1f} points" if known else ""
-        said = f"{closed['hit_rate']:.1%}" if known else ""
+        has_form = "prefill_busy" not in first  # of two pools no closed form knows caches
+        gap = f"{100 * (closed['hit_rate'] - first['hit_rate']):+.1f} points" if has_form else ""
+        said = f"{closed['hit_rate']:.1%}" if has_form else ""
         table.add_row("prompt tokens from the cache", said, f"{first['hit_rate']:.1%}", gap)
     for name, label in BUSY.items():
         if name in first:
@@ -572,7 +573,7 @@ def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dic
     if agreed:
         away = any(row["refused"] for row in summary["classes"])
         heads = ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", "", *(["turned away"] * away))
-        kept = (
+        rows = (
             (
                 row["class"], f"{row['requests']:,}", f"{row['attainment']:.2%}", f"{row['agreed']:.2%}",
                 engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
@@ -580,7 +581,7 @@ def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dic
             )
             for row in summary["classes"]
         )  # fmt: skip
-        out.print(text_table("requests that kept their limits", heads, kept, left=("class", "")))
+        out.print(text_table("requests that kept their limits", heads, rows, left=("class", "")))
     for line in summary["doubts"]:
         out.print(line)
     if first["preempted"]:

@@ -12,7 +12,7 @@ from ..model.workloads.mean_step import BesideHost, LongerContexts
 from ..model.workloads.open_loop import Demand, OpenLoop, TableTimes, Times, open_loop
 from ..simulation.serving import Engine, Requests, Served, TabulatedSteps, least_token_s, mean_request, most_rate
 
-__all__ = ["bounds", "demand_of", "open_form", "told", "traced", "with_contexts"]
+__all__ = ["bounds", "demand_of", "form_numbers", "open_form", "traced", "with_contexts"]
 
 
 def traced(engine: Engine) -> Times:
@@ -90,10 +90,10 @@ def bounds(engine: Engine, requests: Requests, served: Served, group: float) -> 
     }  # fmt: skip
 
 
-def told(found: OpenLoop) -> dict[str, float]:
+def form_numbers(form: OpenLoop) -> dict[str, float]:
     """A closed form by the names of `Served.summary`."""
-    numbers = {"decodes": float(found.decodes), "hybrid_step_share": float(found.hybrid_step_share)}
-    for name, values in (("ttft_s", found.ttft_s), ("tpot_s", found.tpot_s), ("e2e_s", found.e2e_s)):
+    numbers = {"decodes": float(form.decodes), "hybrid_step_share": float(form.hybrid_step_share)}
+    for name, values in (("ttft_s", form.ttft_s), ("tpot_s", form.tpot_s), ("e2e_s", form.e2e_s)):
         numbers |= {name: float(values.mean)}
         numbers |= {f"{name}.{share}": float(getattr(values, share)) for share in ("p50", "p90", "p99")}
     return numbers

@@ -401,8 +401,8 @@ def _part(group: str, part: str) -> str:
     """A part of a group in words: `tensor-parallel comm.` of the time, `KV cache in HBM` of the memory."""
     first, _, rest = part.partition("/" if group == "memory_bytes" else ".")
     if group == "memory_bytes":
-        kept = MEMORY_CLASSES[rest][0] if rest in MEMORY_CLASSES else rest.replace("_", " ")
-        return f"{kept} in {TIERS.get(first, first)}"
+        memory_class = MEMORY_CLASSES[rest][0] if rest in MEMORY_CLASSES else rest.replace("_", " ")
+        return f"{memory_class} in {TIERS.get(first, first)}"
     if group == "usage":
         return TIERS.get(first, first.replace("_", " ")) + (f", {rest.replace('_', ' ')}" if rest else "")
     if group == "breakdown_s" and part in PARTS:

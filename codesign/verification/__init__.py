@@ -20,15 +20,14 @@ from .mix_check import Said as Said
 from .mix_check import verify_mix as verify_mix
 from .mix_derivation import MixDerivation as MixDerivation
 from .mix_derivation import mix_derivation_of as mix_derivation_of
-from .model_answers import Asked as Asked
 from .model_answers import CheckedModel as CheckedModel
 from .model_answers import Exact as Exact
+from .model_answers import VerifiedProblem as VerifiedProblem
 from .whole_check import verify as verify
 
 __all__ = [
     "ROUNDING",
     "Answer",
-    "Asked",
     "AskedMix",
     "Attack",
     "AttackEffort",
@@ -40,6 +39,7 @@ __all__ = [
     "Said",
     "StatedClaim",
     "Told",
+    "VerifiedProblem",
     "aims_of",
     "check_assignment",
     "derivation_of",

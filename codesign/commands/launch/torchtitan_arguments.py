@@ -10,7 +10,7 @@ from ...core.json_yaml import dumps, is_list, is_mapping
 from ...model.workloads.plan import PER_OP
 from ..export_training import RECIPES
 from .shell import EngineProgram
-from .switches import Switches, finished, is_whole, model_file, read_switches, switches_of_mapping, titan_ends
+from .switches import Switches, finished, is_integer, model_file, read_switches, switches_of_mapping, titan_ends
 
 __all__ = ["FileText", "is_settings", "settings_program", "torchtitan_overrides"]
 
@@ -35,7 +35,7 @@ FLAVOURS = {
 TWO_CHUNKS = {"ZBVZeroBubble": "zb_v"}
 """Schedules of torch.distributed.pipelining with two chunks a rank -> those of plans."""
 TITAN_LAYERS = "2"  # `selective_ac_option` of releases that have it, where nothing is said
-KNOWN_SCHEDULES = ("", "1F1B", "Interleaved1F1B", *TWO_CHUNKS)
+SUPPORTED_SCHEDULES = ("", "1F1B", "Interleaved1F1B", *TWO_CHUNKS)
 
 
 def is_settings(text: str) -> bool:
@@ -157,7 +157,7 @@ def _titan_stages(switches: Switches, schedule: str, layers: int, pp: int, notes
             first = last = 0
     if pp * stages == 2:  # both ends take as much from the only two: these are of equal length
         first, last = first - min(first, last), last - min(first, last)
-    if pp > 1 and schedule not in KNOWN_SCHEDULES:
+    if pp > 1 and schedule not in SUPPORTED_SCHEDULES:
         notes.append(f"{schedule} is priced as 1F1B")
     return stages, first, last
 
@@ -174,7 +174,7 @@ def _titan_recompute(switches: Switches, policy: str, layers: int, notes: list[s
     option = switches.text("activation-checkpoint.selective-ac-option")
     every = option or ("op" if policy or switches.has("module") else TITAN_LAYERS)
     if mode == "selective" and every != "op":
-        if not is_whole(every):
+        if not is_integer(every):
             raise ConfigError(
                 f"--from: activation_checkpoint.selective_ac_option = {every!r} is neither op nor a number"
             )
