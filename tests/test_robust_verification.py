@@ -24,8 +24,8 @@ from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 from codesign.verification import Answer, Refuted, VerifiedProblem, derivation_of, verify
 from codesign.verification.attack import Attack, aims_of
+from codesign.verification.bound_check import described
 from codesign.verification.model_answers import CheckedModel
-from codesign.verification.whole_check import described
 
 GOAL = "capex_usd * provisioned_power_w ** 0.5"  # the model's times are not compiled for these tests
 SPACE = DesignSpace(

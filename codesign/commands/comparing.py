@@ -28,7 +28,15 @@ from ..search.solve import solve
 from ..staging import base_of, running
 from ..study.objective import feasible
 from ..uncertainty import with_room
-from ..uncertainty.metrics import ends, numbers_in_draws, spreads, told_of, under_draws, without_ends, without_goals
+from ..uncertainty.metrics import (
+    ends,
+    intervals_of,
+    numbers_in_draws,
+    spreads,
+    under_draws,
+    without_ends,
+    without_goals,
+)
 from .api_prices import ApiPrices, usd_per_million_output
 from .candidates import Candidate, listed, refuse_all, study_of
 from .designs_table import all_devices
@@ -396,7 +404,7 @@ def _draws(
         goal, excess = values.pop(""), values.pop(" ")
         drawn, feasible_samples = without_ends(values)
         goals[at] = without_goals(goal, feasible_samples, maximised=maximised)
-        result[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))} | told_of(
+        result[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))} | intervals_of(
             drawn, feasible_samples
         ).columns()
         result[at]["objective_low"], result[at]["objective_high"] = ends(goals[at])

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from ..config import Study, own_files
-from ..config.own import texts as user_texts
 from ..config.plausibility import Unusual
+from ..config.user_files import texts as user_texts
 from ..core.atomic_files import frame_bytes, make_folder, write_files, write_frame, write_text
 from ..core.earlier_names import SCHEMA, current_name, migrated
 from ..core.errors import ConfigError

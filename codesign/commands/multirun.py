@@ -26,8 +26,8 @@ from ..config import Study, build, compose, conf_dir, own_files, plain, search_p
 from ..config.composition import admit, combinations, composed
 from ..config.groups import PACKAGES, expand
 from ..config.least_devices import sized_study
-from ..config.own import own_folders
 from ..config.plugins import plugin_folders
+from ..config.user_files import user_folders
 from ..core.atomic_files import make_folder, write_bytes, write_frame, write_text
 from ..core.errors import CodesignError, ConfigError, WriteError, suggestion
 from ..core.json_yaml import read_yaml, write_yaml
@@ -236,7 +236,7 @@ def spread(jobs: list[list[str]], root: Path) -> None:
         return
     runner = build({"runner": plain(composed(chosen))["runner"]}).objects["runner"]
     runner.refuse()
-    work = JobWork(root.resolve(), own_folders())
+    work = JobWork(root.resolve(), user_folders())
     tasks = [(number, [text for text in overrides if not _of_runner(text)]) for number, overrides in enumerate(jobs)]
     with closing(runner.results(work, tasks)) as arriving:
         for line in arriving:

@@ -41,15 +41,15 @@ from ..verification import (
     verify_mix,
     verify_unproven,
 )
-from ..verification.derivation import Told, claim_of
+from ..verification.bound_check import SAME, VALUE, check_listed
+from ..verification.derivation import Report, claim_of
 from ..verification.goals_blended import Case, StudyCases
 from ..verification.model_answers import CheckedModel
-from ..verification.whole_check import SAME, VALUE, check_listed
-from .certificate_told import check_certificate, check_plans, check_workloads, claim_anew
+from .certificate_summary import check_certificate, check_plans, check_workloads, claim_anew
 from .left_files import FOLDER, read_evidence
+from .rederivation import check_belongs, check_files, check_page, frames_anew, study_anew, summary_anew
 from .setup import prepare_jax
 from .terminal import console
-from .told_anew import check_belongs, check_files, check_page, frames_anew, study_anew, summary_anew
 
 # `codesign verify` of a front: what its files say of it must agree, then it is checked.
 
@@ -69,7 +69,7 @@ def answer_of_front(
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
     attack: int | AttackEffort,
     seed: int,
-    watch: Told,
+    watch: Report,
 ) -> Answer:
     """Compare what the run says of its front in several files, then check it.
 
@@ -209,7 +209,7 @@ def answer_of_mix(
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
     attack: int | AttackEffort,
     seed: int,
-    progress: Told,
+    progress: Report,
     same_claim: SameClaim,
     models: list[CheckedModel] | None = None,
     shown: Mapping[str, Any] | None = None,
@@ -253,7 +253,7 @@ def _impossible(
     stored: tuple[dict[str, Any], dict[str, Any]],
     attack: int | AttackEffort,
     seed: int,
-    progress: Told,
+    progress: Report,
     models: list[CheckedModel] | None,
 ) -> Answer:
     """Verify a mix in which one workload has no feasible design, on whatever hardware."""

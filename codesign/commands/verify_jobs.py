@@ -12,7 +12,7 @@ from ..core.json_yaml import dumps
 from ..core.untrusted_io import read_frame
 from ..report.run_folder import read_run
 from .fleet_classes import FLEET_FILE
-from .told_anew import SAME
+from .rederivation import SAME
 from .verify import verify_run
 from .verify_fleet import Parsed, verify_fleet
 

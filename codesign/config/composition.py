@@ -48,9 +48,9 @@ from .groups import (
     search_path,
 )
 from .model_names import model_option
-from .own import own_folders
 from .plain_composition import Composition, as_config, cached, compose_plainly
 from .starting import started
+from .user_files import user_folders
 from .written import in_unit
 
 # Purchase prices of accelerators in one file: `prices=NAME` in place of what each one's own file says.
@@ -528,7 +528,7 @@ def _composed_anew(overrides: tuple[str, ...]) -> Composition:
     ours = [text for text in overrides if not text.lstrip("+~").startswith("hydra")]
     made = compose_plainly([str(conf_dir()), *map(str, folders())], [_parse(text) for text in ours])
     made = made or _by_hydra(ours)
-    return made._replace(config=_by_current_names(made.config)) if own_folders() else made
+    return made._replace(config=_by_current_names(made.config)) if user_folders() else made
 
 
 def _by_hydra(overrides: list[str]) -> Composition:

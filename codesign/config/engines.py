@@ -40,7 +40,7 @@ from .groups import read_yaml
 
 __all__ = [
     "BYTES", "CHANGING", "COUNTED", "EXCHANGE_KEYS", "FIELD", "FILE", "MEMBERS", "EngineStart", "Exchange",
-    "engine_overrides", "known_exchange", "reached", "sglang_share", "with_engine",
+    "engine_overrides", "fitted_exchanges", "reached", "sglang_share", "with_engine",
 ]  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def reached(parts: Any, top_k: Any) -> Any:
 
 
 @lru_cache
-def known_exchange() -> dict[tuple[str, str, str, bool], Exchange]:
+def fitted_exchanges() -> dict[tuple[str, str, str, bool], Exchange]:
     """Constants by library, phase, format and whether nodes are left, as last fitted."""
     path = conf_dir() / "calibration" / FILE
     if not path.is_file():
@@ -149,7 +149,7 @@ def all_to_all(library: str, link: float, tokens: Tokens) -> dict[str, float]:
 
     Means of dispatch and combine, and of formats, inside one domain of nodes of 8; empty where the library is unknown.
     """
-    mine = {key: one for key, one in known_exchange().items() if key[0] == library and not key[3]}
+    mine = {key: one for key, one in fitted_exchanges().items() if key[0] == library and not key[3]}
     every = [(BYTES[form] * tokens.hidden, one) for (_, _, form, _), one in mine.items()]  # bytes of a copy, constants
     if not every:
         return {}
@@ -338,7 +338,7 @@ def _exchange(library: str, config: DictConfig) -> tuple[dict[str, Any], dict[st
     tokens = Tokens(*(_positive(config, f"{MODEL}.{SENT[name]}", getattr(usual, name)) for name in SENT))
     curves = all_to_all(library, link, tokens)
     if not curves:
-        libraries = sorted({name for name, *_ in known_exchange()})
+        libraries = sorted({name for name, *_ in fitted_exchanges()})
         raise ConfigError(f"workload.engine: no exchange {library!r}{suggestion(library, libraries)}")
     at = f"{library} in {FILE}, means of dispatch and combine"
     return (

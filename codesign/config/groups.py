@@ -10,13 +10,13 @@ from ..core.errors import ConfigError, suggestion
 from ..core.json_yaml import is_list, is_mapping
 from ..core.resources import conf_dir as conf_dir
 from ..core.untrusted_io import read_yaml_file
-from .own import groups_of_ours, origin, own_folders
 from .plugins import plugin_folders
+from .user_files import groups_of_ours, origin, user_folders
 
 
 def folders() -> list[Path]:
     """Folders of configurations beside ours: of plug-ins, and a user's own."""
-    return [*plugin_folders(), *own_folders()]
+    return [*plugin_folders(), *user_folders()]
 
 
 def search_path() -> list[str]:

@@ -47,10 +47,10 @@ from .composition import chosen_options, compose
 from .construct import build
 from .device_counts import COUNT, counts_of_job, left_open
 from .groups import edition
-from .own import HEADER, as_folders, entries_of, groups_of_ours, own_files, own_folders, read, shown
 from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
 from .starting import names, started
+from .user_files import HEADER, as_folders, entries_of, groups_of_ours, own_files, read, shown, user_folders
 
 __all__ = [
     "Study", "documented_scenario", "hardware_numbers", "scenario_from_config", "study_from_config",
@@ -106,7 +106,7 @@ def naming_files(overrides: Sequence[str]) -> Generator[None, None, None]:
 
 def _chosen(overrides: Sequence[str]) -> dict[str, Setting]:
     """Settings of the own files among the options that these overrides choose."""
-    if not own_folders():
+    if not user_folders():
         return {}
     try:
         return settings(chosen_options(list(overrides)))
@@ -151,7 +151,7 @@ def refuse_overruled_options(overrides: Sequence[str]) -> None:
     theirs = _values("experiment", experiment, [conf_dir()])
     for group, option in named.items():
         from_user = bool(_inherited(group, option))
-        values = _values(group, option, own_folders() if from_user else [conf_dir()])
+        values = _values(group, option, user_folders() if from_user else [conf_dir()])
         lost = [key for key, value in values.items() if key in theirs.keys() - typed.keys() and theirs[key] != value]
         if lost and from_user:
             key = lost[0]
@@ -180,7 +180,7 @@ def _inherited(group: str, option: str, folders: Sequence[Path] | None = None) -
     paths, wanted = list[Path](), [option]
     while wanted:
         name = wanted.pop().removesuffix(".yaml")
-        for folder in own_folders() if folders is None else folders:
+        for folder in user_folders() if folders is None else folders:
             path = folder / group / f"{name}.yaml"
             if path.is_file() and path not in paths:
                 paths.append(path)
@@ -555,7 +555,7 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         provenance,
         resolved,
         tuple(overrides),
-        own_folders(),
+        user_folders(),
     )
 
 

@@ -133,7 +133,7 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
         slides=proof.slides(run),
         goal=run.metric(run.goal),
         library=pages.library(),
-        script=pages.own_script(),
+        script=pages.inline_script(),
         config=(run.path / "config.yaml").read_text(encoding="utf-8"),
     )
 

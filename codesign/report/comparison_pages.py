@@ -232,7 +232,7 @@ def compare_runs(first: Path | str, second: Path | str) -> Path:
         designs=designs(*runs),
         differences=differences(*runs),
         overrides=[[one for one in run.overrides if one not in other.overrides] for run, other in (runs, runs[::-1])],
-        script=pages.own_script(),
+        script=pages.inline_script(),
     )
     write_text(page, text)
     return page

@@ -127,7 +127,7 @@ def library() -> Markup:
     return Markup("<script>{}</script>").format(Markup(text))
 
 
-def own_script() -> Markup:
+def inline_script() -> Markup:
     """Sorting, filtering, linked marks and sliders."""
     text = importlib.resources.files(__package__).joinpath("page.js").read_text(encoding="utf-8")
     return Markup("<script>{}</script>").format(Markup(text))

@@ -64,7 +64,7 @@ class RunFolder:
         Raises:
             ConfigError: a file is missing or was changed; names it.
         """
-        return own_conf(self.path)
+        return copied_conf(self.path)
 
     @property
     def schema(self) -> int:
@@ -232,7 +232,7 @@ def _note(path: Path, names: list[str]) -> None:
         write_text(path / MANIFEST, dumps(noted | written(path, names), indent=1))
 
 
-def own_conf(path: Path) -> tuple[Path, ...]:
+def copied_conf(path: Path) -> tuple[Path, ...]:
     """Folders of own files that a run keeps, without reading the run.
 
     Raises:
@@ -307,7 +307,7 @@ def _read(path: Path) -> RunFolder:
 def _unfinished(path: Path) -> str:
     """Hint at what to do about a run whose search never came to its end."""
     overrides = [text for text in _overrides(path / "overrides.txt") if not text.startswith("search.resume=")]
-    conf = [word for folder in own_conf(path) for word in ("--conf", str(folder))]
+    conf = [word for folder in copied_conf(path) for word in ("--conf", str(folder))]
     again = " ".join(["codesign optimize", *map(shlex.quote, [*conf, *overrides])])
     if (path / CHECKPOINT).is_file() or any((path / CHUNKS).glob("*.parquet")):
         again += f" search.resume={path}"

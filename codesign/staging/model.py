@@ -219,7 +219,7 @@ def _placed(scenario: Scenario, space: DesignSpace, fields: tuple[str, ...], tig
     leaves, structure = leaves_of(scenario)
     shapes: list[Any] = []
 
-    def place_values(leaves: list[Any], plan: list[Any], values: list[Any]) -> list[Array]:
+    def flat_candidate(leaves: list[Any], plan: list[Any], values: list[Any]) -> list[Array]:
         point = dict(zip((*fields, *space.names), (*plan, *values), strict=True))
         candidate = space.place(unflatten(structure, leaves), point)
         reserves = jax.tree.map(asarray, reserve_shares(candidate, tight))
@@ -228,7 +228,7 @@ def _placed(scenario: Scenario, space: DesignSpace, fields: tuple[str, ...], tig
         return [*placed, *jax.tree.leaves(reserves)]
 
     one, arrays = asarray(1.0), [asarray(leaf) for leaf in leaves]
-    before = flatten(make_jaxpr(place_values)(arrays, [one] * len(fields), [one] * len(space.names)))
+    before = flatten(make_jaxpr(flat_candidate)(arrays, [one] * len(fields), [one] * len(space.names)))
     own, avals, tree = shapes
     base, count = _base(own, avals), len(avals)
     reserves = before.outputs[count:]

@@ -23,9 +23,27 @@ from .draws import COUNT, draw_doubts, no_doubts
 from .spreads import SHARE, spreads
 
 __all__ = [
-    "LOAD", "Drawn", "Regret", "Wins", "as_columns", "ends", "intervals", "metrics_under_draws",
-    "numbers_in_draws", "of_designs", "over_the_load", "quantile", "told_of", "trace_with_draws", "uncertain",
-    "under_draws", "wins", "with_room", "without_ends", "without_goals", "without_numbers",
+    "LOAD",
+    "Drawn",
+    "Regret",
+    "Wins",
+    "as_columns",
+    "ends",
+    "intervals",
+    "intervals_of",
+    "metrics_under_draws",
+    "numbers_in_draws",
+    "of_designs",
+    "over_the_load",
+    "quantile",
+    "trace_with_draws",
+    "uncertain",
+    "under_draws",
+    "wins",
+    "with_room",
+    "without_ends",
+    "without_goals",
+    "without_numbers",
 ]  # fmt: skip
 
 
@@ -215,10 +233,10 @@ class Drawn(NamedTuple):
 def uncertain(scenario: Scenario, count: int = COUNT) -> Drawn:
     """Intervals of a design under draws of errors; none where no errors are known."""
     drawn, sustained = _drawn(scenario, count)
-    return told_of(drawn, sustained)
+    return intervals_of(drawn, sustained)
 
 
-def told_of(drawn: Mapping[str, np.ndarray], sustained: np.ndarray | None) -> Drawn:
+def intervals_of(drawn: Mapping[str, np.ndarray], sustained: np.ndarray | None) -> Drawn:
     """Intervals of numbers in draws, whose load is sustained or not."""
     share = None if sustained is None else float(np.mean(~sustained))
     return Drawn({name: ends(values) for name, values in drawn.items()}, share)
@@ -311,7 +329,7 @@ def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int =
     goals, excess = result.pop(""), result.pop(" ")
     drawn, sustained = without_ends(result)
     each = [
-        told_of(
+        intervals_of(
             {name: values[index] for name, values in drawn.items()}, None if sustained is None else sustained[index]
         )
         for index in range(len(scenarios))

@@ -1,17 +1,18 @@
 """Checks a certified search without its code: reads what its bounds rest on, derives them anew, attacks the claim."""
 
-from . import whole_check as whole_check
+from . import bound_check as bound_check
 from .assignment_check import check_assignment as check_assignment
 from .attack import ROUNDING as ROUNDING
 from .attack import Attack as Attack
 from .attack import aims_of as aims_of
 from .attack import sample as sample
+from .bound_check import verify as verify
 from .derivation import Answer as Answer
 from .derivation import AttackEffort as AttackEffort
 from .derivation import Derivation as Derivation
 from .derivation import Refuted as Refuted
+from .derivation import Report as Report
 from .derivation import StatedClaim as StatedClaim
-from .derivation import Told as Told
 from .derivation import derivation_of as derivation_of
 from .front_check import verify_front as verify_front
 from .front_check import verify_unproven as verify_unproven
@@ -23,7 +24,6 @@ from .mix_derivation import mix_derivation_of as mix_derivation_of
 from .model_answers import CheckedModel as CheckedModel
 from .model_answers import Exact as Exact
 from .model_answers import VerifiedProblem as VerifiedProblem
-from .whole_check import verify as verify
 
 __all__ = [
     "ROUNDING",
@@ -36,11 +36,12 @@ __all__ = [
     "Exact",
     "MixDerivation",
     "Refuted",
+    "Report",
     "Said",
     "StatedClaim",
-    "Told",
     "VerifiedProblem",
     "aims_of",
+    "bound_check",
     "check_assignment",
     "derivation_of",
     "mix_derivation_of",
@@ -49,5 +50,4 @@ __all__ = [
     "verify_front",
     "verify_mix",
     "verify_unproven",
-    "whole_check",
 ]  # fmt: skip

@@ -281,7 +281,7 @@ FLOOR, MOST = 1 << 14, 1_000_000  # designs tried where nobody says how many: at
 FEWEST = 1 << 10  # the same where every design has a bound of its own
 FEW = 0.2  # of the best designs are polished where there is no more time than for the fewest designs
 ALIKE = 1e-9  # what rounding may leave between two ways to price a design, in a logarithm
-Told = Callable[[str, int, int], None]
+Report = Callable[[str, int, int], None]
 
 
 @dataclass
@@ -360,7 +360,7 @@ def least_designs(designs: int | AttackEffort) -> int:
     return designs if isinstance(designs, int) else designs.designs or 0
 
 
-def attacked(tried: Attempt, designs: int | AttackEffort, rng: np.random.Generator, report: Told) -> int:
+def attacked(tried: Attempt, designs: int | AttackEffort, rng: np.random.Generator, report: Report) -> int:
     """Try random designs, then polish the best; says how many of these."""
 
     def tell(done: int, total: int) -> None:

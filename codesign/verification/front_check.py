@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Int
 from ..core.jax_typed import asarray
 from ..study.objective import feasible_logs
 from .attack import EXTREME, Aim, Attack, aims_of, sample
+from .bound_check import VALUE as PRICED
+from .bound_check import described, listed_plans
 from .coverage import cover, covered_by
 from .curvature_of_rows import check_directions, check_structure
 from .derivation import (
@@ -19,7 +21,7 @@ from .derivation import (
     AttackEffort,
     Derivation,
     Refuted,
-    Told,
+    Report,
     alike,
     answered,
     attacked,
@@ -30,8 +32,6 @@ from .derivation import (
 )
 from .inequality import SINGLE, UNIT, Sums, derive, per_unit
 from .model_answers import CheckedModel, VerifiedProblem
-from .whole_check import VALUE as PRICED
-from .whole_check import described, listed_plans
 
 # A front as it was left: its designs, what is claimed of each, and the statements that these claims follow from.
 
@@ -336,7 +336,7 @@ def verify_front(
     tables: Mapping[str, Mapping[str, np.ndarray]],
     attack: int | AttackEffort,
     seed: int,
-    report: Told = quiet,
+    report: Report = quiet,
     model: CheckedModel | None = None,
 ) -> Answer:
     """Check all that is claimed of a front.
@@ -365,7 +365,7 @@ def _verify(
     model: CheckedModel,
     attack: int | AttackEffort,
     seed: int,
-    report: Told,
+    report: Report,
 ) -> None:
     rng, checks = np.random.default_rng(seed), answer.checks
     if (front.metrics, front.signs) != ((problem.goal, *problem.levelled), (problem.sign, *problem.levelled.values())):

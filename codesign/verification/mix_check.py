@@ -9,16 +9,16 @@ import numpy as np
 
 from ..core.jax_typed import asarray
 from .attack import sample
+from .bound_check import LISTED, SAME, VALUE, check_claim, described, priced
 from .coverage import cover
 from .curvature_of_rows import check_structure
-from .derivation import Answer, AttackEffort, Refuted, StatedClaim, Told, alike, answered, attacked, quiet
+from .derivation import Answer, AttackEffort, Refuted, Report, StatedClaim, alike, answered, attacked, quiet
 from .goals_blended import CheckedBlend
 from .inequality import rows_in
 from .mix_attack import MixAttack, Tuple
 from .mix_bound import Cuts, bounded, replayed
 from .mix_derivation import MixDerivation, Part
 from .model_answers import CheckedModel, VerifiedProblem
-from .whole_check import LISTED, SAME, VALUE, check_claim, described, priced
 
 # Question and designs of a mix, checked: the designs shown are sound, on one hardware, and worth what the run says.
 
@@ -103,7 +103,7 @@ def verify_mix(
     certificate: MixDerivation | Refuted | None,
     attack: int | AttackEffort,
     seed: int,
-    report: Told = quiet,
+    report: Report = quiet,
     models: Sequence[CheckedModel] | None = None,
 ) -> Answer:
     """Check a claim about a mix.
@@ -130,7 +130,7 @@ def _verify(
     certificate: MixDerivation | Refuted | None,
     attack: int | AttackEffort,
     rng: np.random.Generator,
-    report: Told,
+    report: Report,
     models: Sequence[CheckedModel] | None,
 ) -> None:
     if isinstance(certificate, Refuted):
@@ -178,7 +178,7 @@ def _check_bound(
     certificate: MixDerivation,
     models: Sequence[CheckedModel],
     blend: CheckedBlend,
-    report: Told,
+    report: Report,
 ) -> None:
     """Check of all that the bound of a mix rests on, each derived anew."""
     if [part.name for part in certificate.parts] != list(problem.workloads):

@@ -361,9 +361,9 @@ def _speculation(switches: Switches, model: LaunchedModel, plan: EnginePlan) -> 
         layers / model.layers if method in DRAFTED_LAYERS and model.layers else DRAFT_SHARE * (layers > 0)
     )
     ratio = drafted * DRAFT_SHARE if method == "draft" else ratio
-    own_drafts_placeholder = method == "mtp" and model.ahead  # priced as what they are
+    is_priced = method == "mtp" and model.ahead  # priced as what they are
     plan.work |= {"verified_tokens": str(drafted + 1), "accepted_tokens": f"{accepted:.4g}"}
-    plan.work |= {"own_drafts": "true"} if own_drafts_placeholder else {"draft_ratio": f"{ratio:.4g}"}
+    plan.work |= {"own_drafts": "true"} if is_priced else {"draft_ratio": f"{ratio:.4g}"}
     plan.notes.append(
         f"speculation ({method}, {drafted} tokens): {accepted:.3g} tokens a step are assumed; say"
         " workload.accepted_tokens as measured"

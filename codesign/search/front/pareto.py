@@ -172,7 +172,7 @@ def settle(walk: FrontWalk, oracle: AbstractModelOracle) -> tuple[list[Statement
     for one, bound in zip(walk.designs, backed.bounds[:result].tolist(), strict=True):
         one.lower = bound
     never = np.isposinf(backed.bounds[result:rest]).tolist()
-    walk.impossible = [levels for levels, statement_kept in zip(walk.impossible, never, strict=True) if statement_kept]
+    walk.impossible = [levels for levels, is_proven in zip(walk.impossible, never, strict=True) if is_proven]
     walk.lowest = dict(zip(walk.lowest, backed.bounds[rest:].tolist(), strict=True))
     claimed = [Statement(s.goal, s.levels, float(b)) for s, b in zip(statements, backed.bounds, strict=True)]
     return claimed, backed

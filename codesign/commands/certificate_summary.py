@@ -29,7 +29,7 @@ from ..search.certificate import (
 from ..search.results import Results
 from ..verification import AskedMix, Refuted, VerifiedProblem
 from ..verification.model_answers import LEAST_SHARE
-from .told_anew import closeness, counted, same
+from .rederivation import closeness, counted, same
 
 EDGE = 1e-3  # of the unit cube: what is nearer to a side than this lies at the end of its range
 SLACK = 2e-8  # relative; what is taken off a bound before it is told

@@ -39,7 +39,7 @@ ELSEWHERE = ("null", "None")
 _folders: ContextVar[tuple[Path, ...]] = ContextVar("folders", default=())
 
 
-def own_folders() -> tuple[Path, ...]:
+def user_folders() -> tuple[Path, ...]:
     """Folders of own files that are in use."""
     return _folders.get()
 
@@ -52,7 +52,7 @@ def own_files(*folders: Path | str) -> Generator[None, None, None]:
         ConfigError: a folder or a file that cannot be used, with its name.
     """
     result = tuple(dict.fromkeys(Path(folder).expanduser().resolve() for folder in folders))
-    if not result or result == own_folders():
+    if not result or result == user_folders():
         yield
         return
     with contextlib.ExitStack() as stack:
@@ -236,7 +236,7 @@ def _check_named(node: dict[str, Any], path: Path, group: str) -> None:
 
 def origin(path: Path) -> str:
     """Source of an option in words, a user's own file or a plug-in; empty for what is shipped."""
-    for folder in own_folders():
+    for folder in user_folders():
         if folder in path.parents:
             return f"own file {shown(path)}"
     for plugin in plugins():
@@ -259,7 +259,7 @@ def texts() -> dict[str, str]:
         ConfigError: two folders with one file.
     """
     result: dict[str, str] = {}
-    for folder in own_folders():
+    for folder in user_folders():
         for path in files_of(folder):
             relative = path.relative_to(folder).as_posix()
             if relative in result:

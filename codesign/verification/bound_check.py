@@ -19,8 +19,8 @@ from .derivation import (
     AttackEffort,
     Derivation,
     Refuted,
+    Report,
     StatedClaim,
-    Told,
     alike,
     answered,
     attacked,
@@ -45,7 +45,7 @@ def verify(
     certificate: Derivation | Refuted | None,
     attack: int | AttackEffort,
     seed: int,
-    report: Told = quiet,
+    report: Report = quiet,
     model: CheckedModel | None = None,
 ) -> Answer:
     """Check a claim about a study.
@@ -70,7 +70,7 @@ def _verify(
     certificate: Derivation | Refuted | None,
     attack: int | AttackEffort,
     rng: np.random.Generator,
-    report: Told,
+    report: Report,
     model: CheckedModel | None,
 ) -> None:
     if isinstance(certificate, Refuted):

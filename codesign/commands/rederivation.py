@@ -236,7 +236,7 @@ def same(file: str, stated: Any, derived: Any, where: str = "", how: str = "deri
     Raises:
         Refuted: naming the first place that differs.
     """
-    where_found = f"{file}: {where}" if where else file
+    location = f"{file}: {where}" if where else file
     if is_mapping(stated) and is_mapping(derived):
         for key in dict.fromkeys((*derived, *stated)):
             inner = f"{where}.{key}" if where else str(key)
@@ -246,11 +246,11 @@ def same(file: str, stated: Any, derived: Any, where: str = "", how: str = "deri
             same(file, stated[key], derived[key], inner, how, close)
     elif is_list(stated) and is_list(derived):
         if len(stated) != len(derived):
-            raise Refuted(f"{where_found} has {len(stated)} entries, {how} are {len(derived)}")
+            raise Refuted(f"{location} has {len(stated)} entries, {how} are {len(derived)}")
         for number, (one, other) in enumerate(zip(stated, derived, strict=True)):
             same(file, one, other, f"{where}[{number}]", how, close)
     elif not _alike(stated, derived, close):
-        raise Refuted(f"{where_found} is {_short(stated)}, {how} is {_short(derived)}")
+        raise Refuted(f"{location} is {_short(stated)}, {how} is {_short(derived)}")
 
 
 def _alike(stated: Any, derived: Any, close: float) -> bool:
