@@ -16,8 +16,8 @@ import pandas as pd
 
 from codesign import ConfigError
 from codesign.commands.simulate import engine_of
-from codesign.commands.simulate_fleet import cached_tokens, closed_form_of, load_of, untrusted
-from codesign.commands.simulate_forms import form_numbers
+from codesign.commands.simulate_fleet import untrusted
+from codesign.commands.simulate_forms import cached_tokens, closed_form_of, form_numbers, load_of
 from codesign.config import scenario_from_config
 from codesign.simulation.fleet import simulate_fleet
 from codesign.simulation.serving import Requests, arrivals, lengths, mean_request, most_rate

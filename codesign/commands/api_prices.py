@@ -125,7 +125,7 @@ def load_table(fleet: OwnFleet, usd_per_request: float, requests_per_s: float, s
     Args:
         fleet: one's own.
         usd_per_request: of the API.
-        asked: requests/s.
+        requests_per_s: requests/s.
         second_s: seconds of the period that dollars are of.
     """
     always = fleet.always_from(usd_per_request)

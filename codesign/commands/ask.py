@@ -405,7 +405,7 @@ def _narrower(
     folder: Path,
     number: str,
 ) -> Candidate:
-    """The cheapest of designs with narrower margins that keep the limits in this share of the draws, else `found`.
+    """The cheapest of designs with narrower margins that keep the limits in this share of the draws, else `current`.
 
     Margins on steps and on first tokens hold at once, which is more than a draw asks for, and where whole boxes are
     bought the next larger one may be twice as dear.

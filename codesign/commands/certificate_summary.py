@@ -76,7 +76,7 @@ def check_certificate(
     """Check the statements of a certificate other than best, bound and gap, which are checked with the proof.
 
     Args:
-        study, asked: what is searched for; of a mix there is no one question.
+        study, problem: what is searched for; of a mix there is no one question.
         folder: as it was left.
         results: derived anew.
         certificate: the certificate of the summary.

@@ -35,6 +35,7 @@ from ..simulation.fleet import (
     least_replicas,
     simulate_fleet,
 )
+from ..simulation.serving import Engine
 from .plain_values import DAY, load_of, modulation_of, number
 from .setup import prepare_jax
 from .simulate import design_of
@@ -171,17 +172,7 @@ def policies_of_day(
     """
     work, one = scenario.workload, replica_devices(scenario)
     assert isinstance(work, AbstractGoodputServing)
-    engine, engines = engine_of(scenario)
-    if has_two_pools(scenario) or engines * one.decode != float(scenario.layout.devices):
-        raise ConfigError(
-            "autoscale: --start simulates replicas of one engine: one pool, plan.pp=1, plan.attention_dp=1"
-        )
-    if has_prefix_cache(scenario):
-        raise ConfigError(
-            "autoscale: --start draws requests, of which none begins as another: leave out workload.prefix_cache"
-            " (workload.cached_ratio= prices a hit rate that is known)"
-        )
-    engine = dataclasses.replace(engine, sequences=batch_of(scenario))
+    engine = _engine_of_replica(scenario, one)
     good_for = float(numbers_of(sized(scenario, one))["requests_per_s"])
     hours = steepest(rates)
     part = min(1.0, MOST_REQUESTS / max(float(rates[hours].sum()) * HOUR_S, 1.0))
@@ -214,6 +205,25 @@ def policies_of_day(
         "usd": bound.replica_s / part * held_usd_per_s, **of
     })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _engine_of_replica(scenario: Scenario, one: Size) -> Engine:
+    """The engine of a replica.
+
+    Raises:
+        ConfigError: a design of two pools, whose replicas have several engines, or whose requests share prefixes.
+    """
+    engine, engines = engine_of(scenario)
+    if has_two_pools(scenario) or engines * one.decode != float(scenario.layout.devices):
+        raise ConfigError(
+            "autoscale: --start simulates replicas of one engine: one pool, plan.pp=1, plan.attention_dp=1"
+        )
+    if has_prefix_cache(scenario):
+        raise ConfigError(
+            "autoscale: --start draws requests, of which none begins as another: leave out workload.prefix_cache"
+            " (workload.cached_ratio= prices a hit rate that is known)"
+        )
+    return dataclasses.replace(engine, sequences=batch_of(scenario))
 
 
 def steepest(rates: np.ndarray) -> np.ndarray:

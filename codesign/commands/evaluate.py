@@ -471,18 +471,15 @@ def evaluate_design(
     words = scenario.workload.words
     tables = sections(numbers, drawn.intervals, table, capacity, top, words.item)
     show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
-    if worths := model_text(scenario):
-        console().print(worths, highlight=False)
-    for line in prefix_text(scenario, worth) if worth else ():
+    is_near = max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR
+    lines = [
+        model_text(scenario), *(prefix_text(scenario, worth) if worth else ()),
+        room_text(scenario) if remarks else "",  # of a launch command: engines print it when they start
+        chance_text(scenario) if is_near else "", remarks_text(numbers | drawn.columns()),
+        *(f"which cable limits {group}: {text}" for group, text in busy_links(scenario, table)[1].items()),
+    ]  # fmt: skip
+    for line in filter(None, lines):
         console().print(line, highlight=False)
-    if remarks and (worths := room_text(scenario)):  # of a launch command: engines print it when they start
-        console().print(worths, highlight=False)
-    if max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR and (worths := chance_text(scenario)):
-        console().print(worths, highlight=False)
-    if worths := remarks_text(numbers | drawn.columns()):
-        console().print(worths, highlight=False)
-    for group, text in busy_links(scenario, table)[1].items():
-        console().print(f"which cable limits {group}: {text}", highlight=False)
     for remark in (*scenario.cluster.accelerator.hbm.remarks(), *rounding_remarks(numbers)):
         console().print(f"note: {remark}")
 

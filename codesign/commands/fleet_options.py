@@ -61,8 +61,8 @@ class ClassOptions(NamedTuple):
     """Plans of one class on one kind: of each size that which serves most, and how many were looked at.
 
     plans: field -> values; alone: used shares of the limits (ttft, tpot) in the plan that is nearest to keeping them,
-    where none does; fits: plans whose rate was asked for and that fit into memory; kept: those of them that keep the
-    SLO at some rate.
+    where none does; fits: plans whose rate was asked for and that fit into memory; within_limits: those of them that
+    keep the SLO at some rate.
     """
 
     request_class: FleetClass

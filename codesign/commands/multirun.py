@@ -254,7 +254,7 @@ class JobWork:
 
     Args:
         root: of the folders.
-        own: folders of own files beside ours.
+        config_dirs: folders of own files beside ours.
     """
 
     root: Path

@@ -44,7 +44,7 @@ NO_RATE = "percentiles are of requests that come at a rate: add --rate 30/s"
 class Question:
     """A plain question in words, and the studies that answer it.
 
-    asked: one line; assumed: pairs of (what was taken, how to change it); candidates: those that differ in
+    text: one line; assumed: pairs of (what was taken, how to change it); candidates: those that differ in
     `varied`, each with its overrides but for the device count; counts: device counts that were asked for, empty where
     the demand decides; requests_per_s and tokens_per_s: the demand of serving and of training, 0 where there is none;
     batch: sequences of a step; seconds: how long the job lasts, 0 where it does not end; confidence: share of the draws

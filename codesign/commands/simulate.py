@@ -62,8 +62,7 @@ from ..simulation.serving import (
 )
 from ..simulation.serving.serve import Report
 from .setup import prepare_jax
-from .simulate_forms import bounds, demand_of, open_form, traced, with_contexts
-from .simulate_forms import form_numbers as form_numbers
+from .simulate_forms import FEWEST, bounds, demand_of, form_numbers, open_form, traced, with_contexts
 from .terminal import console, job_text, text_table
 
 __all__ = [
@@ -262,7 +261,6 @@ def _crossing_s(scenario: Scenario) -> jax.Array:
 
 
 FOLDER = "simulation"  # in the run's
-FEWEST = 100  # requests that a simulation says anything of
 MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
 
@@ -290,13 +288,7 @@ def simulate_design(
     Raises:
         ConfigError: no such run or design, one that serves no continuous batches, a load that it cannot sustain.
     """
-    if requests < FEWEST:
-        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
-    check_options(seed, rate, cv)
-    prepare_jax()
-    run, scenario = design_of(what, design)
-    if cv is not None and not rate and not isinstance(scenario.workload, AbstractOpenServing):
-        raise ConfigError(f"simulate: --cv {cv:g} is of an open loop: say its --rate, in requests/s")
+    run, scenario = _stated_design(what, design, requests, seed, rate, cv)
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")
@@ -343,6 +335,24 @@ def simulate_design(
         _write(run, summary, result)
         out.print(f"kept: {run / FOLDER}")
     return 0
+
+
+def _stated_design(
+    what: Sequence[str], design: int, requests: int, seed: int, rate: float, cv: float | None
+) -> tuple[Path | None, Scenario]:
+    """Check the options, then read the design: folder of its run, if it is of one, and scenario.
+
+    Raises:
+        ConfigError: an option outside its range, no such run or design.
+    """
+    if requests < FEWEST:
+        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
+    check_options(seed, rate, cv)
+    prepare_jax()
+    run, scenario = design_of(what, design)
+    if cv is not None and not rate and not isinstance(scenario.workload, AbstractOpenServing):
+        raise ConfigError(f"simulate: --cv {cv:g} is of an open loop: say its --rate, in requests/s")
+    return run, scenario
 
 
 def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> dict[str, float]:

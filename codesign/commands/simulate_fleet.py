@@ -13,7 +13,6 @@ from rich.console import Console
 from ..config.traced_requests import doubts
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
-from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.units import engineering
 from ..model.metrics.cache_placement import OWN, has_prefix_cache, hits_of
@@ -22,27 +21,22 @@ from ..model.scenario import Cluster, Scenario
 from ..model.workloads import Layout
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..model.workloads.goodput import AbstractGoodputServing, AbstractOpenServing
-from ..model.workloads.prefix_reuse import curve_of_reuse
 from ..report.build import build_report
 from ..report.drawing import render, style
 from ..report.fleet_figures import fleet_headline, fleet_table, timeline_of
 from ..report.run_folder import PAGE, note_folder
-from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
+from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
 from .plain_values import VaryingTraffic, number, varying_traffic
 from .setup import prepare_jax
 from .simulate import FOLDER, ServedBar, check_options, checked_design, design_of, doubt, host_seconds
-from .simulate_forms import form_numbers as form_numbers
-from .simulate_forms import open_form
+from .simulate_forms import FEWEST, form_numbers, in_closed_form, load_of
 from .simulate_two_pools import TwoPoolFleet, replicas_of, routers_of, two_pool_fleet, untrusted_pools
 from .terminal import console, text_table
 
-__all__ = [
-    "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "page_anew", "replica_devices_of",
-    "simulate_replicas", "store_of", "untrusted",
-]  # fmt: skip
+__all__ = ["page_anew", "replica_devices_of", "simulate_replicas", "store_of", "untrusted"]
 
-FEWEST, ROUNDS, REQUESTS = 100, 2, 10_000
+REQUESTS = 10_000
 MOST_REPLICAS = 1024
 BUSY = {"prefill_busy": "prefill replicas at work", "link_busy": "their links to the decode pool at work"}
 SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token"}
@@ -129,21 +123,13 @@ def simulate_replicas(
         pair = two_pool_fleet(scenario, closed, counts, seed) if two_pools else None
         count = counts[0] if counts else round(group)
         if stream is None:
-            usual = pair.rate if pair else closed.get("requests_per_s", 0.0) / group * count
             if varying is not None:
                 stream = _varying(scenario, varying, requests, rate, cv, seed)
             else:
+                usual = pair.rate if pair else closed.get("requests_per_s", 0.0) / group * count
                 stream = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
-            for name in {*routers} - {ONE_QUEUE}:
-                router_of(name, stream)
-            _require_classes(agreed, stream)
-        shared = False
-        if prefix_cache is not None and pair is not None:
-            pair = pair.with_store(store_of, prefix_cache, scenario, stream)
-        elif prefix_cache is not None:
-            engine = store_of(scenario, engine, stream, prefix_cache)
-        elif has_prefix_cache(scenario):
-            engine, shared = stored_by_design(scenario, engine, stream)
+            _check_served(stream, routers, agreed)
+        engine, pair, shared = _with_store(scenario, engine, pair, stream, prefix_cache)
         agreed = agreed or _of_workload(scenario)
         bar.begin(len(stream))
         reply = AnswerPlace(run, out, as_json, trace)
@@ -154,19 +140,25 @@ def simulate_replicas(
             engine, stream, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
         )
     result = dataclasses.replace(result, came=result.came - host, served=result.served.later(host))
+    closed_form = form_numbers(form.later(host)) | {"hit_rate": cache_hits.hit_rate, "load": load_of(form)}
     summary = {
-        "traffic": traffic_measures(stream),
-        "closed_form": form_numbers(form.later(host)) | {"hit_rate": cache_hits.hit_rate, "load": load_of(form)},
+        "traffic": traffic_measures(stream), "closed_form": closed_form,
         "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
         "classes": result.by_class(agreed), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
         "store_tokens": engine.store_blocks * stream.hash_tokens, "requests_per_engine": len(share),
-        "doubts": [line for line in [doubts(stream, trace) if trace else ""] if line] + untrusted(share, form, router)
-        + ["the closed form serves whoever came first and turns nobody away"] * by_class,
+        "doubts": _notes(stream, trace, share, form, router, by_class=by_class),
     }  # fmt: skip
     on = f"{count} replicas of {summary['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
     line = FleetPicture(fleet_table(result, agreed), fleet_headline(result, agreed))
     return _answered(scenario, summary, agreed, on, reply, line)
+
+
+def _notes(stream: Requests, trace: str, share: Requests, form: Any, router: str, *, by_class: bool) -> list[str]:
+    """Lines on what the closed form leaves out, and on a trace that may not be what it seems."""
+    lines = [doubts(stream, trace)] if trace else []
+    lines = [line for line in lines if line] + untrusted(share, form, router)
+    return lines + ["the closed form serves whoever came first and turns nobody away"] * by_class
 
 
 def _check_numbers(requests: int | None, seed: int, rate: float, cv: float | None, trace: str) -> None:
@@ -194,10 +186,29 @@ def _read(
     if priority:
         stream = stream.served_first([name.strip() for name in priority.split(",") if name.strip()])
     _require_classes(admitted, stream, "--admit")
-    for name in {*routers} - {ONE_QUEUE}:
-        router_of(name, stream)
-    _require_classes(agreed, stream)
+    _check_served(stream, routers, agreed)
     return stream
+
+
+def _check_served(requests: Requests, routers: tuple[str, str], agreed: Mapping[str, object]) -> None:
+    """Refuse routers that these requests cannot have, and limits of classes that are not among them."""
+    for name in {*routers} - {ONE_QUEUE}:
+        router_of(name, requests)
+    _require_classes(agreed, requests)
+
+
+def _with_store(
+    scenario: Scenario, engine: Engine, pair: TwoPoolFleet | None, requests: Requests, size: str | None
+) -> tuple[Engine, TwoPoolFleet | None, bool]:
+    """Engine, or both pools, with the prefix cache of this size or of the design; True if all replicas share it."""
+    if size is not None and pair is not None:
+        return engine, pair.with_store(store_of, size, scenario, requests), False
+    if size is not None:
+        return store_of(scenario, engine, requests, size), pair, False
+    shared = False
+    if has_prefix_cache(scenario):
+        engine, shared = stored_by_design(scenario, engine, requests)
+    return engine, pair, shared
 
 
 def _check_pools(router: str, routers: tuple[str, str], *, two_pools: bool, by_class: bool) -> None:
@@ -435,83 +446,6 @@ def stored_by_design(scenario: Scenario, engine: Engine, requests: Requests) -> 
     return dataclasses.replace(
         engine, store_blocks=blocks, store_token_s=hits.fetch_s / result if result > 0 else 0.0
     ), bool(shared)  # fmt: skip
-
-
-class Cached:
-    """Prompt tokens of each request that a cache is expected to hold, and their share of all."""
-
-    def __init__(self, tokens: np.ndarray, prompts: np.ndarray) -> None:
-        self.tokens, self.hit_rate = tokens, float(tokens.sum() / prompts.sum())
-
-
-def in_closed_form(engine: Engine, requests: Requests, router: str, replicas: int) -> tuple[Requests, Any, Cached]:
-    """Requests of one replica, its closed form, and what caches hold; prompts under way by the times that it says."""
-    cached = cached_tokens(engine, requests, router, replicas)
-    share, form = closed_form_of(engine, requests, cached, replicas)
-    for _ in range(ROUNDS if engine.store_blocks else 0):
-        cached = cached_tokens(engine, requests, router, replicas, float(form.ttft_s.mean))
-        share, form = closed_form_of(engine, requests, cached, replicas)
-    return share, form, cached
-
-
-def _caches(requests: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
-    """Requests that come to each cache, and its room.
-
-    Conversations stay with a replica where a router goes by them, or by prefixes that they have alone; others see
-    every N-th request. Without conversations to tell, prefix-aware routing is taken to make one cache of all.
-    """
-    everybody = np.arange(len(requests))
-    if router in ("prefix_aware", "session_sticky") and len(requests.sessions):
-        turns = requests.sessions % replicas
-        return [(everybody[turns == one], room) for one in range(replicas) if (turns == one).any()]
-    if router == "prefix_aware":
-        return [(everybody, room * replicas)]
-    return [(everybody[one::replicas], room) for one in range(replicas)]
-
-
-def cached_tokens(engine: Engine, requests: Requests, router: str, replicas: int, ttft_s: float = 0.0) -> Cached:
-    """Tokens that caches of all replicas hold, by Che's approximation; see `workloads.prefix_reuse`.
-
-    Prompts under way hold their blocks beside the room: as many come a second, for `ttft_s`, those of many blocks
-    longer in proportion.
-    """
-    prompts = requests.prompts
-    if not engine.store_blocks:
-        shared = (
-            requests.prefix_tokens * (requests.prefixes >= 0) if engine.prefix_cache and len(requests.prefixes) else 0
-        )
-        return Cached(np.minimum(np.zeros(len(prompts)) + shared, prompts - 1), prompts)
-    result = np.zeros(len(prompts))
-    for chosen, room in _caches(requests, router, replicas, engine.store_blocks):
-        reuse = reuse_of(requests.chosen(chosen))
-        sizes = np.diff(requests.hash_starts)[chosen]
-        assert requests.arrivals is not None
-        mean = max(float(sizes.mean()), 1e-9)
-        under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(requests.arrivals)) * ttft_s
-        room += under_way
-        curve = curve_of_reuse(reuse)
-        share = float(curve.hit(asarray(float(room))))
-        ages = reuse.ages
-        within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
-        hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))
-        result[chosen] = np.minimum(np.where(sizes > 0, hits, 0) * requests.hash_tokens, prompts[chosen] - 1)
-    return Cached(result, prompts)
-
-
-def closed_form_of(engine: Engine, requests: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
-    """Closed form of one replica that gets every N-th request."""
-    first_share = np.arange(0, len(requests), replicas)
-    if len(first_share) < FEWEST:
-        raise ConfigError(
-            f"{len(requests)} requests over {replicas} replicas leave {len(first_share)} to one: at least {FEWEST}"
-        )
-    share = requests.chosen(first_share)
-    return share, open_form(engine, share, cached.tokens[first_share], float(replicas))
-
-
-def load_of(form: Any) -> float:
-    """Share of prompt steps or of slots that is used, whichever is more."""
-    return max(float(form.load), float(form.fill))
 
 
 def untrusted(share: Requests, form: Any, router: str) -> list[str]:

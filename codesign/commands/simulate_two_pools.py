@@ -14,7 +14,7 @@ from ..simulation.fleet import ONE_QUEUE, TwoPoolsServed, simulate_two_pools
 from ..simulation.serving import Requests
 from ..simulation.serving.serve import Report
 from .simulate import FULLEST, Pools, pools_of
-from .simulate_forms import form_numbers as form_numbers
+from .simulate_forms import form_numbers
 
 __all__ = ["TwoPoolFleet", "replicas_of", "routers_of", "two_pool_fleet"]
 

@@ -222,7 +222,7 @@ def answer_of_mix(
         stored: header and tables of the folder `certificate`.
         attack: designs to try.
         seed: of these.
-        told: hears stage, done and total.
+        progress: hears stage, done and total.
         same_claim: the claim of the folder, which must be that of the summary.
         models: those of the workloads, where they are there already.
         shown: best row of the frame, which reports show: the first workload's design.

@@ -26,7 +26,7 @@ from ..core.untrusted_io import read_json
 from ..model.scenario import Scenario
 from ..search.assignment import PoolOption, assign
 from ..search.results import numbers_of
-from ..study.objective import feasible
+from ..study.objective import Objective, feasible
 from ..verification import Refuted, check_assignment
 from .fleet_classes import FLEET_FILE, FleetClass
 from .fleet_options import (
@@ -222,25 +222,7 @@ def _check_options(
             listed += options
             places = rng.choice(len(plans["tp"]), min(count, len(plans["tp"])), replace=False)
             rows = [{field: float(values[index]) for field, values in plans.items()} for index in places]
-            dense = [row for row in rows if row.get("ep", 1) > 1 or row["tp"] * row["pp"] == row["device_count"]]
-            if not dense:
-                continue
-            objective = study.objective
-            excess, rate = numbers_at_once(
-                [placed(scenario, row) for row in dense],
-                lambda account, objective=objective: [
-                    objective.excess(account.metrics), account.metrics.extra["requests_per_s"]
-                ],
-            )  # fmt: skip
-            best = {each["devices"]: float(each["rate"]) / float(each["lowered"]) for each in options}
-            tried += len(dense)
-            for row, over, good in zip(dense, excess, rate, strict=True):
-                size = round(row["device_count"])
-                if not chance and feasible(over) and good > best.get(size, 0.0) * (1 + SAME_OPTIONS):
-                    raise Refuted(
-                        f"{name} on {kind}: a plan of {size} devices serves {good:.6g} requests/s, the option of that"
-                        f" size {best.get(size, 0.0):.6g}"
-                    )
+            tried += _try_plans(rows, options, study.objective, scenario, f"{name} on {kind}", chance)
         result.append(KindOptions(derived, classes, composed))
     if listed != stated["options"]:
         raise Refuted("options are of other classes or kinds, or in another order")
@@ -250,6 +232,37 @@ def _check_options(
     more = "with a confidence, only the fastest at the centre were compared" if chance else "none serves more"
     checks += [*lines, f"{tried} other plans tried: {more} than the option of its size" if not chance else more]
     return result
+
+
+def _try_plans(
+    rows: list[dict[str, float]],
+    options: Sequence[Mapping[str, Any]],
+    objective: Objective,
+    scenario: Scenario,
+    what: str,
+    chance: float,
+) -> int:
+    """Price some other plans of a class on a kind, and count them.
+
+    Raises:
+        Refuted: one of them serves more than the option of its size.
+    """
+    dense = [row for row in rows if row.get("ep", 1) > 1 or row["tp"] * row["pp"] == row["device_count"]]
+    if not dense:
+        return 0
+    excess, rate = numbers_at_once(
+        [placed(scenario, row) for row in dense],
+        lambda account: [objective.excess(account.metrics), account.metrics.extra["requests_per_s"]],
+    )
+    best = {each["devices"]: float(each["rate"]) / float(each["lowered"]) for each in options}
+    for row, over, good in zip(dense, excess, rate, strict=True):
+        size = round(row["device_count"])
+        if not chance and feasible(over) and good > best.get(size, 0.0) * (1 + SAME_OPTIONS):
+            raise Refuted(
+                f"{what}: a plan of {size} devices serves {good:.6g} requests/s, the option of that size"
+                f" {best.get(size, 0.0):.6g}"
+            )
+    return len(dense)
 
 
 def _check_chances(options: Sequence[Mapping[str, Any]], scenario: Scenario, chance: float) -> None:

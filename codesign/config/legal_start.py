@@ -60,7 +60,7 @@ def _without_counts(overrides: list[str]) -> list[str]:
 
 
 def nearest(current: dict[str, float], plans: dict[str, np.ndarray]) -> dict[str, float]:
-    """The plan that differs from `own` in the fewest fields, and of these by the least factor; the first of equals."""
+    """The plan nearest to `current`: fewest fields changed, then the least factor; the first of equals."""
     columns = {name: np.asarray(plans[name], dtype=float) for name in current}
     different = sum((column != current[name]).astype(float) for name, column in columns.items())
     apart = sum(np.abs(np.log1p(column) - np.log1p(current[name])) for name, column in columns.items())

@@ -43,7 +43,7 @@ def cached_text(
         kind: folder.
         key: as `key_of` has it.
         make: the text; an empty one is not kept.
-        is_whole: whether what was read is a text that `make` could have made; asked of undamaged ones alone.
+        is_valid: whether what was read is a text that `make` could have made; asked of undamaged ones alone.
         most: texts of this kind; none: `MOST_KEPT`.
     """
     if not _folder:

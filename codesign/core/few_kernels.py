@@ -125,7 +125,7 @@ mlir.register_lowering(_kernel, _lowered_kernel, platform="cpu")
 
 
 class _Piece(NamedTuple):
-    """Equations that follow each other; whole: they become one kernel."""
+    """Equations that follow each other; fused: they become one kernel."""
 
     equations: list[Any]
     fused: bool

@@ -39,7 +39,7 @@ class Explored(NamedTuple):
     """Answer at one position of the sliders.
 
     run: the best plans in full, as if they were the designs of a run; dots: time, cost, whether feasible and on the
-    front, of plans worth a dot; plans, kept: how many were priced, and how many of them keep everything.
+    front, of plans worth a dot; plans, feasible_count: how many were priced, and how many of them keep everything.
     """
 
     run: RunFolder

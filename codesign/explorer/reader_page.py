@@ -57,7 +57,7 @@ def headline(answer: Explored, how: str, proven_run: RunFolder | None) -> Markup
     Args:
         answer: at the sliders.
         how: which plans were priced.
-        known: the same with intervals; none while they are not there yet.
+        proven_run: the same with intervals; none while they are not there yet.
     """
     run = proven_run or answer.run
     best = run.best

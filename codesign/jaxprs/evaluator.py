@@ -237,7 +237,7 @@ class Crossed:
         Args:
             given: what all of them share.
             values: by name.
-            asked: places of the results that are computed, in the order of `jax.tree.leaves`, None for the others;
+            output_indices: of the results that are computed, in the order of `jax.tree.leaves`; others are None;
                 none: all.
         """
         trace, axes = self._trace(given, values), len(values)

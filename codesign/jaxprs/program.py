@@ -80,7 +80,7 @@ class Equation(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Equations in order; `known` holds what is a plain array from the start."""
+    """Equations in order; `constants` holds what is a plain array from the start."""
 
     equations: list[Equation]
     constants: dict[int, np.ndarray]
@@ -341,7 +341,7 @@ def key_of(equation: Equation, inputs: tuple[Any, ...]) -> Any:
 
 
 def likeness(program: Program, *, values: bool = True) -> Any:
-    """Programs of equal likeness do the same; slot by slot, where their `known` do not differ.
+    """Programs of equal likeness do the same; slot by slot, where their `constants` do not differ.
 
     Args:
         program: of any origin: two traces of the same functions are alike.

@@ -171,7 +171,7 @@ def _beneath(
 
     Args:
         words: text, and the place of its mark.
-        told: of roofs, and where they begin.
+        ridges: of roofs, and where they begin.
         marks, roofs, ends: of the chart.
     """
     bottom, top = roof_ends(marks, roofs)

@@ -291,7 +291,7 @@ def phase_diagram(
         cells: what is told of it, one column a line, words or numbers; columns that never change are left out.
         along, label: of the axes.
         bound: what no design can be better than, at each place.
-        found: the finding, above the figure.
+        finding: the finding, above the figure.
     """
     cells = cells[[name for name in cells if cells[name].nunique() > 1]]
     figure = Figure(figsize=(8.5, 2.6 + LINE_IN * len(cells.columns)), layout="constrained")

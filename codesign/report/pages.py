@@ -57,7 +57,7 @@ def chart(
     has to show is filled in.
 
     Args:
-        place: name of the element.
+        element_id: name of the element.
         make: (*how, data of each source, ends of each axis that has some) -> model.
         how: words and numbers that the chart depends on beside its data.
         data: of each source, name -> column; no two have the same names.

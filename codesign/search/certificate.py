@@ -419,7 +419,7 @@ def claim_of_best(certificate: Certificate, plans: int) -> str:
     """Claim of `search=certified` and its kin, where there is a best design.
 
     Args:
-        found: has the gap, and why it is not closed.
+        certificate: has the gap, and why it is not closed.
         plans: legal ones.
     """
     if not certificate.convex:
@@ -450,9 +450,9 @@ def claim_of_mix(certificate: Certificate, plans: int, required_gap: float) -> s
     """Claim of `search=mix`.
 
     Args:
-        found: has the gap, and why it is not closed.
+        certificate: has the gap, and why it is not closed.
         plans: of all workloads together.
-        asked: relative gap at which it counts as closed.
+        required_gap: relative gap at which it counts as closed.
     """
     if certificate.best is None:
         hopeless = ", ".join(certificate.alone_infeasible)
@@ -471,8 +471,8 @@ def claim_of_front(certificate: Certificate, required_gap: float) -> str:
     """Claim of `search=pareto`.
 
     Args:
-        found: has the front.
-        asked: relative gap at which a design of it counts as proven.
+        certificate: has the front.
+        required_gap: relative gap at which a design of it counts as proven.
     """
     if not certificate.convex or certificate.front is None:
         return f"heuristic front, no certificate: {certificate.reason}"

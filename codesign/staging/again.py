@@ -60,7 +60,7 @@ def with_numbers(made: Program, changed: Mapping[int, np.ndarray]) -> Program | 
 
 
 class Made(NamedTuple):
-    """holds: what keys are made of that are numbers of objects, which lives as long; known: of what it was made."""
+    """holds: what keys are made of that are numbers of objects, which lives as long; constants: of what it was made."""
 
     holds: Any
     constants: Mapping[int, np.ndarray]
@@ -79,9 +79,9 @@ def made_again(
 
     Args:
         store: where it is kept.
-        key: equal where what is made differs by `known` at most.
+        key: equal where what is made differs by `constants` at most.
         holds: what the key needs to live.
-        known: numbers that it is made of, by the slots that they have in what is made.
+        constants: numbers that it is made of, by the slots that they have in what is made.
         make: makes it.
         most: that are kept.
     """

@@ -158,7 +158,7 @@ class Slopes(AbstractDraft):
             _kinds[key] = (
                 equation,
                 _derived(equation, shapes, moving, soft),
-            )  # what `own` tells apart by id stays alive
+            )  # what `equation_key` tells apart by id stays alive
             if len(_kinds) > MOST_KINDS:
                 _kinds.popitem(last=False)
         _kinds.move_to_end(key)

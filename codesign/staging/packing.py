@@ -449,7 +449,7 @@ def packed_once(make: Callable[[], Packing], identity: Callable[[], Iterable[Any
 
     Args:
         make: packs a program.
-        told: lists and words that no other program has.
+        identity: lists and words that no other program has.
     """
     return made_once("packs", identity, make, packing_as_plain, packing_from_plain, MAX_TEXTS)
 

@@ -164,7 +164,7 @@ def made_once(
 
     Args:
         kind: folder.
-        told: lists and words that say what it is made of; asked where anything is kept at all.
+        identity: lists and words that say what it is made of; asked where anything is kept at all.
         make: makes it.
         as_plain: says it in lists and words; it looks whether the same comes back.
         from_plain: what they say.

@@ -33,8 +33,8 @@ class RowProgram(NamedTuple):
     """Rows, and the largest violation of a rule of the plan, as a program of (scenario, plan fields, coordinates).
 
     names: of the rows, the outputs but for the last; leaves: how many of the inputs are the scenario's; fields: of the
-    plan; variables: names of the coordinates; varied: slots that the hardware reaches; asked: slots of known numbers of
-    what is asked, such as limits: the model has none of them.
+    plan; variables: names of the coordinates; varied: slots that the hardware reaches; objective_constants: slots of
+    the objective's constants, such as limits: the model has none of them.
     """
 
     program: Program

@@ -222,7 +222,7 @@ class Attack:
         aims: what the best designs are kept for, the goal first.
         start: plan places and coordinates of designs to begin with, if there are any.
         certificate, sums, covered: tested at each design too, where given.
-        listed_whole: whether each design has a bound of its own, derived anew, so that few are tried.
+        listed_fully: whether each design has a bound of its own, derived anew, so that few are tried.
         hardest: the case in which fewest random designs hold; one that fails there says nothing against the claim.
     """
 

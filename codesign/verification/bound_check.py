@@ -51,12 +51,12 @@ def verify(
     """Check a claim about a study.
 
     Args:
-        asked: the study.
+        problem: the study.
         claim: what a search says about it.
         certificate: what that rests on, or why it cannot be one; None where nothing is claimed.
         attack: designs to try.
         seed: of these.
-        told: hears stage, done and total.
+        report: hears stage, done and total.
         model: that of the study, where it is compiled already.
     """
     rng = np.random.default_rng(seed)

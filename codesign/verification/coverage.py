@@ -36,7 +36,7 @@ def twins_of(
     """Number of a known plan that is equal to each missing one in every row; -1 where none is.
 
     Args:
-        missing, known: numbers of combinations of the lists.
+        missing, present: numbers of combinations of the lists.
         lists: plan field -> its values.
         model: tells plans apart, by tables of what the plan decides; pairs are priced without tables as well.
 
@@ -66,7 +66,7 @@ def equal_groups(
     """True for each missing group of plans that is equal, value by value of the open fields, to a known one.
 
     Args:
-        missing, known: field that no node leaves open -> its value in each group.
+        missing, present: field that no node leaves open -> its value in each group.
         opened: field that nodes leave open -> its values.
         model: tells them apart.
     """
@@ -121,7 +121,7 @@ def cover(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel
 
     Args:
         certificate: has the nodes.
-        asked: the study, of which the legal plans are listed anew.
+        problem: the study, of which the legal plans are listed anew.
         model: says which plans are equal in every row.
 
     Raises:

@@ -46,7 +46,7 @@ def check_directions(
         model: evaluates.
         rng: chooses.
         proven: (row, field) whose direction is known from the structure of the model: not tested.
-        told: hears how many fields are done.
+        report: hears how many fields are done.
 
     Raises:
         Refuted: a row that is lower elsewhere, with plan and values.

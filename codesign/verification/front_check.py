@@ -114,7 +114,7 @@ class Front:
     """Claims of a front.
 
     metrics, signs: the first metric is the one that is bounded; -1 where more is better. values: of the designs.
-    designs: plan fields and hardware -> values. of: statement of each design. told: as the report has it.
+    designs: plan fields and hardware -> values. of: statement of each design. summary: as the report has it.
     """
 
     metrics: tuple[str, ...]
@@ -342,11 +342,11 @@ def verify_front(
     """Check all that is claimed of a front.
 
     Args:
-        asked: the study; its goal is the front's first metric, `levelled` are the others.
+        problem: the study; its goal is the front's first metric, `levelled` are the others.
         header, tables: the certificate as it was left.
         attack: designs to try.
         seed: of these.
-        told: hears stage, done and total.
+        report: hears stage, done and total.
         model: that of the study, where it is traced already.
     """
 

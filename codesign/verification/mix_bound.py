@@ -411,7 +411,7 @@ def bounded(
         blend: of their goals.
         points: logs of goals at which the blend is linearised at first.
         target: log that no tuple should lie below.
-        told: hears how many parts are done.
+        report: hears how many parts are done.
         most: parts.
     """
     width, done = int(cuts[0].u.shape[1]), 0

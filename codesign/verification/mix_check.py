@@ -109,13 +109,13 @@ def verify_mix(
     """Check a claim about a mix.
 
     Args:
-        asked: the mix.
+        problem: the mix.
         claim: what a search says about it.
         said: what it says of each workload; empty where no designs were found.
         certificate: what that rests on, or why it cannot be one; None where nothing is claimed.
         attack: designs to try, of all workloads together.
         seed: of these.
-        told: hears stage, done and total.
+        report: hears stage, done and total.
         models: those of the workloads, where they are there already.
     """
     rng = np.random.default_rng(seed)
@@ -196,12 +196,7 @@ def _check_bound(
     rows = 0
     for k, (part, model) in enumerate(zip(certificate.parts, models, strict=True)):
         report("curvature", k, len(models))
-        with _of(part.name):
-            every = rows_in(part.plans, model)
-            none = np.zeros(len(every), dtype=int)
-            used = replace(part.plans, row=np.arange(len(every)), node=none, point=none, weight=0.0 * every)
-            check_structure(used, model)
-            rows += len(every)
+        rows += _check_curvature(part, model)
     answer.checks.append(f"{rows} rows convex by the rules of curvature, for every plan and the whole box")
     target = claim.log_bound
     floors = replayed(certificate, models, blend, target, lambda done, total: report("bounds anew", done, total))
@@ -233,6 +228,16 @@ def _check_bound(
         f"{said}; tuples of the {' x '.join(map(str, left))} plans left reach {claim.bound:.9g} ({how})"
     )
     answer.numbers |= {"bound": claim.bound, "parts": result.parts, "trusted": result.trusted}
+
+
+def _check_curvature(part: Part, model: CheckedModel) -> int:
+    """Check that all rows of a workload are convex, by the rules of curvature; how many these are."""
+    with _of(part.name):
+        every = rows_in(part.plans, model)
+        none = np.zeros(len(every), dtype=int)
+        used = replace(part.plans, row=np.arange(len(every)), node=none, point=none, weight=0.0 * every)
+        check_structure(used, model)
+    return len(every)
 
 
 def _cuts(part: Part, model: CheckedModel, left: np.ndarray) -> Cuts:

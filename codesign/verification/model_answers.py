@@ -311,7 +311,7 @@ class CheckedModel:
     def tangents(
         self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, report: Callable[[int], None] = lambda done: None
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, "points rows variables"]]:
-        """Values and slopes of all rows, over all cases; `told` hears how many points are done."""
+        """Values and slopes of all rows, over all cases; `report` hears how many points are done."""
         count, cases, every = len(plan), self.problem.cases, self._leaves
         self.evaluated += count
 

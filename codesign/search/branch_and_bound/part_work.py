@@ -80,7 +80,7 @@ class PartProof:
     Args:
         lower: log of a bound on every plan of them; inf where none is feasible.
         designs: the best, ties in the order of the parts.
-        told: part -> how its search went.
+        reports: part -> how its search went.
         keep: designs at most.
     """
 

@@ -146,7 +146,7 @@ class Descent:
             problem: what is minimised.
             plans: name -> [candidates] values.
             start: [candidates, starts, variables] unit-cube coordinates.
-            told: is told how many steps are done, every few of them.
+            on_progress: is told how many steps are done, every few of them.
 
         Returns:
             [candidates, starts, variables] final coordinates.

@@ -30,7 +30,7 @@ ROUNDING = 1e-10  # log that a bound may miss the claim by, put together in anot
 
 @dataclass(frozen=True)
 class Priced:
-    """Bounds of one workload's leaned goals: `lower` of the plans `asked` for, and the notes that they rest on."""
+    """Bounds of one workload's leaned goals: `lower` of its `priced` plans, and the notes that they rest on."""
 
     recorder: Recorder
     lower: Float[np.ndarray, " plans"]
@@ -158,7 +158,7 @@ def evidence_of_mix(
         oracles: number of a plan -> its fields, for each.
         blend: of their goals.
         rounds: in order; the plans dropped by one are not in the next.
-        whole: the programme over what these leave.
+        integer_shares: the programme over what these leave.
         lower: log of the bound.
         claim: what is claimed, in values.
     """
@@ -180,14 +180,10 @@ def evidence_of_mix(
             some = np.flatnonzero(result.open_plans[number][k])
             scale = float(one.lean.weights[k]) if one.alone else 1.0
             tables.round(number, int(first[k]), side.recorder.retained_cuts(some, result.room[number][k][some]), scale)
+    points: list[list[float]] = []
     if integer_shares is not None and all(left.any() for left in result.left):
-        for k, mine in enumerate(integer_shares.inside):
-            for plan, seen in zip(mine.tolist(), integer_shares.cuts[k], strict=True):
-                if result.left[k][plan]:
-                    tables.add_integer(int(first[k]) + plan, seen)
+        _add_integers(tables, integer_shares, result.left, first)
         points = integer_shares.points.tolist()
-    else:
-        points = []
     header = {
         "kind": KIND,
         "version": VERSION,
@@ -205,6 +201,14 @@ def evidence_of_mix(
         "claim": dict(claim),
     }
     return Evidence(header, tables.columns | {"nodes": _nodes(oracles)})
+
+
+def _add_integers(tables: "_Tables", shares: WholeShares, left: Sequence[np.ndarray], first: np.ndarray) -> None:
+    """Add the tangents of the programme over integer shares, of the plans that no round ruled out."""
+    for k, mine in enumerate(shares.inside):
+        for plan, seen in zip(mine.tolist(), shares.cuts[k], strict=True):
+            if left[k][plan]:
+                tables.add_integer(int(first[k]) + plan, seen)
 
 
 def _values(oracle: Oracle) -> dict[str, list[float]]:

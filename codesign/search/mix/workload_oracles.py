@@ -220,7 +220,7 @@ class Searches:
         """Run the search for each workload, and yield the outcomes in their order; here unless `spread`.
 
         Args:
-            asked: (number of the workload, share of the time that is left) -> its search, just before it begins.
+            search_of: (number of the workload, share of the time that is left) -> its search, just before it begins.
             spread: whether a runner is asked, if there is one.
 
         Raises:

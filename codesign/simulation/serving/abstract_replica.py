@@ -33,7 +33,7 @@ class Waiting(NamedTuple):
 
 
 class Prompt:
-    """A prompt that is being computed: `done` of `tokens`, in `own` blocks beside those of a shared prefix."""
+    """A prompt that is being computed: `done` of `tokens`, in `private_blocks` beside those of a shared prefix."""
 
     __slots__ = ("done", "outputs", "prefix", "private_blocks", "request", "tokens")
 
