@@ -463,14 +463,11 @@ def evaluate_design(
         worths = {f"prefix_worth_usd_per_tb_{tier}": one.usd for tier, one in worth.items()}
         print(dumps(numbers | worths | drawn.columns(), indent=2))
         return
-    capacity = {
-        "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
-        "ddr": float(scenario.cluster.host.memory.usable_bytes()),
-    }
+    near, far = scenario.cluster.accelerator.hbm, scenario.cluster.host.memory
+    capacity = {"hbm": float(near.usable_bytes()), "ddr": float(far.usable_bytes())}
     table = ops(scenario, account)
-    words = scenario.workload.words
-    tables = sections(numbers, drawn.intervals, table, capacity, top, words.item)
-    show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
+    tables = sections(numbers, drawn.intervals, table, capacity, top, scenario.workload.words.item)
+    show_evaluation(console(), job_text(scenario), tables, scenario.workload.words, explain=explain)
     is_near = max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR
     lines = [
         model_text(scenario), *(prefix_text(scenario, worth) if worth else ()),

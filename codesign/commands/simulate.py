@@ -293,14 +293,14 @@ def simulate_design(
     with ServedBar(out) as bar:
         bar.say("pricing the design")
         closed = checked_design(scenario)
+        usual = 1.0
         if isinstance(scenario.workload, AbstractOpenServing):
-            rate, cv = rate or closed["requests_per_s"], float(scenario.workload.arrival_cv) if cv is None else cv
-        cv = 1.0 if cv is None else cv
+            rate, usual = rate or closed["requests_per_s"], float(scenario.workload.arrival_cv)
+        cv = usual if cv is None else cv
         host = host_seconds(scenario, closed)
         engine, group = engine_of(scenario)
-        engine = dataclasses.replace(engine, seed=seed)
-        if rate or trace:  # a closed loop has no more under way than are asked for
-            engine = dataclasses.replace(engine, sequences=batch_of(scenario))
+        most = batch_of(scenario) if rate or trace else engine.sequences  # a closed loop has no more under way
+        engine = dataclasses.replace(engine, seed=seed, sequences=most)
         pools = None
         if has_two_pools(scenario):
             pools = pools_of(scenario, dataclasses.replace(engine, sequences=batch_of(scenario)), group)
@@ -310,8 +310,7 @@ def simulate_design(
         if stream.arrivals is not None:
             cached = stream.prefix_tokens * float(np.mean(stream.prefixes >= 0)) if len(stream.prefixes) else 0.0
             form = pools.closed_form(stream) if pools else open_form(engine, stream, cached, group)
-            most = math.inf if isinstance(scenario.workload, AbstractOpenServing) else closed["requests_per_s"]
-            closed |= form_numbers(form.later(host)) | _load(stream.arrivals, form, group, most)
+            closed |= form_numbers(form.later(host)) | _load(stream.arrivals, form, group, _sustained(scenario, closed))
         if pools is not None:
             bar.begin(len(stream))
             result = pools.simulated(stream, bar.tell, timeline=True)
@@ -320,20 +319,18 @@ def simulate_design(
             if stream.arrivals is None:
                 engine = dataclasses.replace(engine, sequences=_under_way(closed, group, host))
             result = _simulated(engine, stream, bar, timeline=True)
-            other = dataclasses.replace(engine, seed=seed + 1)
-            again = _simulated(other, more, bar) if more else None
+            again = _simulated(dataclasses.replace(engine, seed=seed + 1), more, bar) if more else None
     result, again = result.later(host), again and again.later(host)
-    summary: dict[str, Any] = {"closed_form": closed, "simulated": result.summary()}
-    summary["another_seed"] = again.summary() if again else {}
-    summary["no_scheduler"] = {} if pools else bounds(engine, stream, result, group)
-    summary["requests"], summary["loop"] = len(stream), "closed" if stream.arrivals is None else "open"
+    summary: dict[str, Any] = {
+        "closed_form": closed, "simulated": result.summary(), "another_seed": again.summary() if again else {},
+        "no_scheduler": {} if pools else bounds(engine, stream, result, group),
+        "requests": len(stream), "loop": "closed" if stream.arrivals is None else "open",
+    }  # fmt: skip
     if as_json:
         print(dumps(summary, indent=2))
     else:
         show_served(console(), scenario, summary, group)
-    if run:
-        _write(run, summary, result)
-        out.print(f"kept: {run / FOLDER}")
+    _write(run, summary, result, out)
     return 0
 
 
@@ -353,6 +350,11 @@ def _stated_design(
     if cv is not None and not rate and not isinstance(scenario.workload, AbstractOpenServing):
         raise ConfigError(f"simulate: --cv {cv:g} is of an open loop: say its --rate, in requests/s")
     return run, scenario
+
+
+def _sustained(scenario: Scenario, closed: dict[str, float]) -> float:
+    """Largest rate of a closed loop; an open loop was refused before where its rate is not sustained."""
+    return math.inf if isinstance(scenario.workload, AbstractOpenServing) else closed["requests_per_s"]
 
 
 def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> dict[str, float]:
@@ -483,12 +485,16 @@ def _simulated(engine: Engine, requests: Requests, bar: ServedBar, *, timeline: 
     return simulate_closed(engine, requests, engine.sequences, report=bar.tell, timeline=timeline)
 
 
-def _write(run: Path, summary: dict[str, Any], served: Served) -> None:
+def _write(run: Path | None, summary: dict[str, Any], served: Served, out: Console) -> None:
+    """Write numbers and timeline into the folder of the run, if it is of one."""
+    if run is None:
+        return
     folder = run / FOLDER
     line, handed = served.timeline, served.handed
     figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
     write_files({folder / "summary.json": dumps(summary, indent=2), folder / "timeline.png": render(figure)})
     note_folder(run, FOLDER)
+    out.print(f"kept: {folder}")
 
 
 # `codesign simulate --num-prompts`: a benchmark's run on a design, from its first request to its last.

@@ -21,16 +21,17 @@ from ..model.scenario import Cluster, Scenario
 from ..model.workloads import Layout
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..model.workloads.goodput import AbstractGoodputServing, AbstractOpenServing
+from ..model.workloads.open_loop import OpenLoop
 from ..report.build import build_report
 from ..report.drawing import render, style
 from ..report.fleet_figures import fleet_headline, fleet_table, timeline_of
 from ..report.run_folder import PAGE, note_folder
-from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, router_of, simulate_fleet, traffic_measures
+from ..simulation.fleet import ONE_QUEUE, Agreed, FleetServed, dispersion, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
 from .plain_values import VaryingTraffic, number, varying_traffic
 from .setup import prepare_jax
 from .simulate import FOLDER, ServedBar, check_options, checked_design, design_of, doubt, host_seconds
-from .simulate_forms import FEWEST, form_numbers, in_closed_form, load_of
+from .simulate_forms import FEWEST, Cached, form_numbers, in_closed_form, load_of
 from .simulate_two_pools import TwoPoolFleet, replicas_of, routers_of, two_pool_fleet, untrusted_pools
 from .terminal import console, text_table
 
@@ -111,8 +112,7 @@ def simulate_replicas(
     prepare_jax()
     run, scenario = design_of(what, design)
     two_pools = has_two_pools(scenario)
-    _check_pools(router, routers, two_pools=two_pools, by_class=by_class)
-    counts = replicas_of(replicas, MOST_REPLICAS, two_pools=two_pools)
+    counts = _checked_counts(replicas, router, routers, two_pools=two_pools, by_class=by_class)
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")
@@ -123,11 +123,8 @@ def simulate_replicas(
         pair = two_pool_fleet(scenario, closed, counts, seed) if two_pools else None
         count = counts[0] if counts else round(group)
         if stream is None:
-            if varying is not None:
-                stream = _varying(scenario, varying, requests, rate, cv, seed)
-            else:
-                usual = pair.rate if pair else closed.get("requests_per_s", 0.0) / group * count
-                stream = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
+            usual = pair.rate if pair else closed.get("requests_per_s", 0.0) / group * count
+            stream = _sampled(scenario, varying, requests, rate, usual, cv, seed)
             _check_served(stream, routers, agreed)
         engine, pair, shared = _with_store(scenario, engine, pair, stream, prefix_cache)
         agreed = agreed or _of_workload(scenario)
@@ -140,11 +137,8 @@ def simulate_replicas(
             engine, stream, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
         )
     result = dataclasses.replace(result, came=result.came - host, served=result.served.later(host))
-    closed_form = form_numbers(form.later(host)) | {"hit_rate": cache_hits.hit_rate, "load": load_of(form)}
-    summary = {
-        "traffic": traffic_measures(stream), "closed_form": closed_form,
-        "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
-        "classes": result.by_class(agreed), "replicas": count, "router": router,
+    summary: dict[str, Any] = {
+        **_measures(stream, result, agreed, form.later(host), cache_hits), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
         "store_tokens": engine.store_blocks * stream.hash_tokens, "requests_per_engine": len(share),
         "doubts": _notes(stream, trace, share, form, router, by_class=by_class),
@@ -152,6 +146,33 @@ def simulate_replicas(
     on = f"{count} replicas of {summary['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
     line = FleetPicture(fleet_table(result, agreed), fleet_headline(result, agreed))
     return _answered(scenario, summary, agreed, on, reply, line)
+
+
+def _sampled(
+    scenario: Scenario,
+    varying: VaryingTraffic | None,
+    requests: int | None,
+    rate: float,
+    usual: float,
+    cv: float | None,
+    seed: int,
+) -> Requests:
+    """Random requests at a rate that varies, or at one rate: `usual` where none is stated."""
+    if varying is not None:
+        return _varying(scenario, varying, requests, rate, cv, seed)
+    return _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
+
+
+def _measures(
+    requests: Requests, result: FleetServed, agreed: dict[str, Agreed], form: OpenLoop, hits: Cached
+) -> dict[str, Any]:
+    """Traffic, closed form and simulation in numbers, all classes together and each by its limits."""
+    return {
+        "traffic": traffic_measures(requests),
+        "closed_form": form_numbers(form) | {"hit_rate": hits.hit_rate, "load": load_of(form)},
+        "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
+        "classes": result.by_class(agreed),
+    }
 
 
 def _notes(stream: Requests, trace: str, share: Requests, form: Any, router: str, *, by_class: bool) -> list[str]:
@@ -211,14 +232,17 @@ def _with_store(
     return engine, pair, shared
 
 
-def _check_pools(router: str, routers: tuple[str, str], *, two_pools: bool, by_class: bool) -> None:
-    """Refuse options of one pool for a design of two, and the other way round."""
+def _checked_counts(
+    replicas: str | None, router: str, routers: tuple[str, str], *, two_pools: bool, by_class: bool
+) -> tuple[int, ...]:
+    """Read the numbers of replicas; refuse options of one pool for a design of two, and the other way round."""
     if two_pools and by_class:
         raise ConfigError("simulate: --priority and --admit are of one pool: leave them out, or take workload=serving")
     if not two_pools and router != routers[0]:
         raise ConfigError(f"--router {router}: two routers are of two pools: choose workload=disaggregated, or one")
     if not two_pools and router == ONE_QUEUE:
         router_of(router, Requests(np.ones(1, int), np.ones(1, int)))  # says which there are
+    return tuple(replicas_of(replicas, MOST_REPLICAS, two_pools=two_pools))
 
 
 def _answered(

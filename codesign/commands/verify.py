@@ -454,16 +454,13 @@ def _took(stored: Stored | None) -> dict[str, float]:
 def problem_of(study: Study) -> VerifiedProblem:
     """Question that a study asks, as a verification needs it."""
     objective, search = study.objective, study.search
+    parts = study.scenario, study.space, objective
     if isinstance(search, Inverse):
-        return VerifiedProblem(
-            study.scenario, study.space, objective, search.variable, -1.0 if search.maximise else 1.0
-        )
+        return VerifiedProblem(*parts, search.variable, -1.0 if search.maximise else 1.0)
     if isinstance(search, Pareto):
         first, *others = ((wanted.name, wanted.sign) for wanted in search.wanted)
-        return VerifiedProblem(study.scenario, study.space, objective, *first, levelled=dict(others))
-    problem = VerifiedProblem(
-        study.scenario, study.space, objective, objective.goal, 1.0 if objective.minimise else -1.0
-    )
+        return VerifiedProblem(*parts, *first, levelled=dict(others))
+    problem = VerifiedProblem(*parts, objective.goal, 1.0 if objective.minimise else -1.0)
     if isinstance(search, Integer):
         return dataclasses.replace(problem, values=search.allowed_values, units=search.step)
     if isinstance(search, Robust):
