@@ -12,7 +12,7 @@ VAGUE = re.compile(
     r'"""(Of|Whether|What|Who|The same|That|All that|As|Why|Anything|Something|Those|It|How|Which|Where|When'
     r"|Everything|These|In|Both)\b"
 )
-BARE = frozenset(("asked", "found", "kept", "known", "own", "place", "told", "whole"))  # parts of names that name nothing
+BARE = frozenset(("asked", "found", "kept", "known", "own", "place", "told", "whole"))  # say nothing of what a thing is
 # Names with such a part that are left, by package: public (`DesignSpace.place`), or keys of files (`own_bound`). A
 # ceiling only goes down: lower it to the count that this module prints, `python tests/test_docstrings.py`.
 CEILINGS = {
