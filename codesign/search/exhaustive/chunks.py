@@ -56,7 +56,7 @@ class Portion:
 
     chunks: [n, 2] first block and blocks of each, in order; counts: [n, 2 + bins] points, feasible points and
     histogram of each; seconds: [n] that each took. front_block: block of each point of the front. The other arrays are
-    those of `Kept`.
+    those of `TopDesigns`.
     """
 
     study: str
