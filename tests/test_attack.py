@@ -41,7 +41,7 @@ def test_a_study_follows_from_its_seed_and_a_bound_too_high_is_refuted(attack, m
     assert (first.form, first.objective.limits, first.truth) == (again.form, again.objective.limits, again.truth)
     assert {goals.member(given, seed, number).truth for number in range(40)} >= {goals.NOT}
 
-    asked = goals.VerifiedProblem(Objective("time_s"), goals.PROOF, goals.LOG_CONVEX, "metric")
+    asked = goals.Asked(Objective("time_s"), goals.PROOF, goals.LOG_CONVEX, "metric")
     trace, rows = one.solved(Problem(given.scenario, given.space, asked.objective), asked, seed)
     monkeypatch.setattr(one, "member", lambda *_: asked)
     monkeypatch.setattr(one, "solved", lambda *_: (trace, rows))
