@@ -12,14 +12,6 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "api_prices",
-    "day",
-    "main",
-    "mixed_fleet",
-    "optimize",
-    "prepare_jax",
-    "rederivation",
-    "simulate",
-    "simulate_fleet",
+    "api_prices", "day", "main", "mixed_fleet", "optimize", "prepare_jax", "rederivation", "simulate", "simulate_fleet",
     "simulate_forms",
 ]  # fmt: skip

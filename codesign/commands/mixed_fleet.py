@@ -43,21 +43,8 @@ from .terminal import console, text_table
 from .what_to_buy import MONTH_S, money, power
 
 __all__ = [
-    "FLEET_FILE",
-    "FleetClass",
-    "FleetQuestion",
-    "KindOptions",
-    "MixedFleet",
-    "ReplayedPool",
-    "classes_of",
-    "confirmed",
-    "costs_alone",
-    "fleet",
-    "fleet_question",
-    "fleet_summary",
-    "mixed_fleet",
-    "options_on",
-    "pool_options",
+    "FLEET_FILE", "FleetClass", "FleetQuestion", "KindOptions", "MixedFleet", "ReplayedPool", "classes_of", "confirmed",
+    "costs_alone", "fleet", "fleet_question", "fleet_summary", "mixed_fleet", "options_on", "pool_options",
     "worth_of_limits",
 ]  # fmt: skip
 

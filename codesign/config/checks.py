@@ -35,18 +35,8 @@ from .memory_advice import shortage as shortage
 from .memory_advice import smallest_change as smallest_change
 
 __all__ = [
-    "broken_plan",
-    "check_encoder",
-    "check_formats",
-    "check_hopeful",
-    "check_memory",
-    "check_objective",
-    "check_outcome",
-    "check_plan",
-    "check_reach",
-    "check_variables",
-    "not_held",
-    "refuse_overruled",
+    "broken_plan", "check_encoder", "check_formats", "check_hopeful", "check_memory", "check_objective",
+    "check_outcome", "check_plan", "check_reach", "check_variables", "not_held", "refuse_overruled",
     "refuse_overruled_count",
 ]  # fmt: skip
 

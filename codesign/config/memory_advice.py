@@ -29,20 +29,8 @@ from ..model.workloads.served import OF_TRAINING
 from ..study.objective import feasible
 
 __all__ = [
-    "TIERS",
-    "FieldValues",
-    "capacity_of",
-    "changes_that_fit",
-    "distance",
-    "does_not_fit",
-    "legal_values",
-    "less_retained",
-    "minimal_changes",
-    "narrower",
-    "shortage",
-    "smallest_change",
-    "smallest_changes",
-    "used_of",
+    "TIERS", "FieldValues", "capacity_of", "changes_that_fit", "distance", "does_not_fit", "legal_values",
+    "less_retained", "minimal_changes", "narrower", "shortage", "smallest_change", "smallest_changes", "used_of",
 ]  # fmt: skip
 
 

@@ -18,18 +18,8 @@ from ..core.errors import ConfigError
 from ..core.smooth import OPERATION
 
 __all__ = [
-    "DERIVED",
-    "Equation",
-    "Program",
-    "cached",
-    "chained",
-    "flatten",
-    "inside",
-    "key_of",
-    "likeness",
-    "reduced",
-    "written_calls",
-    "written_out",
+    "DERIVED", "Equation", "Program", "cached", "chained", "flatten", "inside", "key_of", "likeness", "reduced",
+    "written_calls", "written_out",
 ]  # fmt: skip
 
 

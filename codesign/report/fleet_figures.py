@@ -14,17 +14,8 @@ from .drawing import canvas, constrained, style
 from .findings import BLUE, GREEN, GREY, ORANGE, beside, headline, panels
 
 __all__ = [
-    "PARTS",
-    "day_figure",
-    "fleet_figure",
-    "fleet_headline",
-    "fleet_mix_figure",
-    "fleet_table",
-    "pools_figure",
-    "prompts_at",
-    "timeline_figure",
-    "timeline_of",
-    "under_way",
+    "PARTS", "day_figure", "fleet_figure", "fleet_headline", "fleet_mix_figure", "fleet_table", "pools_figure",
+    "prompts_at", "timeline_figure", "timeline_of", "under_way",
 ]  # fmt: skip
 
 

@@ -17,21 +17,6 @@ from .grid import BLOCK, Grid, screen
 from .sweep import Screened, Sweep, TopDesigns
 
 __all__ = [
-    "BLOCK",
-    "Chunk",
-    "ChunkFolders",
-    "ChunkWork",
-    "Gathering",
-    "Grid",
-    "Portion",
-    "Screened",
-    "Sweep",
-    "TopDesigns",
-    "cut",
-    "edges_of",
-    "load_portion",
-    "merged",
-    "save_portion",
-    "screen",
-    "screen_in_chunks",
+    "BLOCK", "Chunk", "ChunkFolders", "ChunkWork", "Gathering", "Grid", "Portion", "Screened", "Sweep", "TopDesigns",
+    "cut", "edges_of", "load_portion", "merged", "save_portion", "screen", "screen_in_chunks",
 ]  # fmt: skip
