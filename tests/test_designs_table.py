@@ -9,7 +9,7 @@ from rich.console import Console
 
 from codesign.commands.designs_table import ShownColumn, designs_table, fitting
 from codesign.report import read_run
-from codesign.report.findings import SENTENCES, finding
+from codesign.report.findings import SENTENCES, found
 from codesign.search.certificate import Certificate
 
 
@@ -64,7 +64,7 @@ def test_every_picture_of_a_run_states_what_it_shows(tmp_path, serving):
     run = read_run(write_run(tmp_path / "run", serving))
     for name in set(SENTENCES) - {"convergence"}:
         with drawing.style():
-            figure = finding(getattr(figures, name)(run), name, run)
+            figure = found(getattr(figures, name)(run), name, run)
         told = figure._suptitle.get_text()  # pyright: ignore
         assert any(letter.isdigit() for letter in told), name
         assert "nan" not in told

@@ -51,7 +51,7 @@ def test_the_table_has_what_came_and_who_kept_the_limits(found):
     seconds = table["end_s"] - table["begin_s"]
     assert (table["requests_per_s"] * seconds).sum() == pytest.approx(len(found.came))
     agent = found.requests.classes == 0
-    good = np.where(agent, found.within_limits(LIMITS[""]), found.within_limits(LIMITS["chat"]))
+    good = np.where(agent, found.kept(LIMITS[""]), found.kept(LIMITS["chat"]))
     kept = (table["attainment"] * table["requests_per_s"] * seconds).sum() / len(found.came)
     assert kept == pytest.approx(good.mean())
     some = table.dropna()

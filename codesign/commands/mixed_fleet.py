@@ -293,7 +293,7 @@ def confirmed(
         options = [one._replace(rate=lowered.get(index, 1.0) * one.rate) for index, one in enumerate(first)]
         most_nodes = 1 if late and turn < ROUNDS - 1 else MOST_NODES  # proven once all keep their limits
         best = assign(rates, options, kinds, limits, most_nodes)
-        best = dataclasses.replace(best, proven_floor=answer.fleet.floor)  # slower plans were not replayed
+        best = dataclasses.replace(best, known_floor=answer.fleet.floor)  # slower plans were not replayed
         answer = answer._replace(fleet=best, lowered=dict(lowered))
     raise AssertionError
 

@@ -162,7 +162,7 @@ def _check_shown(summary: Mapping[str, Any], question: FleetQuestion, kinds: lis
             for one in kind.classes
         ]) for kind in kinds]  # fmt: skip
         floor = assign(rates, pool_options(first), [kind.kind for kind in kinds], limits).floor
-        best = dataclasses.replace(best, proven_floor=floor)
+        best = dataclasses.replace(best, known_floor=floor)
     best = dataclasses.replace(
         best, replicas=tuple(stated["replicas"]), bought=tuple(stated["bought"]), owned=tuple(stated["owned"]),
         usd_per_s=float(stated["usd_per_s"]), bound=float(stated["bound"]),

@@ -40,11 +40,11 @@ class Picture:
     def png(self) -> bytes:
         """The figure in the look of all, what it says above it."""
         from . import drawing
-        from .findings import finding
+        from .findings import found
 
         draw = getattr(importlib.import_module(f".{self.module}", __package__), self.name)
         with drawing.style():
-            return drawing.render(finding(draw(self.shown), self.name, self.shown))
+            return drawing.render(found(draw(self.shown), self.name, self.shown))
 
     @property
     def data_uri(self) -> str:

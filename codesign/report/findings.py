@@ -29,7 +29,7 @@ from .run_folder import MissingPart, RunFolder
 
 __all__ = [
     "BLUE", "CLEAR", "GREEN", "GREY", "ORANGE", "PURPLE", "SENTENCES", "SKY", "YELLOW", "Named", "agreement",
-    "beside", "finding", "headline", "name_ends", "panels", "phase_diagram", "phases_of", "plain_ticks", "varied",
+    "beside", "found", "headline", "name_ends", "panels", "phase_diagram", "phases_of", "plain_ticks", "varied",
 ]  # fmt: skip
 
 
@@ -143,7 +143,7 @@ SHOWN, LITTLE = 0.005, 0.0005  # shares of the time, and of the cost, below whic
 FULL = 0.995  # share of a memory from which it counts as full
 
 
-def finding(figure: Figure, name: str, run: RunFolder) -> Figure:
+def found(figure: Figure, name: str, run: RunFolder) -> Figure:
     """The figure with its finding above it; as it is where there is none.
 
     Args:
@@ -281,7 +281,7 @@ def phase_diagram(
     along: str,
     label: str,
     bound: pd.Series | None = None,
-    finding: str = "",
+    found: str = "",
 ) -> Figure:
     """The figure.
 
@@ -291,12 +291,12 @@ def phase_diagram(
         cells: what is told of it, one column a line, words or numbers; columns that never change are left out.
         along, label: of the axes.
         bound: what no design can be better than, at each place.
-        finding: the finding, above the figure.
+        found: the finding, above the figure.
     """
     cells = cells[[name for name in cells if cells[name].nunique() > 1]]
     figure = Figure(figsize=(8.5, 2.6 + LINE_IN * len(cells.columns)), layout="constrained")
-    if finding:
-        headline(figure, finding)
+    if found:
+        headline(figure, found)
     upper, lower = figure.subplots(2, 1, height_ratios=[2.0, LINE_IN * max(len(cells.columns), 1)])
     at = np.arange(len(places))
     upper.plot(at, goal, "o-", color="#0072b2", label="best design")
@@ -524,14 +524,14 @@ def _curve(x0: float, y0: float, x1: float, y1: float) -> np.ndarray:
     return np.column_stack([x0 + along * (x1 - x0), y0 + dip])
 
 
-def topology_figure(parts: dict[str, pd.DataFrame], height_in: float = 2.6, finding: str = "") -> Figure:
+def topology_figure(parts: dict[str, pd.DataFrame], height_in: float = 2.6, found: str = "") -> Figure:
     """Topologies side by side (title -> links), three to a row, with one scale of load; above them what was found."""
     rows = -(-len(parts) // 3)
     columns = min(3, len(parts))
     figure, first = canvas(height_in * rows, layout=constrained())
     first[0].remove()
-    if finding:
-        headline(figure, finding)
+    if found:
+        headline(figure, found)
     lines = None
     for index, (title, links) in enumerate(parts.items()):
         axes = figure.add_subplot(rows, columns, index + 1)

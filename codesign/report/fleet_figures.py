@@ -207,7 +207,7 @@ def _good(served: FleetServed, agreed: dict[str, Agreed]) -> np.ndarray:
     codes = served.requests.classes if served.requests.class_names else np.zeros(len(served.came), int)
     for code, name in enumerate(names):
         of_class = codes == code
-        good[of_class] = served.within_limits(limits.get(name, limits.get("", Agreed())))[of_class]
+        good[of_class] = served.kept(limits.get(name, limits.get("", Agreed())))[of_class]
     return good
 
 

@@ -152,13 +152,13 @@ class AssignedFleet:
     program: AssignmentProgram = field(repr=False)
     nodes: tuple[BranchNode, ...] = field(repr=False, default=())
     most_nodes: int = field(repr=False, default=MOST_NODES)
-    proven_floor: float | None = field(repr=False, default=None)
+    known_floor: float | None = field(repr=False, default=None)
 
     @functools.cached_property
     def floor(self) -> float:
         """Dollars a second that no fleet of whatever plans is below; a branch and bound of its own, when asked for."""
-        if self.proven_floor is not None:
-            return self.proven_floor
+        if self.known_floor is not None:
+            return self.known_floor
         return _floor(self.program, self.options, self.most_nodes // 10)
 
     @property

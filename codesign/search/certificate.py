@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
         """The quantity of a value of the row; None where there is none."""
         return math.exp(self.sign * log) if math.isfinite(log) else None
 
-    def bounded_value(self, log: float) -> float | None:
+    def told(self, log: float) -> float | None:
         """The quantity of a bound as it is told: a little less than was found, in few digits, so that it holds anew."""
         result = self.value(log - MARGIN)
         if result is None or not 0 < result < math.inf:
@@ -297,7 +297,7 @@ def certify(
         bounded: the bound is of all designs.
         more: further parts.
     """
-    bound = wanted.bounded_value(lower) if convex and bounded else None
+    bound = wanted.told(lower) if convex and bounded else None
     gap = upper - (wanted.sign * math.log(bound) if bound else -math.inf)
     return Certificate(
         certified=convex and bounded and closed, convex=convex, reason=reason, goal=wanted.name, sense=wanted.sense,

@@ -138,7 +138,7 @@ def figures() -> dict[str, Figure]:
     figure = phase_diagram(
         [f"{share:g}" for share in frame["budget"]], frame["time_s"], frame[rows],
         along="capex and power, relative to 55 M USD and 1.4 MW", label="step, s", bound=frame["bound_s"],
-        finding=f"{last['budget'] / first['budget']:.0f} times the budget makes the step "
+        found=f"{last['budget'] / first['budget']:.0f} times the budget makes the step "
         f"{first['time_s'] / last['time_s']:.1f} times as fast: it buys arithmetic and bandwidth in step, and "
         f"activations stay where they are made (each within {gap:.1%} of what is possible)",
     )  # fmt: skip

@@ -85,4 +85,4 @@ def figures() -> dict[str, Figure]:
         parts[f"{name} rings, {rails} rails"] = links
         used.append(int((links["used"] > 0.99).sum()))
     told = f"A fourth rail spreads the ring over both domains: {used[0]} cables are full before, {used[-1]} after"
-    return {"Load of every link": topology_figure(parts, finding=told)}
+    return {"Load of every link": topology_figure(parts, found=told)}

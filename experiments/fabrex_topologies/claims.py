@@ -190,4 +190,4 @@ def figures() -> dict[str, Figure]:
     best, worst = max(rates, key=lambda name: rates[name]), min(rates, key=lambda name: rates[name])
     told = (f"The same 16 accelerators carry a ring at {rates[best]:.0f} GB/s on {best}, at {rates[worst]:.0f} on "
             f"{worst}: what counts is how many cables cross between the halves")  # fmt: skip
-    return {"Load of every link": topology_figure(parts, finding=told)}
+    return {"Load of every link": topology_figure(parts, found=told)}

@@ -62,14 +62,14 @@ class FleetServed:
         """Share of all prompt tokens that were not computed."""
         return self.served.counts["hit_tokens"] / float(self.requests.prompts.sum())
 
-    def within_limits(self, agreed: Agreed) -> np.ndarray:
+    def kept(self, agreed: Agreed) -> np.ndarray:
         """True for each request that kept both limits."""
         steps = np.maximum(self.requests.outputs - 1, 1)
         return (self.first - self.came <= agreed.ttft_s) & ((self.last - self.first) / steps <= agreed.tpot_s)
 
     def attainment(self, agreed: Agreed, begin: float = 0.2) -> float:
         """Share of the requests after the warm-up that kept both limits."""
-        return float(self.within_limits(agreed)[int(len(self.came) * begin) :].mean())
+        return float(self.kept(agreed)[int(len(self.came) * begin) :].mean())
 
     def by_class(self, agreed: dict[str, Agreed], begin: float = 0.2) -> list[dict[str, Any]]:
         """One row a class, one of all where there are none: times, share that kept its limits, whether enough."""
@@ -85,7 +85,7 @@ class FleetServed:
             steps = np.maximum(self.requests.outputs[indices] - 1, 1)
             ttft, tpot = (self.first - self.came)[indices], (self.last - self.first)[indices] / steps
             answered = ~np.isnan(self.last[indices])
-            share = float(self.within_limits(limits)[indices].mean())
+            share = float(self.kept(limits)[indices].mean())
             rows.append({
                 "class": name, "requests": len(indices), "attainment": share, "agreed": limits.share,
                 "meets": share >= limits.share,
