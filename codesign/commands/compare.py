@@ -157,8 +157,8 @@ def run_candidate(candidate: Candidate, root: Path, number: str) -> Candidate:
 
 def _counts_text(study: Study) -> str:
     """` on 8, 16, 24 ... 96 devices` where the space lists them: a question is searched more than once."""
-    counts = study.space.lists.get("device_count", ())
-    return f" on {counts_listed(counts)} devices" if len(counts) else ""
+    counts = study.space.lists.get("device_count")
+    return f" on {counts_listed(counts.tolist())} devices" if counts is not None and len(counts) else ""
 
 
 def _explained(joint: Comparison, candidates: Sequence[Candidate]) -> list[Explanation]:
@@ -185,7 +185,7 @@ def show(comparison: Comparison, out: Console, explained: Sequence[Explanation] 
         if not row["feasible"]:
             table.add_row(row["candidate"], *("" for _ in shown), "", shortened(without(row["why"])))
             continue
-        cells = []
+        cells = list[str]()
         for name in shown:
             value, ends = comparison.text(name, row.get(name, row["objective"])), comparison.interval(row, name)
             cells.append(f"{value}\n\\[{ends}]" if ends and name == comparison.goal else value)

@@ -13,6 +13,7 @@ from ..config.legal_start import legal_start
 from ..config.memory_advice import capacity_of, smallest_changes, used_of
 from ..config.study import documented_scenario
 from ..core.atomic_files import write_bytes
+from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.smooth import used_share
 from ..jaxprs.evaluator import interpreted
@@ -118,7 +119,7 @@ def _traced(scenario: Scenario) -> tuple[Any, Any, Any, Any, Any]:
     used = memory_by_class(scenario, layout)
     counted, guessed = predicted_bytes(used, "hbm")
     work = scenario.workload
-    room = cache_room(scenario, layout, used) if isinstance(work, AbstractServing) else 0.0 * counted
+    room = cache_room(scenario, layout, used) if isinstance(work, AbstractServing) else asarray(0.0 * counted)
     blocks = isinstance(work, AbstractContinuousServing)
     tokens = cache_tokens(scenario, layout, room) if blocks else 0.0 * counted
     near = {name.partition("/")[2]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}

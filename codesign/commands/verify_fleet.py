@@ -172,10 +172,10 @@ def _check_shown(summary: Mapping[str, Any], question: FleetQuestion, kinds: lis
     )
     again = fleet_summary(answer, [], question.confidence, [])
     left = ("command", "replay", "seconds", "certificate")
-    same(
-        FLEET_FILE, *({name: value for name, value in each.items() if name not in left} for each in (summary, again)),
-        close=SHOWN,
-    )  # fmt: skip
+    stated_fields, derived_fields = (
+        {name: value for name, value in each.items() if name not in left} for each in (summary, again)
+    )
+    same(FLEET_FILE, stated_fields, derived_fields, close=SHOWN)
     return ["pools, sums, prices and the bound for any other plans follow from the certificate"]
 
 
